@@ -1,0 +1,277 @@
+//! The CustomResourceDefinitions as they are installed: the published schemas (kept as data in `schemas/`, so that
+//! validation, defaults and list keys are exactly those of the API), with our own descriptions laid over them.
+//!
+//! `cargo xtask gen` writes them to `deploy/crds/`; a test there fails when the two differ.
+
+use crate::v1;
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+/// One CustomResourceDefinition.
+#[derive(Debug, Clone)]
+pub struct Crd {
+    /// The plural name, also of its file.
+    pub plural: String,
+    /// The API group.
+    pub group: String,
+    /// Ours to install (`true`), or a kind of OpenShift's that is only read where it exists.
+    pub ours: bool,
+    /// The object.
+    pub object: Value,
+}
+
+impl Crd {
+    /// The object's name: `PLURAL.GROUP`.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+}
+
+/// A published schema that cannot be read: a fault in this crate's own data.
+#[derive(Debug, thiserror::Error)]
+pub enum CrdError {
+    /// Not JSON.
+    #[error("schemas/{file}: {source}")]
+    Json {
+        /// The file.
+        file: &'static str,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A field that every schema has is missing.
+    #[error("schemas/{file}: no {field}")]
+    Missing {
+        /// The file.
+        file: &'static str,
+        /// The field.
+        field: &'static str,
+    },
+}
+
+macro_rules! schemas {
+    ($($file:literal),* $(,)?) => {
+        &[$(($file, include_str!(concat!("../schemas/", $file)))),*]
+    };
+}
+
+const SCHEMAS: &[(&str, &str)] = schemas![
+    "machineconfigs.json",
+    "machineconfigpools.json",
+    "controllerconfigs.json",
+    "machineconfignodes.json",
+    "kubeletconfigs.json",
+    "containerruntimeconfigs.json",
+    "pinnedimagesets.json",
+    "machineosconfigs.json",
+    "machineosbuilds.json",
+    "osimagestreams.json",
+    "internalreleaseimages.json",
+    "machineconfigurations.json",
+    "apiservers.config.json",
+    "clusterimagepolicies.config.json",
+    "clusteroperators.config.json",
+    "clusterversions.config.json",
+    "dnses.config.json",
+    "featuregates.config.json",
+    "imagecontentsourcepolicies.operator.json",
+    "imagedigestmirrorsets.config.json",
+    "imagepolicies.config.json",
+    "images.config.json",
+    "imagetagmirrorsets.config.json",
+    "infrastructures.config.json",
+    "networks.config.json",
+    "nodes.config.json",
+    "proxies.config.json",
+];
+
+/// All of them, ours first.
+///
+/// # Errors
+/// A schema in this crate's data that is broken.
+pub fn all() -> Result<Vec<Crd>, CrdError> {
+    SCHEMAS.iter().map(|&(file, text)| one(file, text)).collect()
+}
+
+fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
+    let mut spec: Map<String, Value> =
+        serde_json::from_str(text).map_err(|source| CrdError::Json { file, source })?;
+    let missing = |field| CrdError::Missing { file, field };
+    let group = spec.get("group").and_then(Value::as_str).ok_or(missing("group"))?.to_owned();
+    let names = spec.get("names").ok_or(missing("names"))?;
+    let plural = names.get("plural").and_then(Value::as_str).ok_or(missing("names.plural"))?.to_owned();
+    let kind = names.get("kind").and_then(Value::as_str).ok_or(missing("names.kind"))?.to_owned();
+    // A schema file may say "none" as null; the API server wants the field left out.
+    let versions = spec.get_mut("versions").and_then(Value::as_array_mut).ok_or(missing("versions"))?;
+    for version in versions.iter_mut().filter_map(Value::as_object_mut) {
+        version.retain(|_, v| !v.is_null());
+        if let Some(schema) = version.get_mut("schema").and_then(|s| s.get_mut("openAPIV3Schema")) {
+            describe(&kind, schema);
+        }
+    }
+    let ours = file.matches('.').count() == 1;
+    let mut metadata = json!({ "name": format!("{plural}.{group}") });
+    if ours {
+        metadata["labels"] = json!({ "openshift.io/operator-managed": "" });
+    }
+    // The API server refuses a definition in a *.openshift.io group only where it is protected: *.k8s.io groups are.
+    let object = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": spec,
+    });
+    Ok(Crd { plural, group, ours, object })
+}
+
+/// Lays the descriptions of our Rust types over a published schema.
+fn describe(kind: &str, schema: &mut Value) {
+    let (summary, spec, status) = match kind {
+        "MachineConfig" => (
+            "MachineConfig is a piece of host configuration: files, units, users, kernel arguments, OS image.",
+            Some(schema_of::<v1::MachineConfigSpec>()),
+            None,
+        ),
+        "MachineConfigPool" => (
+            "MachineConfigPool is a group of nodes that share one rendered MachineConfig.",
+            Some(schema_of::<v1::MachineConfigPoolSpec>()),
+            Some(schema_of::<v1::MachineConfigPoolStatus>()),
+        ),
+        "ControllerConfig" => (
+            "ControllerConfig holds the cluster facts that templates and rendering need.",
+            Some(schema_of::<v1::ControllerConfigSpec>()),
+            Some(schema_of::<v1::ControllerConfigStatus>()),
+        ),
+        "MachineConfigNode" => (
+            "MachineConfigNode shows how far one node's update is.",
+            Some(schema_of::<v1::MachineConfigNodeSpec>()),
+            Some(schema_of::<v1::MachineConfigNodeStatus>()),
+        ),
+        _ => return,
+    };
+    schema["description"] = summary.into();
+    for (key, ours) in [("spec", spec), ("status", status)] {
+        if let (Some(ours), Some(theirs)) = (ours, schema.pointer_mut(&format!("/properties/{key}"))) {
+            overlay(&ours, &ours, theirs);
+        }
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    schemars::schema_for!(T).to_value()
+}
+
+/// Follows `$ref` and the `anyOf` of an optional field to the schema that has the properties.
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let mut s = schema;
+    for _ in 0..8 {
+        if let Some(target) = s.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#')) {
+            s = root.pointer(target).unwrap_or(&Value::Null);
+        } else if let Some(first) = s.pointer("/anyOf/0") {
+            s = first;
+        } else {
+            break;
+        }
+    }
+    s
+}
+
+fn overlay(root: &Value, ours: &Value, theirs: &mut Value) {
+    // Where we keep somebody else's object as it is there is nothing to say about its fields.
+    if theirs.get("x-kubernetes-preserve-unknown-fields").is_some() || !theirs.is_object() {
+        return;
+    }
+    let target = resolve(root, ours);
+    if let (Some(items), Some(their_items)) = (target.get("items"), theirs.get_mut("items")) {
+        overlay(root, items, their_items);
+    }
+    let Some(properties) = target.get("properties").and_then(Value::as_object) else { return };
+    for (name, property) in properties {
+        let Some(theirs) = theirs.pointer_mut(&format!("/properties/{name}")) else { continue };
+        if let Some(text) = property.get("description") {
+            theirs["description"] = text.clone();
+        }
+        overlay(root, property, theirs);
+    }
+}
+
+/// Paths of our types that a published schema does not know: always empty, or a field was misspelt.
+fn unknown(root: &Value, ours: &Value, theirs: &Value, path: &str, out: &mut Vec<String>) {
+    if theirs.get("x-kubernetes-preserve-unknown-fields").is_some() {
+        return;
+    }
+    let target = resolve(root, ours);
+    if let (Some(items), Some(their_items)) = (target.get("items"), theirs.get("items")) {
+        unknown(root, items, their_items, &format!("{path}[]"), out);
+    }
+    for (name, property) in target.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        match theirs.pointer(&format!("/properties/{name}")) {
+            Some(t) => unknown(root, property, t, &format!("{path}.{name}"), out),
+            None => out.push(format!("{path}.{name}")),
+        }
+    }
+}
+
+/// Fields that our Rust types have and the published schemas do not, by JSON path. Used by this crate's tests and by
+/// `cargo xtask gen --check`.
+///
+/// # Errors
+/// As [`all`].
+pub fn fields_unknown_to_the_schemas() -> Result<Vec<String>, CrdError> {
+    let types: [(&str, &str, Value); 7] = [
+        ("MachineConfig", "spec", schema_of::<v1::MachineConfigSpec>()),
+        ("MachineConfigPool", "spec", schema_of::<v1::MachineConfigPoolSpec>()),
+        ("MachineConfigPool", "status", schema_of::<v1::MachineConfigPoolStatus>()),
+        ("ControllerConfig", "spec", schema_of::<v1::ControllerConfigSpec>()),
+        ("ControllerConfig", "status", schema_of::<v1::ControllerConfigStatus>()),
+        ("MachineConfigNode", "spec", schema_of::<v1::MachineConfigNodeSpec>()),
+        ("MachineConfigNode", "status", schema_of::<v1::MachineConfigNodeStatus>()),
+    ];
+    let crds = all()?;
+    let mut out = vec![];
+    for (kind, part, ours) in types {
+        let crd = crds.iter().find(|c| c.object.pointer("/spec/names/kind") == Some(&json!(kind)) && c.ours);
+        let theirs = crd.and_then(|c| {
+            c.object.pointer(&format!("/spec/versions/0/schema/openAPIV3Schema/properties/{part}"))
+        });
+        match theirs {
+            Some(theirs) => unknown(&ours, &ours, theirs, &format!("{kind}.{part}"), &mut out),
+            None => out.push(format!("{kind}.{part}")),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_types_say_nothing_that_the_published_schemas_do_not_know() {
+        assert_eq!(fields_unknown_to_the_schemas().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn ours_carry_descriptions_columns_and_short_names() {
+        let all = all().unwrap();
+        let pool = all.iter().find(|c| c.plural == "machineconfigpools").unwrap();
+        let at = |p: &str| pool.object.pointer(p).cloned().unwrap_or_default();
+        assert_eq!(at("/spec/names/shortNames/0"), "mcp");
+        assert_eq!(at("/spec/versions/0/additionalPrinterColumns/0/name"), "Config");
+        let paused = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/paused/description";
+        assert!(at(paused).as_str().is_some_and(|d| d.contains("No node is moved")), "{}", at(paused));
+        assert_eq!(all.iter().filter(|c| c.ours).count(), 12);
+    }
+
+    #[test]
+    fn objects_round_trip_through_their_types() {
+        let text = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: p}\nspec:\n  maxUnavailable: 20%\n  machineConfigSelector: {matchLabels: {a: b}}\n";
+        let pool: v1::MachineConfigPool = crate::yaml::from_str(text).unwrap();
+        let back = serde_json::to_value(&pool).unwrap();
+        assert_eq!(back["kind"], "MachineConfigPool");
+        assert_eq!(back["apiVersion"], "machineconfiguration.openshift.io/v1");
+        assert_eq!(back["spec"]["maxUnavailable"], "20%");
+        // A stored object may lack its spec; it must not end a watch.
+        let bare: v1::MachineConfig = crate::yaml::from_str("metadata: {name: x}").unwrap();
+        assert_eq!(bare.spec, v1::MachineConfigSpec::default());
+    }
+}

@@ -1,0 +1,32 @@
+//! Every Kubernetes type that this system defines or reads, with its labels, annotations, names and conditions.
+//!
+//! What it is: types, constants, label selectors, and the CustomResourceDefinitions as they are installed
+//! ([`crds`]). It also hands the few `k8s-openapi` types that the pure crates need on to them ([`k8s`]), so that
+//! none of those names a Kubernetes library itself.
+//!
+//! What it is not: decisions (see `render`, `rollout`, `host`) and clients (see `controller`, `daemon`).
+//!
+//! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
+
+pub mod conditions;
+pub mod crds;
+pub mod names;
+mod resource;
+pub mod selector;
+pub mod v1;
+pub mod yaml;
+
+/// The Kubernetes types of others that the pure crates work on.
+pub mod k8s {
+    pub use k8s_openapi::ByteString;
+    pub use k8s_openapi::api::core::v1::{
+        Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret, Taint,
+    };
+    pub use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+    pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+        LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference, Time,
+    };
+    pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+    pub use kube::Resource;
+    pub use kube::ResourceExt;
+}

@@ -1,0 +1,145 @@
+//! Annotations, labels, object names and other constants that are part of the interface.
+//!
+//! Source: OpenShift's Machine Config Operator; either implementation's controller works with the other's daemon
+//! because of these. What it is not: paths on the host, which only `host` and `daemon` know.
+
+/// The API group of every kind that we define.
+pub const GROUP: &str = "machineconfiguration.openshift.io";
+/// The namespace that events on cluster-scoped objects, leases and our own workloads stand in.
+pub const NAMESPACE: &str = "openshift-machine-config-operator";
+/// The name of the one ControllerConfig.
+pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
+/// The name of the one MachineConfiguration (`operator.openshift.io`) and of OpenShift's other singletons.
+pub const CLUSTER: &str = "cluster";
+/// The pool that every other pool inherits from by convention.
+pub const WORKER: &str = "worker";
+/// The control plane's pool.
+pub const MASTER: &str = "master";
+/// The pool of the arbiter topology.
+pub const ARBITER: &str = "arbiter";
+/// The user that MachineConfigs may manage on a host.
+pub const CORE_USER: &str = "core";
+/// The value of a MachineConfigNode field that is not known yet.
+pub const NOT_YET_SET: &str = "not-yet-set";
+/// The key of the taint on nodes that wait for an update; its effect is `PreferNoSchedule`, it has no value.
+pub const UPDATE_TAINT: &str = "UpdateInProgress";
+/// The effect of [`UPDATE_TAINT`].
+pub const UPDATE_TAINT_EFFECT: &str = "PreferNoSchedule";
+/// The largest rendered MachineConfig, in bytes of JSON; etcd's request limit stands behind it.
+pub const MAX_RENDERED_BYTES: usize = 1_572_864;
+/// The Ignition version that rendered configs are written in.
+pub const IGNITION_VERSION: &str = "3.5.0";
+
+/// Annotations.
+pub mod annotation {
+    /// On every generated and rendered MachineConfig: the hash of the controller build that made it.
+    pub const GENERATED_BY_CONTROLLER: &str =
+        "machineconfiguration.openshift.io/generated-by-controller-version";
+    /// On ControllerConfig: the version of the operator that wrote it.
+    pub const GENERATED_BY_VERSION: &str = "machineconfiguration.openshift.io/generated-by-version";
+    /// On rendered MachineConfigs, copied from ControllerConfig.
+    pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/release-image-version";
+    /// On a rendered MachineConfig whose OS image is not the default one: `"true"`.
+    pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
+    /// Node: the rendered MachineConfig in effect. Written by the daemon.
+    pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+    /// Node: the rendered MachineConfig to move to. Written by the controller.
+    pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+    /// Node: the layered OS image in effect. Written by the daemon.
+    pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
+    /// Node: the layered OS image to move to. Written by the controller.
+    pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
+    /// Node: the daemon's state, one of [`super::state`].
+    pub const STATE: &str = "machineconfiguration.openshift.io/state";
+    /// Node: why the state is Degraded or Unreconcilable; empty when Done. At most 2,000 characters.
+    pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+    /// Node: the rendered MachineConfig that the machine first booted into.
+    pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
+    /// Node: the labels of the custom pool that it booted into were applied.
+    pub const CUSTOM_POOL_LABELS_APPLIED: &str = "machineconfiguration.openshift.io/customPoolLabelsApplied";
+    /// Node: what the daemon asks of the drain controller: `drain-NAME` or `uncordon-NAME`.
+    pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+    /// Node: the last request that the drain controller completed.
+    pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+    /// Node: a copy of the infrastructure's control-plane topology.
+    pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
+    /// Node: `Rebooting` between the reboot's start and the first sync after it, else empty.
+    pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+    /// Node: the ControllerConfig resource version whose certificates are on disk.
+    pub const LAST_SYNCED_CONTROLLER_CONFIG: &str =
+        "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
+}
+
+/// Values of [`annotation::STATE`].
+pub mod state {
+    /// An update is being applied.
+    pub const WORKING: &str = "Working";
+    /// The node is in the config that its current annotation names.
+    pub const DONE: &str = "Done";
+    /// The last sync failed; it is tried again.
+    pub const DEGRADED: &str = "Degraded";
+    /// The desired config asks for what cannot be done to a running machine.
+    pub const UNRECONCILABLE: &str = "Unreconcilable";
+    /// The only value of [`super::annotation::POST_CONFIG_ACTION`].
+    pub const REBOOTING: &str = "Rebooting";
+}
+
+/// Labels.
+pub mod label {
+    /// On MachineConfigs: the role that they are for; pools select by it.
+    pub const ROLE: &str = "machineconfiguration.openshift.io/role";
+    /// On the built-in pools.
+    pub const BUILT_IN: &str = "machineconfiguration.openshift.io/mco-built-in";
+    /// Prefix of the label that names a built-in pool on itself.
+    pub const POOL_PREFIX: &str = "pools.operator.machineconfiguration.openshift.io/";
+    /// On pools that an upgrade of the cluster waits for.
+    pub const REQUIRED_FOR_UPGRADE: &str = "operator.machineconfiguration.openshift.io/required-for-upgrade";
+    /// Prefix of a node's role labels.
+    pub const NODE_ROLE_PREFIX: &str = "node-role.kubernetes.io/";
+    /// A node's operating system; `windows` nodes are not ours.
+    pub const OS: &str = "kubernetes.io/os";
+    /// A node's zone: rollouts go zone by zone.
+    pub const ZONE: &str = "topology.kubernetes.io/zone";
+}
+
+/// Condition types of a MachineConfigPool.
+pub mod pool_condition {
+    /// All machines are in the pool's config.
+    pub const UPDATED: &str = "Updated";
+    /// Machines are on their way to the pool's config.
+    pub const UPDATING: &str = "Updating";
+    /// Something is wrong; see the more specific ones.
+    pub const DEGRADED: &str = "Degraded";
+    /// At least one node reports Degraded or Unreconcilable.
+    pub const NODE_DEGRADED: &str = "NodeDegraded";
+    /// The pool's config could not be rendered.
+    pub const RENDER_DEGRADED: &str = "RenderDegraded";
+}
+
+/// Condition types of a MachineConfigNode.
+pub mod node_condition {
+    /// The node is in its desired config.
+    pub const UPDATED: &str = "Updated";
+    /// The update was checked and can be done.
+    pub const UPDATE_PREPARED: &str = "UpdatePrepared";
+    /// Cordon, drain, files and OS.
+    pub const UPDATE_EXECUTED: &str = "UpdateExecuted";
+    /// Reload, restart or reboot.
+    pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
+    /// The update is over and the node takes pods again.
+    pub const UPDATE_COMPLETE: &str = "UpdateComplete";
+    /// The daemon is back in normal operation.
+    pub const RESUMED: &str = "Resumed";
+    /// Pods were evicted.
+    pub const DRAINED: &str = "Drained";
+    /// Files, units and the OS were changed.
+    pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
+    /// The node takes no new pods.
+    pub const CORDONED: &str = "Cordoned";
+    /// The node takes pods again.
+    pub const UNCORDONED: &str = "Uncordoned";
+    /// The node rebooted.
+    pub const REBOOTED_NODE: &str = "RebootedNode";
+    /// The last sync failed.
+    pub const NODE_DEGRADED: &str = "NodeDegraded";
+}

@@ -1,0 +1,107 @@
+//! Label selectors: does a set of labels match? Semantics of `metav1.LabelSelector`, with one rule of this API on
+//! top: where a pool or a MachineConfig is selected, an absent or empty selector matches **nothing**.
+
+use crate::k8s::{LabelSelector, LabelSelectorRequirement};
+use std::collections::BTreeMap;
+
+/// A selector that cannot be evaluated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// An operator other than In, NotIn, Exists, DoesNotExist.
+    #[error("matchExpressions[{index}].operator: {operator:?} is not In, NotIn, Exists or DoesNotExist")]
+    Operator {
+        /// Index in `matchExpressions`.
+        index: usize,
+        /// What stands there.
+        operator: String,
+    },
+    /// `In` and `NotIn` need values, `Exists` and `DoesNotExist` must have none.
+    #[error("matchExpressions[{index}].values: operator {operator} {rule}")]
+    Values {
+        /// Index in `matchExpressions`.
+        index: usize,
+        /// The operator.
+        operator: String,
+        /// What it demands.
+        rule: &'static str,
+    },
+}
+
+/// True when nothing is asked for at all.
+pub fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Does the selector pick an object with these labels? An absent or empty selector picks nothing.
+///
+/// # Errors
+/// A selector that the API server would refuse, with its JSON path.
+pub fn matches(
+    selector: Option<&LabelSelector>,
+    labels: Option<&BTreeMap<String, String>>,
+) -> Result<bool, SelectorError> {
+    let Some(selector) = selector.filter(|s| !is_empty(s)) else { return Ok(false) };
+    let get = |key: &str| labels.and_then(|l| l.get(key));
+    let mut all = true;
+    for (key, value) in selector.match_labels.iter().flatten() {
+        all &= get(key) == Some(value);
+    }
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        all &= holds(index, requirement, get(&requirement.key))?;
+    }
+    Ok(all)
+}
+
+fn holds(index: usize, r: &LabelSelectorRequirement, have: Option<&String>) -> Result<bool, SelectorError> {
+    let values = r.values.as_deref().unwrap_or_default();
+    let bad = |rule| Err(SelectorError::Values { index, operator: r.operator.clone(), rule });
+    match r.operator.as_str() {
+        "In" | "NotIn" if values.is_empty() => bad("needs at least one value"),
+        "Exists" | "DoesNotExist" if !values.is_empty() => bad("takes no values"),
+        "In" => Ok(have.is_some_and(|v| values.contains(v))),
+        "NotIn" => Ok(have.is_none_or(|v| !values.contains(v))),
+        "Exists" => Ok(have.is_some()),
+        "DoesNotExist" => Ok(have.is_none()),
+        other => Err(SelectorError::Operator { index, operator: other.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(yaml: &str) -> LabelSelector {
+        crate::yaml::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn selectors_match_as_the_api_machinery_says() {
+        let labels = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), String::new())]);
+        let rows = [
+            ("{}", false),
+            ("matchLabels: {}", false),
+            ("matchLabels: {a: '1'}", true),
+            ("matchLabels: {a: '1', c: ''}", false),
+            ("matchLabels: {b: ''}", true),
+            ("matchExpressions: [{key: a, operator: In, values: ['1', '2']}]", true),
+            ("matchExpressions: [{key: a, operator: NotIn, values: ['1']}]", false),
+            ("matchExpressions: [{key: z, operator: NotIn, values: ['1']}]", true),
+            ("matchExpressions: [{key: b, operator: Exists}]", true),
+            ("matchExpressions: [{key: z, operator: DoesNotExist}]", true),
+        ];
+        for (yaml, want) in rows {
+            assert_eq!(matches(Some(&selector(yaml)), Some(&labels)), Ok(want), "{yaml}");
+        }
+        assert_eq!(matches(None, Some(&labels)), Ok(false));
+    }
+
+    #[test]
+    fn a_broken_selector_says_where() {
+        let bad = selector("matchExpressions: [{key: a, operator: Equals, values: [x]}]");
+        let error = matches(Some(&bad), None).unwrap_err().to_string();
+        assert!(error.contains("matchExpressions[0].operator") && error.contains("Equals"), "{error}");
+        let bad = selector("matchExpressions: [{key: a, operator: In}]");
+        assert!(matches(Some(&bad), None).unwrap_err().to_string().contains("at least one value"));
+    }
+}

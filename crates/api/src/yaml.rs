@@ -1,0 +1,86 @@
+//! YAML in and out, the one place that names the YAML library. Readers of these files are Go programs with YAML 1.1
+//! habits, so `0644` reads as octal and strings like `yes` are written quoted.
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// YAML that cannot be read or written; the text shows line, column and the lines around them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct YamlError(String);
+
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { legacy_octal_numbers: true }
+}
+
+/// Reads one document.
+///
+/// # Errors
+/// Text that is not YAML or does not have the shape of `T`, with line and column.
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|e| YamlError(e.to_string()))
+}
+
+/// Reads every document of a stream as JSON values; empty documents are left out.
+///
+/// # Errors
+/// As [`from_str`].
+pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
+    let all: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| YamlError(e.to_string()))?;
+    Ok(all.into_iter().filter(|v| !v.is_null()).collect())
+}
+
+/// Writes one document, without a leading `---`.
+///
+/// # Errors
+/// A value that YAML cannot say (a map with non-string keys).
+pub fn to_string<T: Serialize>(value: &T) -> Result<String, YamlError> {
+    serde_saphyr::to_string(value).map_err(|e| YamlError(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn octal_modes_read_as_go_reads_them() {
+        assert_eq!(from_str::<Value>("mode: 0644").unwrap(), json!({"mode": 420}));
+    }
+
+    #[test]
+    fn strings_that_look_like_other_types_survive_a_round_trip() {
+        for s in [
+            "yes",
+            "no",
+            "on",
+            "off",
+            "y",
+            "null",
+            "~",
+            "1_000",
+            "1:30",
+            "2001-01-01",
+            "0644",
+            "",
+            " x ",
+            "a: b",
+        ] {
+            let text = to_string(&json!({ "s": s })).unwrap();
+            assert_eq!(from_str::<Value>(&text).unwrap(), json!({ "s": s }), "{text}");
+        }
+    }
+
+    #[test]
+    fn many_documents_in_one_stream() {
+        let all = documents("a: 1\n---\n---\nb: 2\n").unwrap();
+        assert_eq!(all, [json!({"a": 1}), json!({"b": 2})]);
+    }
+
+    #[test]
+    fn a_mistake_is_shown_with_its_line() {
+        let e = from_str::<Value>("a: 1\nb: [1, 2\nc: 3\n").unwrap_err().to_string();
+        assert!(e.contains("line"), "{e}");
+    }
+}
