@@ -93,9 +93,6 @@ pub struct ControllerConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub internal_registry_pull_secret: Option<ByteString>,
-    /// BGP peers of the virtual addresses, as JSON text.
-    #[serde(rename = "bgpVIPPeersJSON", default, skip_serializing_if = "Option::is_none")]
-    pub bgp_vip_peers_json: Option<String>,
 }
 
 impl ControllerConfigSpec {

@@ -24,9 +24,6 @@ pub struct MachineConfigNodeSpec {
     /// The config to move to.
     #[serde(default)]
     pub config_version: DesiredConfigVersion,
-    /// The OS image to move to, in image mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_image: Option<DesiredConfigImage>,
 }
 
 /// The config to move to.
@@ -34,14 +31,6 @@ pub struct MachineConfigNodeSpec {
 pub struct DesiredConfigVersion {
     /// A rendered MachineConfig's name, or `not-yet-set`.
     pub desired: String,
-}
-
-/// The OS image to move to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DesiredConfigImage {
-    /// A pull spec by digest.
-    pub desired_image: String,
 }
 
 /// Conditions and the config in effect.
@@ -57,10 +46,6 @@ pub struct MachineConfigNodeStatus {
     /// Configs in effect and wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_version: Option<ConfigVersionStatus>,
-    /// Images in effect and wanted, in image mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::any_object")]
-    pub config_image: Option<Value>,
     /// Pinned image sets; kept as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned_image_sets: Option<Vec<Value>>,
