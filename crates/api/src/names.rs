@@ -30,6 +30,12 @@ pub const MAX_RENDERED_BYTES: usize = 1_572_864;
 /// The Ignition version that rendered configs are written in.
 pub const IGNITION_VERSION: &str = "3.5.0";
 
+/// This build's version, as it stands in [`annotation::GENERATED_BY_VERSION`].
+pub const VERSION_RAW: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+/// What marks objects that this build's controller made, in [`annotation::GENERATED_BY_CONTROLLER`]. The reference
+/// uses its source commit; we use the version, so that a rebuild of the same version is not a skew.
+pub const VERSION_HASH: &str = VERSION_RAW;
+
 /// Annotations.
 pub mod annotation {
     /// On every generated and rendered MachineConfig: the hash of the controller build that made it.

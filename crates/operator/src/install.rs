@@ -1,0 +1,335 @@
+//! `mco install`: the objects that must stand in a cluster before a controller can work.
+//!
+//! Objects that a user may edit afterwards (ControllerConfig, pools) are only created where they are missing; the
+//! namespace and the CRDs are applied, so that running it again upgrades them.
+
+use api::crds::{Crd, CrdError};
+use api::k8s::{ByteString, LabelSelector};
+use api::names::{self, annotation, label};
+use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfigPool, MachineConfigPoolSpec};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Who owns the fields that are applied.
+const FIELD_MANAGER: &str = "machine-config-operator";
+/// An API server that needs longer for one small object is as good as away.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The API server publishes a new kind within a second; a loaded one within a few.
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const ESTABLISH_POLL: Duration = Duration::from_millis(50);
+
+/// What is installed.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The built-in pools to create.
+    pub pools: Vec<String>,
+    /// The address of the cluster's DNS service.
+    pub cluster_dns_ip: String,
+    /// The CA that clients of the API server trust (PEM).
+    pub kube_api_ca: Vec<u8>,
+    /// The API server's URL as nodes reach it.
+    pub api_server_url: String,
+    /// `HighlyAvailable`, `SingleReplica`, ….
+    pub control_plane_topology: String,
+    /// Also the CRDs of OpenShift's own config and operator kinds, for a plain cluster that wants to use them.
+    pub openshift_config_crds: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            pools: vec![names::MASTER.to_owned(), names::WORKER.to_owned()],
+            cluster_dns_ip: "10.96.0.10".to_owned(),
+            kube_api_ca: vec![],
+            api_server_url: String::new(),
+            control_plane_topology: "HighlyAvailable".to_owned(),
+            openshift_config_crds: false,
+        }
+    }
+}
+
+/// How an object is put into the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Ours: brought to this form each time.
+    Apply,
+    /// The user's after the first time: created where it is missing.
+    CreateIfMissing,
+}
+
+/// One object of the plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// How.
+    pub how: How,
+    /// What.
+    pub object: Value,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |p: &str| self.object.pointer(p).and_then(Value::as_str).unwrap_or("?").to_owned();
+        let how = match self.how {
+            How::Apply => "apply",
+            How::CreateIfMissing => "create if missing:",
+        };
+        write!(f, "{how} {} {}", text("/kind"), text("/metadata/name"))
+    }
+}
+
+/// Why the installation ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A fault in our own data.
+    #[error("the CRDs in this build are broken")]
+    Crds(#[from] CrdError),
+    /// An object could not be written as JSON.
+    #[error("{what} cannot be written as JSON")]
+    Json {
+        /// The object.
+        what: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The API server said no, or nothing.
+    #[error("{step}")]
+    Api {
+        /// The step that failed.
+        step: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// No answer in time.
+    #[error("{step}: no answer within {} s; is the API server reachable?", REQUEST_TIMEOUT.as_secs())]
+    Timeout {
+        /// The step that failed.
+        step: String,
+    },
+    /// A plan with an object of a kind that the installer does not know: a fault in this build.
+    #[error("{step}: the installer does not know this kind")]
+    UnknownKind {
+        /// The step.
+        step: String,
+    },
+    /// The API server took a CRD and does not serve it.
+    #[error("{name} is not served {} s after it was applied: {why}", ESTABLISH_TIMEOUT.as_secs())]
+    NotEstablished {
+        /// The CRD.
+        name: String,
+        /// What its conditions say.
+        why: String,
+    },
+}
+
+/// The objects, in the order in which they must come.
+///
+/// # Errors
+/// Only a fault in this build's own data.
+pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
+    let apply = |object| Step { how: How::Apply, object };
+    let mut steps = vec![apply(json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": names::NAMESPACE},
+    }))];
+    let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
+    steps.extend(api::crds::all()?.into_iter().filter(wanted).map(|crd| apply(crd.object)));
+    steps.push(create("ControllerConfig", &controller_config(options))?);
+    for name in &options.pools {
+        steps.push(create("MachineConfigPool", &pool(name))?);
+    }
+    Ok(steps)
+}
+
+fn create<T: serde::Serialize>(what: &str, object: &T) -> Result<Step, InstallError> {
+    let object = serde_json::to_value(object)
+        .map_err(|source| InstallError::Json { what: what.to_owned(), source })?;
+    Ok(Step { how: How::CreateIfMissing, object })
+}
+
+/// A built-in pool: MachineConfigs with its role label, nodes with its role label.
+pub fn pool(name: &str) -> MachineConfigPool {
+    let one = |key: &str, value: &str| {
+        let match_labels = Some(BTreeMap::from([(key.to_owned(), value.to_owned())]));
+        Some(LabelSelector { match_labels, match_expressions: None })
+    };
+    let mut pool = MachineConfigPool::new(
+        name,
+        MachineConfigPoolSpec {
+            machine_config_selector: one(label::ROLE, name),
+            node_selector: one(&format!("{}{name}", label::NODE_ROLE_PREFIX), ""),
+            ..Default::default()
+        },
+    );
+    let labels = pool.labels_mut();
+    labels.insert(label::BUILT_IN.to_owned(), String::new());
+    labels.insert(format!("{}{name}", label::POOL_PREFIX), String::new());
+    if name != names::WORKER {
+        labels.insert(label::REQUIRED_FOR_UPGRADE.to_owned(), String::new());
+    }
+    pool
+}
+
+/// The ControllerConfig of a cluster that has no `config.openshift.io` objects to take it from.
+pub fn controller_config(options: &Options) -> ControllerConfig {
+    let spec = ControllerConfigSpec {
+        cluster_dns_ip: options.cluster_dns_ip.clone(),
+        kube_api_server_serving_ca_data: ByteString(options.kube_api_ca.clone()),
+        root_ca_data: ByteString(options.kube_api_ca.clone()),
+        ip_families: "IPv4".to_owned(),
+        infra: Some(json!({
+            "apiVersion": "config.openshift.io/v1",
+            "kind": "Infrastructure",
+            "metadata": {"name": names::CLUSTER},
+            "spec": {"cloudConfig": {"name": ""}, "platformSpec": {"type": "None"}},
+            "status": {
+                "apiServerURL": options.api_server_url,
+                "apiServerInternalURI": options.api_server_url,
+                "controlPlaneTopology": options.control_plane_topology,
+                "infrastructureTopology": "HighlyAvailable",
+                "infrastructureName": "",
+                "etcdDiscoveryDomain": "",
+                "platform": "None",
+                "platformStatus": {"type": "None"},
+            },
+        })),
+        ..Default::default()
+    };
+    let mut config = ControllerConfig::new(names::CONTROLLER_CONFIG, spec);
+    config
+        .annotations_mut()
+        .insert(annotation::GENERATED_BY_VERSION.to_owned(), names::VERSION_RAW.to_owned());
+    config
+}
+
+/// Puts the plan's objects into the cluster, telling `progress` each step as it is done, and waits until the new
+/// kinds are served.
+///
+/// # Errors
+/// The first step that the API server refused, with its answer.
+pub async fn apply(
+    client: &Client,
+    steps: &[Step],
+    mut progress: impl FnMut(&Step),
+) -> Result<(), InstallError> {
+    let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps
+        .iter()
+        .partition(|s| s.object.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"));
+    let (first, last): (Vec<&Step>, Vec<&Step>) = rest.into_iter().partition(|s| s.how == How::Apply);
+    for step in first {
+        one(client, step).await?;
+        progress(step);
+    }
+    // All at once: each is a request of its own, and the API server takes them in parallel.
+    futures::future::try_join_all(definitions.iter().map(|step| one(client, step))).await?;
+    definitions.iter().for_each(|step| progress(step));
+    futures::future::try_join_all(definitions.iter().map(|step| established(client, step))).await?;
+    for step in last {
+        one(client, step).await?;
+        progress(step);
+    }
+    Ok(())
+}
+
+fn resource(object: &Value) -> Option<ApiResource> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let plural = match kind {
+        "MachineConfigPool" => "machineconfigpools",
+        "ControllerConfig" => "controllerconfigs",
+        "CustomResourceDefinition" => "customresourcedefinitions",
+        "Namespace" => "namespaces",
+        _ => return None,
+    };
+    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural))
+}
+
+async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
+    let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let resource =
+        resource(&step.object).ok_or_else(|| InstallError::UnknownKind { step: step.to_string() })?;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let request = async {
+        match step.how {
+            How::Apply => {
+                let params = PatchParams::apply(FIELD_MANAGER).force();
+                api.patch(name, &params, &Patch::Apply(&step.object)).await.map(drop)
+            }
+            How::CreateIfMissing => {
+                let object = serde_json::from_value(step.object.clone()).map_err(kube::Error::SerdeError)?;
+                match api.create(&PostParams::default(), &object).await {
+                    Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
+                    other => other.map(drop),
+                }
+            }
+        }
+    };
+    let step_text = || step.to_string();
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Err(_) => Err(InstallError::Timeout { step: step_text() }),
+        Ok(Err(source)) => Err(InstallError::Api { step: step_text(), source: Box::new(source) }),
+        Ok(Ok(())) => Ok(()),
+    }
+}
+
+async fn established(client: &Client, step: &Step) -> Result<(), InstallError> {
+    let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let resource =
+        resource(&step.object).ok_or_else(|| InstallError::UnknownKind { step: step.to_string() })?;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let end = tokio::time::Instant::now() + ESTABLISH_TIMEOUT;
+    loop {
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, api.get(name))
+            .await
+            .map_err(|_| InstallError::Timeout { step: format!("get {name}") })?
+            .map_err(|source| InstallError::Api { step: format!("get {name}"), source: Box::new(source) })?;
+        let conditions = answer.data.pointer("/status/conditions").and_then(Value::as_array);
+        let is_true = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+        if conditions.is_some_and(|list| list.iter().any(is_true)) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > end {
+            let why = conditions.map(|list| json!(list).to_string()).unwrap_or_default();
+            return Err(InstallError::NotEstablished { name: name.to_owned(), why });
+        }
+        tokio::time::sleep(ESTABLISH_POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_come_before_their_objects_and_the_users_objects_are_only_created() {
+        let steps = plan(&Options::default()).unwrap();
+        let lines: Vec<String> = steps.iter().map(ToString::to_string).collect();
+        assert_eq!(lines[0], format!("apply Namespace {}", names::NAMESPACE));
+        assert!(lines.contains(&format!("apply CustomResourceDefinition machineconfigs.{}", names::GROUP)));
+        assert_eq!(
+            lines[lines.len() - 3..],
+            [
+                "create if missing: ControllerConfig machine-config-controller",
+                "create if missing: MachineConfigPool master",
+                "create if missing: MachineConfigPool worker",
+            ]
+        );
+        assert!(!lines.iter().any(|l| l.contains("config.openshift.io")), "only ours by default");
+    }
+
+    #[test]
+    fn built_in_pools_select_by_role() {
+        let worker = serde_json::to_value(pool("worker")).unwrap();
+        assert_eq!(worker["spec"]["machineConfigSelector"]["matchLabels"][label::ROLE], "worker");
+        assert_eq!(worker["spec"]["nodeSelector"]["matchLabels"]["node-role.kubernetes.io/worker"], "");
+        assert!(worker["metadata"]["labels"].get(label::REQUIRED_FOR_UPGRADE).is_none());
+        assert_eq!(pool("master").labels()[label::REQUIRED_FOR_UPGRADE], "");
+    }
+}
