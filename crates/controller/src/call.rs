@@ -1,0 +1,117 @@
+//! Calls to the API server: every one has a timeout and an error that names what was tried on which object.
+//!
+//! What it is not: retries. A failed call ends the pass that made it; the queue decides when the next pass is
+//! (see [`crate::queue`]), and that pass decides anew from what the caches say then.
+
+use crate::ControllerError;
+use kube::Client;
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+/// A request that is not answered in this time is given up: five times what a loaded API server needs for its
+/// slowest write, and short enough that one lost connection does not hold a node's drain up for minutes.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The API server answered with an error, or could not be reached.
+    #[error("{what}")]
+    Api {
+        /// What was tried, with the object's kind and name.
+        what: String,
+        /// Why it failed.
+        source: Box<kube::Error>,
+    },
+    /// No answer.
+    #[error("{what}: no answer within {} s", REQUEST_TIMEOUT.as_secs())]
+    Timeout {
+        /// What was tried, with the object's kind and name.
+        what: String,
+    },
+}
+
+impl CallError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            Self::Timeout { .. } => None,
+        }
+    }
+
+    /// The object changed since it was read: what was decided is void, decide anew.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    /// The object (or its namespace, or its kind) is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Refused for now: a disruption budget, or an API server that sheds load.
+    pub fn is_too_many_requests(&self) -> bool {
+        self.code() == Some(429)
+    }
+
+    /// The server understood the request and will refuse it each time.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.code(), Some(400 | 413 | 422))
+    }
+
+    /// The whole chain in one line, for logs and conditions.
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Runs one request under the timeout.
+pub(crate) async fn call<T>(
+    what: impl FnOnce() -> String,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(source)) => Err(CallError::Api { what: what(), source: Box::new(source) }),
+        Err(_) => Err(CallError::Timeout { what: what() }),
+    }
+}
+
+/// A client from a kubeconfig file, or from the pod's service account when there is none.
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ControllerError> {
+    let refused = |source: Box<dyn std::error::Error + Send + Sync>| ControllerError::Client {
+        from: kubeconfig.map_or_else(|| "the pod's service account".to_owned(), |p| p.display().to_string()),
+        source,
+    };
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = kube::config::Kubeconfig::read_from(path).map_err(|e| refused(Box::new(e)))?;
+            kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
+                .await
+                .map_err(|e| refused(Box::new(e)))?
+        }
+        None => kube::Config::incluster().map_err(|e| refused(Box::new(e)))?,
+    };
+    // A 429 to an eviction is a disruption budget's answer, which the drain wants to see and to report.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|e| refused(Box::new(e)))
+}

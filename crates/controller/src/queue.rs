@@ -1,0 +1,334 @@
+//! Work queues: keys that need a pass, and the engine that gives it to them.
+//!
+//! A key is marked dirty by watches, by earlier passes and by start-up; marking twice is marking once. The engine
+//! runs one pass per key at a time, many keys at once. A change to a calm key is acted on at once; while changes keep
+//! coming, passes are spaced out a little more each time ([`Spacing`]), so a burst of a hundred makes a handful.
+//! A failed pass is repeated after a growing wait, with the reason in the log.
+//!
+//! What it is not: a store of what changed. A pass reads the caches and decides everything anew, so losing or
+//! repeating a mark at any moment is harmless as long as the last one is kept.
+
+use crate::backoff;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Display;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What a pass over one key came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing is left to do until something changes.
+    Done,
+    /// Decided on an old version of an object; decide again when the new one has come.
+    Stale,
+    /// Look again later although nothing may have changed; why is in the log of the pass.
+    After(Duration),
+    /// Failed; try again after a growing wait.
+    Failed(String),
+}
+
+/// Keys that need a pass.
+#[derive(Debug)]
+pub(crate) struct Queue<K> {
+    dirty: Mutex<BTreeSet<K>>,
+    notify: Notify,
+}
+
+impl<K: Ord> Default for Queue<K> {
+    fn default() -> Self {
+        Self { dirty: Mutex::new(BTreeSet::new()), notify: Notify::new() }
+    }
+}
+
+impl<K: Ord> Queue<K> {
+    /// Marks one key.
+    pub(crate) fn mark(&self, key: K) {
+        let new = self.dirty.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        if new {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Marks many keys.
+    pub(crate) fn mark_all(&self, keys: impl IntoIterator<Item = K>) {
+        let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = dirty.len();
+        dirty.extend(keys);
+        if dirty.len() > before {
+            self.notify.notify_one();
+        }
+    }
+
+    fn take(&self) -> BTreeSet<K> {
+        std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// How far passes over one key are kept apart while changes keep coming. A key that was calm for the present
+/// distance is calm again and is served at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spacing {
+    pub(crate) first: Duration,
+    pub(crate) last: Duration,
+}
+
+/// How a queue is worked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    /// For logs and metrics.
+    pub(crate) name: &'static str,
+    /// Passes at once.
+    pub(crate) parallel: usize,
+    /// See [`Spacing`].
+    pub(crate) spacing: Spacing,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct History {
+    last_start: Option<Instant>,
+    gap: Duration,
+    failures: u32,
+    stale: u32,
+}
+
+/// When may a key run that was marked now?
+fn due(history: &mut History, spacing: Spacing, now: Instant) -> Instant {
+    let Some(last) = history.last_start else { return now };
+    let next = last + history.gap;
+    if next <= now {
+        // Calm since the last pass: back to the shortest distance.
+        history.gap = spacing.first;
+        return now;
+    }
+    next
+}
+
+/// Works a queue until the token is cancelled. Passes that run then are dropped: each is written so that a restart
+/// at any line is harmless.
+pub(crate) async fn work<K, F, Fut>(queue: &Queue<K>, work: Work, stop: &CancellationToken, pass: F)
+where
+    K: Clone + Ord + Hash + Display,
+    F: Fn(K) -> Fut,
+    Fut: Future<Output = Outcome>,
+{
+    let mut waiting: BTreeMap<K, Instant> = BTreeMap::new();
+    let mut history: HashMap<K, History> = HashMap::new();
+    let mut running: BTreeSet<K> = BTreeSet::new();
+    let mut again: BTreeSet<K> = BTreeSet::new();
+    let mut passes = FuturesUnordered::new();
+    loop {
+        let now = Instant::now();
+        for key in queue.take() {
+            if running.contains(&key) {
+                again.insert(key);
+                continue;
+            }
+            let at = due(history.entry(key.clone()).or_default(), work.spacing, now);
+            // A change brings a repetition forward: what failed may now work.
+            waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
+        }
+        let ready: Vec<K> = waiting
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(key, _)| key.clone())
+            .take(work.parallel.saturating_sub(running.len()))
+            .collect();
+        for key in ready {
+            waiting.remove(&key);
+            running.insert(key.clone());
+            let h = history.entry(key.clone()).or_default();
+            // Each pass that follows closely on another doubles the distance to the next.
+            h.gap = match h.last_start {
+                Some(last) if now.duration_since(last) < h.gap.saturating_mul(2) => {
+                    h.gap.saturating_mul(2).min(work.spacing.last)
+                }
+                _ => work.spacing.first,
+            };
+            h.last_start = Some(now);
+            let future = pass(key.clone());
+            passes.push(async move { (key, future.await) });
+        }
+        // When all places are taken, the next thing to wait for is a pass that ends, not a clock.
+        let next = waiting.values().min().copied().filter(|_| running.len() < work.parallel);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = queue.notify.notified() => {}
+            () = sleep_until(next) => {}
+            Some((key, outcome)) = passes.next(), if !running.is_empty() => {
+                running.remove(&key);
+                let h = history.entry(key.clone()).or_default();
+                let marked = again.remove(&key);
+                if let Some(at) = settle(work.name, &key, outcome, marked, h, work.spacing) {
+                    waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
+                } else if history.len() > FORGET_ABOVE {
+                    history.retain(|k, h| {
+                        running.contains(k) || waiting.contains_key(k)
+                            || h.last_start.is_some_and(|l| l.elapsed() < work.spacing.last)
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Above this many keys, histories of keys at rest are thrown away: they matter for seconds only.
+const FORGET_ABOVE: usize = 4096;
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Books a pass's outcome; returns when the key is to run again, if it is.
+fn settle(
+    name: &str,
+    key: &impl Display,
+    outcome: Outcome,
+    marked: bool,
+    history: &mut History,
+    spacing: Spacing,
+) -> Option<Instant> {
+    let now = Instant::now();
+    let for_mark = marked.then(|| due(history, spacing, now));
+    let for_outcome = match outcome {
+        Outcome::Done => {
+            (history.failures, history.stale) = (0, 0);
+            None
+        }
+        Outcome::After(delay) => {
+            (history.failures, history.stale) = (0, 0);
+            Some(now + delay)
+        }
+        Outcome::Stale => {
+            let delay = backoff::CONFLICT.delay(history.stale);
+            history.stale = history.stale.saturating_add(1);
+            tracing::debug!(queue = name, %key, ?delay, "an object changed meanwhile; deciding again");
+            Some(now + delay)
+        }
+        Outcome::Failed(reason) => {
+            let delay = backoff::WORK.delay(history.failures);
+            history.failures = history.failures.saturating_add(1);
+            tracing::warn!(queue = name, %key, tries = history.failures, next_try_in = ?delay, "{reason}");
+            Some(now + delay)
+        }
+    };
+    match (for_mark, for_outcome) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const WORK: Work = Work {
+        name: "test",
+        parallel: 4,
+        spacing: Spacing { first: Duration::from_millis(20), last: Duration::from_secs(1) },
+    };
+
+    /// Works a queue in paused time while `drive` feeds it; returns when each pass began.
+    async fn record<D: Future>(
+        outcome: impl Fn(usize) -> Outcome,
+        drive: impl FnOnce(Arc<Queue<String>>) -> D,
+    ) -> Vec<(String, Duration)> {
+        let queue = Arc::new(Queue::default());
+        let (starts, n) = (Mutex::new(vec![]), AtomicUsize::new(0));
+        let (stop, begin) = (CancellationToken::new(), Instant::now());
+        let engine = work(&queue, WORK, &stop, |key: String| {
+            starts.lock().unwrap().push((key, begin.elapsed()));
+            let outcome = outcome(n.fetch_add(1, Ordering::Relaxed));
+            async move {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                outcome
+            }
+        });
+        let feed = async {
+            drive(queue.clone()).await;
+            stop.cancel();
+        };
+        tokio::join!(engine, feed);
+        starts.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_change_is_acted_on_at_once() {
+        let starts = record(|_| Outcome::Done, |q| async move {
+            for _ in 0..3 {
+                q.mark("a".to_owned());
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        })
+        .await;
+        let at: Vec<u64> = starts.iter().map(|(_, t)| t.as_secs()).collect();
+        assert_eq!(at, [0, 5, 10]);
+        assert!(starts.iter().all(|(_, t)| t.subsec_millis() < 2), "{starts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_a_hundred_changes_makes_a_handful_of_passes_and_the_last_change_is_seen() {
+        let starts = record(|_| Outcome::Done, |q| async move {
+            for _ in 0..100 {
+                q.mark("a".to_owned());
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        })
+        .await;
+        assert!((2..=7).contains(&starts.len()), "{starts:?}");
+        assert!(starts.last().unwrap().1 >= Duration::from_millis(297), "{starts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_pass_is_repeated_with_growing_waits_until_it_succeeds() {
+        let outcome = |n| if n < 4 { Outcome::Failed("no".to_owned()) } else { Outcome::Done };
+        let starts = record(outcome, |q| async move {
+            q.mark("a".to_owned());
+            tokio::time::sleep(Duration::from_mins(5)).await;
+        })
+        .await;
+        assert_eq!(starts.len(), 5);
+        let gap = |i: usize| starts[i + 1].1 - starts[i].1;
+        assert!(gap(3) > gap(0) * 2, "{starts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_during_a_pass_makes_another_pass_and_one_key_never_runs_twice_at_once() {
+        let starts = record(|_| Outcome::Done, |q| async move {
+            q.mark_all(["a".to_owned(), "b".to_owned()]);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            q.mark("a".to_owned());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        })
+        .await;
+        let a: Vec<Duration> = starts.iter().filter(|(k, _)| k == "a").map(|(_, t)| *t).collect();
+        assert_eq!((a.len(), starts.len()), (2, 3), "{starts:?}");
+        assert!(a[1] - a[0] >= Duration::from_millis(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_waits_for_a_clock_does_not_hold_others_up() {
+        let outcome = |n| if n == 0 { Outcome::After(Duration::from_secs(30)) } else { Outcome::Done };
+        let starts = record(outcome, |q| async move {
+            q.mark("slow".to_owned());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            q.mark("other".to_owned());
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        })
+        .await;
+        let order: Vec<&str> = starts.iter().map(|(k, _)| k.as_str()).collect();
+        assert_eq!(order, ["slow", "other", "slow"]);
+        assert!(starts[2].1 >= Duration::from_secs(30));
+    }
+}

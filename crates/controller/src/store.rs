@@ -1,0 +1,151 @@
+//! A cache of one kind: name → what we keep of the object, with the version it had.
+//!
+//! Three writers feed it: the watch, a list after a lost watch, and the answers to our own writes. The answers matter:
+//! a pass that runs before the watch has brought our last write would otherwise decide on the state before it. An
+//! older version never replaces a newer one of the same object, whoever brings it.
+//!
+//! What it is not: decoding or trimming (see [`crate::watch`]), nor deciding what a change means.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
+
+/// One object as the cache keeps it.
+#[derive(Debug, Clone)]
+pub(crate) struct Item<T> {
+    /// `metadata.resourceVersion` as a number; the API server defines it to grow.
+    pub(crate) version: u64,
+    /// `metadata.uid`: another one under the same name is another object.
+    pub(crate) uid: String,
+    /// What we keep of it.
+    pub(crate) value: Arc<T>,
+}
+
+/// A change that a writer made to a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Change<T> {
+    pub(crate) name: String,
+    pub(crate) old: Option<Arc<T>>,
+    pub(crate) new: Option<Arc<T>>,
+}
+
+/// The cache of one kind.
+#[derive(Debug)]
+pub(crate) struct Store<T> {
+    items: RwLock<BTreeMap<String, Item<T>>>,
+    synced: watch::Sender<bool>,
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Self { items: RwLock::default(), synced: watch::Sender::new(false) }
+    }
+}
+
+impl<T> Store<T> {
+    /// One object.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<T>> {
+        self.read(|items| items.get(name).map(|i| i.value.clone()))
+    }
+
+    /// All objects, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.read(|items| items.values().map(|i| i.value.clone()).collect())
+    }
+
+    /// The names of all objects.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.read(|items| items.keys().cloned().collect())
+    }
+
+    /// Has a first list been seen whole?
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits for the first list.
+    pub(crate) async fn synced(&self) {
+        // The sender lives in `self`, so the wait ends only with a first list.
+        let _ = self.synced.subscribe().wait_for(|s| *s).await;
+    }
+
+    /// Puts an object in unless a newer version of it is there.
+    pub(crate) fn apply(&self, name: String, item: Item<T>) -> Option<Change<T>> {
+        let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
+        let old = items.get(&name);
+        if old.is_some_and(|o| o.uid == item.uid && o.version >= item.version) {
+            return None;
+        }
+        let old = old.map(|o| o.value.clone());
+        let new = Some(item.value.clone());
+        items.insert(name.clone(), item);
+        Some(Change { name, old, new })
+    }
+
+    /// The answer to a write of ours: as [`Store::apply`], but an object that is gone meanwhile stays gone.
+    pub(crate) fn answer(&self, name: &str, item: Item<T>) -> Option<Change<T>> {
+        let known = self.read(|items| items.get(name).is_some_and(|o| o.uid == item.uid));
+        if known { self.apply(name.to_owned(), item) } else { None }
+    }
+
+    /// Takes an object out.
+    pub(crate) fn remove(&self, name: &str) -> Option<Change<T>> {
+        let old = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
+        Some(Change { name: name.to_owned(), old: Some(old.value), new: None })
+    }
+
+    /// A whole list: objects that are not in it are gone. Returns what changed.
+    pub(crate) fn replace(&self, list: BTreeMap<String, Item<T>>) -> Vec<Change<T>> {
+        let gone: Vec<String> =
+            self.read(|items| items.keys().filter(|name| !list.contains_key(*name)).cloned().collect());
+        let mut changes: Vec<Change<T>> = gone.iter().filter_map(|name| self.remove(name)).collect();
+        changes.extend(list.into_iter().filter_map(|(name, item)| self.apply(name, item)));
+        self.synced.send_replace(true);
+        changes
+    }
+
+    fn read<R>(&self, f: impl FnOnce(&BTreeMap<String, Item<T>>) -> R) -> R {
+        f(&self.items.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(uid: &str, version: u64) -> Item<u64> {
+        Item { version, uid: uid.to_owned(), value: Arc::new(version) }
+    }
+
+    #[test]
+    fn an_older_version_never_replaces_a_newer_one_of_the_same_object() {
+        let store = Store::default();
+        assert!(store.apply("a".to_owned(), item("u", 5)).is_some());
+        assert!(store.apply("a".to_owned(), item("u", 4)).is_none(), "late watch event");
+        assert!(store.apply("a".to_owned(), item("u", 5)).is_none(), "the echo of our own write");
+        assert_eq!(store.get("a").as_deref(), Some(&5));
+        assert!(store.apply("a".to_owned(), item("v", 3)).is_some(), "another object of that name");
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_a_deleted_object_back() {
+        let store = Store::default();
+        store.apply("a".to_owned(), item("u", 5));
+        store.remove("a");
+        assert!(store.answer("a", item("u", 6)).is_none());
+        assert!(store.get("a").is_none());
+    }
+
+    #[test]
+    fn a_list_removes_what_is_not_in_it_and_reports_only_changes() {
+        let store = Store::default();
+        assert!(!store.is_synced());
+        store.apply("a".to_owned(), item("u", 5));
+        store.apply("b".to_owned(), item("w", 6));
+        let list = BTreeMap::from([("b".to_owned(), item("w", 6)), ("c".to_owned(), item("x", 7))]);
+        let changed: Vec<String> = store.replace(list).into_iter().map(|c| c.name).collect();
+        assert_eq!(changed, ["a", "c"]);
+        assert_eq!(store.names(), ["b", "c"]);
+        assert!(store.is_synced());
+    }
+}

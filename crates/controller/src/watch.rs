@@ -1,0 +1,171 @@
+//! Watches: one endless stream per kind, trimmed on arrival and folded into a [`Store`].
+//!
+//! Guarantees: a cut watch, an expired version (410) and an API server that is away for minutes end in a new list, not
+//! in an end of the stream. An object that cannot be decoded is skipped with a warning that names it; it never stops
+//! the others. Nothing is kept of an object but what `keep` makes of it.
+//!
+//! What it is not: it decides nothing; `on_change` marks queues.
+
+use crate::backoff::{self, Series};
+use crate::call::chain;
+use crate::store::{Change, Item, Store};
+use futures::StreamExt;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_kind};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The server ends a watch after this long and we resume it where it was. It bounds how long a connection that died
+/// without a word goes unnoticed; one request per kind in that time is nothing.
+const WATCH_SECONDS: u32 = 90;
+
+/// The same trouble with a watch is logged again after this long.
+const REPEAT_WARNING: Duration = Duration::from_secs(30);
+
+/// What follows from a changed object: an owned closure, since watches outlive passes.
+pub(crate) type OnChange<T> = Box<dyn Fn(&Change<T>) + Send>;
+
+/// `metadata.resourceVersion` as a number; 0 for one that is not a number (no API server we know of).
+pub(crate) fn version_of(object: &impl ResourceExt) -> u64 {
+    object.resource_version().and_then(|v| v.parse().ok()).unwrap_or_default()
+}
+
+/// Follows a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
+pub(crate) async fn follow_ours<K, T>(
+    client: Client,
+    store: Arc<Store<T>>,
+    keep: fn(K) -> T,
+    on_change: OnChange<T>,
+    stop: CancellationToken,
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let resource = ApiResource::erase::<K>(&());
+    let kind = resource.kind.clone();
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let decode = move |object: DynamicObject| decode::<K>(object).map(keep);
+    follow(api, watcher::Config::default(), kind, &store, decode, on_change, stop).await;
+}
+
+/// A typed object from an untyped one, or why it is none.
+pub(crate) fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
+    let metadata = serde_json::to_value(&object.metadata).map_err(|e| e.to_string())?;
+    let mut data = object.data;
+    let Some(fields) = data.as_object_mut() else { return Err("not a JSON object".to_owned()) };
+    fields.insert("metadata".to_owned(), metadata);
+    serde_json::from_value(data).map_err(|e| e.to_string())
+}
+
+/// Follows any kind until `stop`.
+pub(crate) async fn follow<K, T>(
+    api: Api<K>,
+    config: watcher::Config,
+    kind: String,
+    store: &Store<T>,
+    keep: impl Fn(K) -> Result<T, String>,
+    on_change: OnChange<T>,
+    stop: CancellationToken,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let config = watcher::Config { page_size: Some(500), ..config }.timeout(WATCH_SECONDS);
+    let stream = watch_kind(api, config).backoff(Series::new(backoff::WATCH));
+    let mut stream = std::pin::pin!(stream);
+    let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();
+    let mut undecodable: BTreeSet<String> = BTreeSet::new();
+    let mut trouble = Trouble::default();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = stream.next() => event,
+        };
+        let Some(event) = event else { return };
+        let event = match event {
+            Ok(event) => {
+                trouble.over(&kind);
+                event
+            }
+            Err(error) => {
+                trouble.tell(&kind, &error);
+                continue;
+            }
+        };
+        let mut item = |object: K| {
+            let name = object.name_any();
+            let (version, uid) = (version_of(&object), object.uid().unwrap_or_default());
+            match keep(object) {
+                Ok(value) => {
+                    undecodable.remove(&name);
+                    Some((name, Item { version, uid, value: Arc::new(value) }))
+                }
+                Err(why) => {
+                    // Once per object, not once per list.
+                    if undecodable.insert(name.clone()) {
+                        tracing::warn!(kind, name, "skipped, for it cannot be decoded: {why}; correct or delete it");
+                    }
+                    None
+                }
+            }
+        };
+        match event {
+            Event::Init => listing.clear(),
+            Event::InitApply(object) => listing.extend(item(object)),
+            Event::InitDone => {
+                let first = !store.is_synced();
+                let changes = store.replace(std::mem::take(&mut listing));
+                tracing::debug!(kind, first, changed = changes.len(), "listed");
+                changes.iter().for_each(&on_change);
+            }
+            Event::Apply(object) => {
+                let name = object.name_any();
+                let change = match item(object) {
+                    Some((name, item)) => store.apply(name, item),
+                    // It was readable before and is not now: we no longer know what it says.
+                    None => store.remove(&name),
+                };
+                change.iter().for_each(&on_change);
+            }
+            Event::Delete(object) => {
+                let name = object.name_any();
+                undecodable.remove(&name);
+                store.remove(&name).iter().for_each(&on_change);
+            }
+        }
+    }
+}
+
+/// Logs a watch's trouble when it begins, when it changes, now and then while it lasts, and when it is over.
+#[derive(Debug, Default)]
+struct Trouble {
+    last: Option<(String, Instant)>,
+}
+
+impl Trouble {
+    fn tell(&mut self, kind: &str, error: &watcher::Error) {
+        let text = chain(error);
+        // An expired version is the API's ordinary way to ask for a new list.
+        if text.contains("Expired") || text.contains("too old resource version") {
+            tracing::debug!(kind, "the watch expired; listing again: {text}");
+            return;
+        }
+        let known = self.last.as_ref().is_some_and(|(t, at)| *t == text && at.elapsed() < REPEAT_WARNING);
+        if known {
+            return;
+        }
+        tracing::warn!(kind, "the watch failed and is tried again until it works: {text}");
+        self.last = Some((text, Instant::now()));
+    }
+
+    fn over(&mut self, kind: &str) {
+        if self.last.take().is_some() {
+            tracing::info!(kind, "the watch works again");
+        }
+    }
+}
