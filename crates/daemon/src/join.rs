@@ -1,0 +1,156 @@
+//! First contact: which config a node is to be in that never had one. Pure; `agent` reads the pools once and asks.
+//!
+//! What it is not: the roll-out. A node joins by itself only where that disturbs nobody; otherwise it reports that it
+//! is in the empty config, and the controller moves it when the pool's `maxUnavailable` allows.
+
+use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
+use api::names::{MASTER, WORKER, annotation, label, state};
+use api::selector::{self, SelectorError};
+use api::v1::MachineConfigPool;
+use std::collections::BTreeMap;
+
+/// Where a node belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Membership {
+    /// To this pool, whose rendered config is this one.
+    Pool {
+        /// The pool.
+        pool: String,
+        /// The rendered config; empty while there is none.
+        config: String,
+    },
+    /// To none yet.
+    NoPool,
+}
+
+/// A node whose pool cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// More than one custom pool selects it.
+    #[error("the node matches several custom pools ({pools}); give it the labels of one of them only")]
+    SeveralPools {
+        /// Their names.
+        pools: String,
+    },
+    /// A pool's selector is broken.
+    #[error("MachineConfigPool {pool}: spec.nodeSelector: {source}")]
+    Selector {
+        /// The pool.
+        pool: String,
+        /// Where and how.
+        source: SelectorError,
+    },
+}
+
+/// Finds the pool of a node with these labels: master first, a custom pool before worker.
+///
+/// # Errors
+/// A broken selector in any pool, and a node that two custom pools select.
+pub fn membership(
+    labels: &BTreeMap<String, String>,
+    pools: &[MachineConfigPool],
+) -> Result<Membership, JoinError> {
+    if labels.get(label::OS).is_some_and(|os| os == "windows") {
+        return Ok(Membership::NoPool);
+    }
+    let mut found = vec![];
+    for pool in pools {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        let hit = selector::matches(pool.spec.node_selector.as_ref(), Some(labels))
+            .map_err(|source| JoinError::Selector { pool: name.to_owned(), source })?;
+        if hit {
+            found.push((name, &pool.spec.configuration.name));
+        }
+    }
+    let named = |name: &str| found.iter().find(|(n, _)| *n == name);
+    let custom: Vec<_> = found.iter().filter(|(n, _)| *n != MASTER && *n != WORKER).collect();
+    if custom.len() > 1 {
+        let pools = custom.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", ");
+        return Err(JoinError::SeveralPools { pools });
+    }
+    let primary = named(MASTER).or(custom.first().copied()).or(named(WORKER));
+    Ok(primary.map_or(Membership::NoPool, |(pool, config)| Membership::Pool {
+        pool: (*pool).to_owned(),
+        config: (*config).clone(),
+    }))
+}
+
+/// What a node without any config says of itself first. `cost` is that of moving it from nothing to `config`.
+///
+/// A move that costs nobody anything is made at once, and so is any move of a node that is not Ready: it runs nothing
+/// for anybody yet, and may need the config to become Ready. Any other move is the controller's to allow.
+pub fn first_annotations(node: &NodeFacts, config: &str, cost: Cost) -> Changes {
+    let free = !cost.drain && !cost.reboot;
+    if free || !node.ready {
+        return [(annotation::DESIRED_CONFIG, config.to_owned()), (annotation::STATE, state::WORKING.to_owned())]
+            .into();
+    }
+    [
+        (annotation::CURRENT_CONFIG, EMPTY_CONFIG.to_owned()),
+        (annotation::DESIRED_CONFIG, EMPTY_CONFIG.to_owned()),
+        (annotation::STATE, state::DONE.to_owned()),
+        (annotation::REASON, String::new()),
+    ]
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(name: &str, label: &str) -> MachineConfigPool {
+        let yaml = format!(
+            "metadata: {{name: {name}}}\nspec:\n  nodeSelector: {{matchLabels: {{{label}: ''}}}}\n  configuration: {{name: rendered-{name}-1}}\n"
+        );
+        api::yaml::from_str(&yaml).unwrap()
+    }
+
+    fn pools() -> Vec<MachineConfigPool> {
+        vec![pool("worker", "w"), pool("master", "m"), pool("infra", "i"), pool("gpu", "g")]
+    }
+
+    #[test]
+    fn a_node_belongs_to_master_then_a_custom_pool_then_worker() {
+        let rows: [(&[&str], Option<&str>); 6] = [
+            (&[], None),
+            (&["w"], Some("worker")),
+            (&["w", "m"], Some("master")),
+            (&["w", "i"], Some("infra")),
+            (&["m", "i"], Some("master")),
+            (&["g"], Some("gpu")),
+        ];
+        for (labels, want) in rows {
+            let labels = labels.iter().map(|l| ((*l).to_owned(), String::new())).collect();
+            let got = match membership(&labels, &pools()).unwrap() {
+                Membership::Pool { pool, config } => {
+                    assert_eq!(config, format!("rendered-{pool}-1"));
+                    Some(pool)
+                }
+                Membership::NoPool => None,
+            };
+            assert_eq!(got.as_deref(), want, "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn two_custom_pools_and_a_windows_node_are_told_apart() {
+        let labels = |l: &[(&str, &str)]| l.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let error = membership(&labels(&[("i", ""), ("g", "")]), &pools()).unwrap_err().to_string();
+        assert!(error.contains("infra, gpu"), "{error}");
+        let windows = labels(&[("w", ""), (label::OS, "windows")]);
+        assert_eq!(membership(&windows, &pools()).unwrap(), Membership::NoPool);
+    }
+
+    #[test]
+    fn a_move_that_disturbs_pods_is_left_to_the_controller() {
+        let reboot = Cost { drain: true, reboot: true };
+        let rows = [(true, Cost::default(), "r"), (true, reboot, EMPTY_CONFIG), (false, reboot, "r")];
+        for (ready, cost, desired) in rows {
+            let node = NodeFacts { ready, ..NodeFacts::default() };
+            let changes = first_annotations(&node, "r", cost);
+            assert_eq!(changes.get(annotation::DESIRED_CONFIG).map(String::as_str), Some(desired));
+            // Only a node that is left to the controller is one that the controller counts already.
+            assert_eq!(changes.contains_key(annotation::CURRENT_CONFIG), desired == EMPTY_CONFIG);
+        }
+    }
+}

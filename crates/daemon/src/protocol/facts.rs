@@ -1,0 +1,235 @@
+//! What [`step`](super::step) decides on: plain values, gathered by `agent`.
+
+use api::k8s::Node;
+use api::names::annotation;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The longest `reason` on a Node, in characters: the published limit of the annotation.
+pub const MAX_REASON_CHARS: usize = 2000;
+/// The first wait after a failure.
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
+/// The longest wait between two tries: a host that was repaired by hand is back within a minute.
+const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
+
+/// All that a decision needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// The time.
+    pub now: Timestamp,
+    /// This node's Node.
+    pub node: NodeFacts,
+    /// This node's disk.
+    pub disk: DiskFacts,
+    /// Was the disk compared with its config since the process started or since it last failed?
+    pub checked: bool,
+    /// What this process holds.
+    pub hand: Hand,
+}
+
+/// What of the Node counts. An absent annotation is an empty string.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// `currentConfig`.
+    pub current: String,
+    /// `desiredConfig`.
+    pub desired: String,
+    /// `state`.
+    pub state: String,
+    /// `reason`.
+    pub reason: String,
+    /// `post-config-action`.
+    pub post_action: String,
+    /// `desiredDrain`.
+    pub desired_drain: String,
+    /// `lastAppliedDrain`.
+    pub last_applied_drain: String,
+    /// `controlPlaneTopology`.
+    pub topology: String,
+    /// `spec.unschedulable`: cordoned, by the drain controller or by a person.
+    pub unschedulable: bool,
+    /// The `Ready` condition; a node without conditions counts as ready.
+    pub ready: bool,
+    /// The labels, for finding the node's pool.
+    pub labels: BTreeMap<String, String>,
+    /// The object's UID, for events.
+    pub uid: String,
+    /// The object's resource version, for conditional writes.
+    pub resource_version: String,
+    /// Being deleted: nothing is done any more.
+    pub deleted: bool,
+}
+
+impl NodeFacts {
+    /// What stands in an annotation of the protocol; `None` for any other.
+    pub fn says(&self, key: &str) -> Option<&String> {
+        Some(match key {
+            annotation::CURRENT_CONFIG => &self.current,
+            annotation::DESIRED_CONFIG => &self.desired,
+            annotation::STATE => &self.state,
+            annotation::REASON => &self.reason,
+            annotation::POST_CONFIG_ACTION => &self.post_action,
+            annotation::DESIRED_DRAIN => &self.desired_drain,
+            annotation::LAST_APPLIED_DRAIN => &self.last_applied_drain,
+            _ => return None,
+        })
+    }
+
+    /// Reads them from a Node.
+    pub fn of(node: &Node) -> Self {
+        let notes = node.metadata.annotations.as_ref();
+        let note = |key: &str| notes.and_then(|a| a.get(key)).cloned().unwrap_or_default();
+        let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let ready = conditions.into_iter().find(|c| c.type_ == "Ready");
+        Self {
+            current: note(annotation::CURRENT_CONFIG),
+            desired: note(annotation::DESIRED_CONFIG),
+            state: note(annotation::STATE),
+            reason: note(annotation::REASON),
+            post_action: note(annotation::POST_CONFIG_ACTION),
+            desired_drain: note(annotation::DESIRED_DRAIN),
+            last_applied_drain: note(annotation::LAST_APPLIED_DRAIN),
+            topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
+            unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
+            ready: ready.is_none_or(|c| c.status == "True"),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            uid: node.metadata.uid.clone().unwrap_or_default(),
+            resource_version: node.metadata.resource_version.clone().unwrap_or_default(),
+            deleted: node.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// What of the disk counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DiskFacts {
+    /// The name of the config that was last applied, if any was.
+    pub current: Option<String>,
+    /// The first boot left `node-annotations.json` for the Node.
+    pub annotations_file: bool,
+    /// The reboot that is owed, if one is.
+    pub reboot: Option<RebootRecord>,
+    /// The running boot.
+    pub boot_id: String,
+}
+
+/// Written to the disk before an update that ends in a reboot touches anything, so that no crash can lose the reboot:
+/// once the disk is in `config`, the machine has to have another boot id than `boot_id`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RebootRecord {
+    /// The boot that the update was applied in.
+    pub boot_id: String,
+    /// The config that needs the reboot.
+    pub config: String,
+}
+
+/// From which config to which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The config that the disk is in.
+    pub from: String,
+    /// The config to move to.
+    pub to: String,
+}
+
+/// What an update costs the node's users.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Pods have to leave first.
+    pub drain: bool,
+    /// The machine reboots after it.
+    pub reboot: bool,
+}
+
+/// What this process holds. Lost at a restart, and made again.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Hand {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// An update that was checked and planned.
+    Prepared {
+        /// Between which configs.
+        pair: Pair,
+        /// What it costs.
+        cost: Cost,
+        /// When the drain was asked for.
+        asked: Option<Timestamp>,
+    },
+    /// An update that is on the disk and in effect.
+    Applied {
+        /// The config.
+        config: String,
+        /// When the uncordon was asked for.
+        asked: Option<Timestamp>,
+    },
+    /// Something did not work.
+    Failed(Failure),
+}
+
+/// A failure: of what, how, and when it is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What was tried. Another job is not held up by it.
+    pub job: Job,
+    /// What it makes of the node.
+    pub kind: FailureKind,
+    /// For people; names the object, the path and the remedy.
+    pub reason: String,
+    /// How often it was tried.
+    pub tries: u32,
+    /// When to try again.
+    pub retry_at: Timestamp,
+}
+
+/// What a failure makes of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// `state=Degraded`.
+    Degraded,
+    /// `state=Unreconcilable`: trying again cannot help, another config can.
+    Unreconcilable,
+    /// The API server did not answer, or an object is not there yet: nothing is wrong with this node.
+    Transient,
+}
+
+/// What there is to do, apart from where in it the node stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Job {
+    /// Put the first boot's annotations on the Node.
+    AdoptFile,
+    /// Find out which config a node without any is to be in.
+    Join,
+    /// Compare the disk with the config that it should be in.
+    Check {
+        /// The config.
+        config: String,
+    },
+    /// Move from one config to another.
+    Update(Pair),
+    /// Reboot into a config that is on the disk.
+    Reboot {
+        /// The config.
+        config: String,
+    },
+    /// Give the node back and say so.
+    Finish {
+        /// The config.
+        config: String,
+    },
+}
+
+/// How long to wait after the nth failure (n from 1). `jitter` is a random number from 0 to 1: half of the wait is
+/// random, so that a pool of nodes that failed together does not come back together.
+pub fn backoff(tries: u32, jitter: f64) -> SignedDuration {
+    let doubled = FIRST_RETRY.as_secs().saturating_mul(1 << tries.saturating_sub(1).min(16));
+    let most = SignedDuration::from_secs(doubled).min(LONGEST_RETRY);
+    most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+}
+
+/// A reason as it fits on the Node.
+pub fn cut_reason(reason: &str) -> String {
+    reason.chars().take(MAX_REASON_CHARS).collect()
+}

@@ -1,0 +1,27 @@
+//! The node's side of the update protocol, as a pure function: what stands on the Node, what is on the disk, and what
+//! this process holds in hand go in; the one next [`Action`] comes out.
+//!
+//! What it is not: it reads nothing, writes nothing and has no clock (`View::now` is an argument). `agent` does what
+//! [`step`] says and calls it again; it chooses nothing itself, so a restart at any line is harmless: everything that
+//! matters is on the Node or on the disk, and what is in hand can be made again.
+//!
+//! ```text
+//! Nothing on the Node or the disk ──► Join ─┐
+//! node-annotations.json ──► AdoptFile ──────┤
+//!                                           ▼
+//!      Check ──► Prepare ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
+//!                                          └──────────► (uncordon) ──► Done
+//! ```
+
+mod facts;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use facts::{
+    Cost, DiskFacts, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootRecord, View, backoff, cut_reason,
+};
+pub use step::{Action, Changes, EventKind, Note, Waiting, step};
+
+/// The config of a host that no config was ever applied to. It has no object in the cluster.
+pub const EMPTY_CONFIG: &str = "mco-empty-mc";

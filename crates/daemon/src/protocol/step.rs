@@ -1,0 +1,370 @@
+//! The decision itself.
+
+use super::facts::{Failure, FailureKind, Hand, Job, NodeFacts, Pair, View, cut_reason};
+use super::EMPTY_CONFIG;
+use api::names::{annotation, state};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+/// How long pods may take to leave before the node says so. The request stands: a drain that is done later is used.
+const DRAIN_LIMIT: SignedDuration = SignedDuration::from_hours(1);
+/// How long the uncordon may take before the node says so.
+const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
+/// A machine that still runs this long after its reboot was asked for is asked again.
+pub(crate) const REBOOT_LIMIT: SignedDuration = SignedDuration::from_mins(10);
+
+/// Annotations to set; all of them in one patch.
+pub type Changes = BTreeMap<&'static str, String>;
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// The Node says that all is done, and it is. Wait for a change.
+    Idle,
+    /// Somebody else has to act, or time has to pass. Wait for a change, at most until the time given.
+    Wait {
+        /// For what.
+        why: Waiting,
+        /// Look again at this time even if nothing changed.
+        until: Option<Timestamp>,
+    },
+    /// Patch the Node.
+    Write {
+        /// The annotations.
+        changes: Changes,
+        /// What to tell people, after the patch.
+        notes: Vec<Note>,
+        /// Only if the Node is still as it was seen: somebody else may write one of these annotations too.
+        conditional: bool,
+    },
+    /// Put the map in `node-annotations.json` on the Node, then rename the file.
+    AdoptFile,
+    /// Find the node's pool and the config that it is to be in.
+    Join,
+    /// Compare the disk with `config`; where no config was ever recorded on the disk, record it.
+    Check {
+        /// The config.
+        config: String,
+        /// The disk has no record of a config yet.
+        record: bool,
+    },
+    /// Fetch the config to move to, refuse what cannot be done, check the disk, and plan.
+    Prepare(Pair),
+    /// Do what was planned.
+    Apply(Pair),
+    /// Reboot.
+    Reboot {
+        /// The config that needs it.
+        config: String,
+    },
+    /// The machine has rebooted, or the update that needed it was undone: remove the record.
+    ForgetReboot {
+        /// The machine has rebooted.
+        rebooted: bool,
+        /// The config that needed it.
+        config: String,
+    },
+}
+
+/// For what a node waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// The Node is being deleted.
+    Deletion,
+    /// The controller has not said yet which config is wanted.
+    Desired,
+    /// The drain controller.
+    Drain,
+    /// The drain controller, to give the node back.
+    Uncordon,
+    /// The time of the next try.
+    Retry {
+        /// What failed.
+        reason: String,
+    },
+}
+
+/// A thing to tell people, as an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Which event.
+    pub kind: EventKind,
+    /// The sentence.
+    pub text: String,
+}
+
+impl Note {
+    fn new(kind: EventKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+/// Events on the Node; the names are those that dashboards know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "each is the event's reason, spelt as it is written")]
+pub enum EventKind {
+    Cordon,
+    Drain,
+    FailedToDrain,
+    Uncordon,
+    FailedToUncordon,
+    NodeDone,
+    BootResync,
+    Reboot,
+    SkipReboot,
+    FailedToReconcile,
+    OnDiskStateValidationFailed,
+    PreflightConfigDriftCheckFailed,
+    ConfigDriftDetected,
+    ConfigDriftMonitorStarted,
+    ConfigDriftMonitorStopped,
+    ServiceReload,
+    ServiceRestart,
+    FailedServiceReload,
+    FailedServiceRestart,
+    GotSigtermDuringUpdate,
+}
+
+impl EventKind {
+    /// Something that a person should look at.
+    pub fn is_warning(self) -> bool {
+        matches!(
+            self,
+            Self::FailedToDrain
+                | Self::FailedToUncordon
+                | Self::FailedToReconcile
+                | Self::OnDiskStateValidationFailed
+                | Self::PreflightConfigDriftCheckFailed
+                | Self::ConfigDriftDetected
+                | Self::FailedServiceReload
+                | Self::FailedServiceRestart
+                | Self::GotSigtermDuringUpdate
+        )
+    }
+}
+
+/// Says what to do next.
+pub fn step(view: &View) -> Action {
+    let mut action = decide(view);
+    if let Action::Write { changes, .. } = &mut action {
+        changes.retain(|key, value| view.node.says(key) != Some(value));
+    }
+    action
+}
+
+fn decide(view: &View) -> Action {
+    if view.node.deleted {
+        return Action::Wait { why: Waiting::Deletion, until: None };
+    }
+    if let Some(record) = &view.disk.reboot {
+        let rebooted = record.boot_id != view.disk.boot_id;
+        let applied = view.disk.current.as_ref() == Some(&record.config);
+        // While the update is still to be applied the record stands before it, in this boot.
+        let pending = matches!(&view.hand, Hand::Prepared { pair, .. } if pair.to == record.config);
+        if applied && rebooted || !applied && !pending {
+            return Action::ForgetReboot { rebooted: applied, config: record.config.clone() };
+        }
+    }
+    let Some(job) = job(view) else { return Action::Wait { why: Waiting::Desired, until: None } };
+    if let Hand::Failed(failure) = &view.hand
+        && failure.job == job
+        && let Some(action) = hold(view, failure)
+    {
+        return action;
+    }
+    match job {
+        Job::AdoptFile => Action::AdoptFile,
+        Job::Join => Action::Join,
+        Job::Check { config } => Action::Check { config, record: view.disk.current.is_none() },
+        Job::Update(pair) => update(view, pair),
+        Job::Reboot { config } => reboot(view, config),
+        Job::Finish { config } => finish(view, &config),
+    }
+}
+
+/// The config that the disk is in: what the disk says, else what the Node says, else none at all.
+fn base(view: &View) -> String {
+    let node = Some(&view.node.current).filter(|c| !c.is_empty());
+    view.disk.current.as_ref().or(node).cloned().unwrap_or_else(|| EMPTY_CONFIG.to_owned())
+}
+
+/// What there is to do. `None`: nothing until the controller names a config.
+fn job(view: &View) -> Option<Job> {
+    let (node, disk) = (&view.node, &view.disk);
+    if let Some(record) = disk.reboot.as_ref().filter(|r| disk.current.as_ref() == Some(&r.config)) {
+        return Some(Job::Reboot { config: record.config.clone() });
+    }
+    if disk.annotations_file {
+        return Some(Job::AdoptFile);
+    }
+    let blank = node.current.is_empty() && disk.current.is_none();
+    if blank && node.desired.is_empty() {
+        return Some(Job::Join);
+    }
+    let base = base(view);
+    // A host that nothing was ever applied to has nothing to be compared with.
+    if !view.checked && !blank && base != EMPTY_CONFIG {
+        return Some(Job::Check { config: base });
+    }
+    if node.desired.is_empty() && node.current.is_empty() {
+        // The disk knows better than a Node that was made anew.
+        return Some(Job::Finish { config: base });
+    }
+    if node.desired.is_empty() {
+        return None;
+    }
+    Some(if node.desired == base {
+        Job::Finish { config: base }
+    } else {
+        Job::Update(Pair { from: base, to: node.desired.clone() })
+    })
+}
+
+/// What a failure asks for before its job may be tried again; `None` once it may.
+fn hold(view: &View, failure: &Failure) -> Option<Action> {
+    let state = match failure.kind {
+        FailureKind::Degraded => Some(state::DEGRADED),
+        FailureKind::Unreconcilable => Some(state::UNRECONCILABLE),
+        FailureKind::Transient => None,
+    };
+    if let Some(state) = state {
+        let reason = cut_reason(&failure.reason);
+        if view.node.state != state || view.node.reason != reason {
+            return Some(write([(annotation::STATE, state.to_owned()), (annotation::REASON, reason)], []));
+        }
+    }
+    if view.now < failure.retry_at {
+        let why = Waiting::Retry { reason: failure.reason.clone() };
+        return Some(Action::Wait { why, until: Some(failure.retry_at) });
+    }
+    None
+}
+
+fn update(view: &View, pair: Pair) -> Action {
+    let (cost, asked) = match &view.hand {
+        Hand::Prepared { pair: held, cost, asked } if *held == pair => (*cost, *asked),
+        _ => return Action::Prepare(pair),
+    };
+    let node = &view.node;
+    let mut changes = Changes::new();
+    // A failed node keeps saying so until an update has worked: its pool counts it by that.
+    if ![state::WORKING, state::DEGRADED, state::UNRECONCILABLE].contains(&node.state.as_str()) {
+        changes.insert(annotation::STATE, state::WORKING.to_owned());
+    }
+    if !node.post_action.is_empty() {
+        changes.insert(annotation::POST_CONFIG_ACTION, String::new());
+    }
+    let wanted = format!("drain-{}", pair.to);
+    let drain = cost.drain && node.topology != "SingleReplica";
+    let mut notes = vec![];
+    if drain && node.desired_drain != wanted {
+        changes.insert(annotation::DESIRED_DRAIN, wanted.clone());
+        notes.push(Note::new(EventKind::Cordon, "Cordoned node to apply update"));
+        notes.push(Note::new(EventKind::Drain, format!("Draining node to move to {}", pair.to)));
+    }
+    if !changes.is_empty() {
+        return write(changes, notes);
+    }
+    if drain && node.last_applied_drain != wanted {
+        let why = format!(
+            "pods have not left this node within {} minutes; see the controller's events for what holds them, the update goes on once they are gone",
+            DRAIN_LIMIT.as_mins()
+        );
+        return overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, EventKind::FailedToDrain, &why);
+    }
+    Action::Apply(pair)
+}
+
+/// Waits for the drain controller, and says so on the Node once it takes too long.
+fn overdue(
+    view: &View,
+    asked: Option<Timestamp>,
+    limit: SignedDuration,
+    waiting: Waiting,
+    event: EventKind,
+    why: &str,
+) -> Action {
+    let end = asked.and_then(|t| t.checked_add(limit).ok());
+    let late = end.is_some_and(|end| end <= view.now);
+    if late && (view.node.state != state::DEGRADED || view.node.reason != why) {
+        let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.to_owned())];
+        return write(changes, [Note::new(event, why)]);
+    }
+    Action::Wait { why: waiting, until: end.filter(|_| !late) }
+}
+
+fn reboot(view: &View, config: String) -> Action {
+    if view.node.post_action != state::REBOOTING {
+        let note = Note::new(EventKind::Reboot, format!("Node will reboot into config {config}"));
+        return write([(annotation::POST_CONFIG_ACTION, state::REBOOTING.to_owned())], [note]);
+    }
+    Action::Reboot { config }
+}
+
+fn finish(view: &View, config: &str) -> Action {
+    let node = &view.node;
+    let uncordon = format!("uncordon-{config}");
+    let mut changes = Changes::new();
+    if !node.post_action.is_empty() {
+        changes.insert(annotation::POST_CONFIG_ACTION, String::new());
+    }
+    // Cordoned for an update of ours: the controller gives the node back before the update is called done.
+    if node.desired_drain.starts_with("drain-") {
+        changes.insert(annotation::DESIRED_DRAIN, uncordon);
+        return write(changes, []);
+    }
+    let ours = node.desired_drain == uncordon;
+    if ours && node.last_applied_drain != uncordon && !is_done(node, config) {
+        if !changes.is_empty() {
+            return write(changes, []);
+        }
+        let asked = match &view.hand {
+            Hand::Applied { config: held, asked } if held == config => *asked,
+            _ => None,
+        };
+        let why = format!(
+            "the controller has not made this node schedulable again within {} minutes; is it running?",
+            UNCORDON_LIMIT.as_mins()
+        );
+        let event = EventKind::FailedToUncordon;
+        return overdue(view, asked, UNCORDON_LIMIT, Waiting::Uncordon, event, &why);
+    }
+    let mut notes = vec![];
+    if !is_done(node, config) {
+        if ours && matches!(view.hand, Hand::Applied { asked: Some(_), .. }) {
+            notes.push(Note::new(EventKind::Uncordon, format!("Update completed for config {config} and node has been uncordoned")));
+        }
+        notes.push(Note::new(EventKind::NodeDone, format!("Setting node {config} to Done")));
+        changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
+        changes.insert(annotation::STATE, state::DONE.to_owned());
+        changes.insert(annotation::REASON, String::new());
+    }
+    // Nothing was drained. The request is still made, as others read it, but not over the head of a person who has
+    // cordoned the node: completing it would uncordon it.
+    let settled =
+        node.desired_drain.starts_with("uncordon-") || node.unschedulable || config == EMPTY_CONFIG;
+    if !ours && (!settled || !changes.is_empty() && !node.unschedulable) {
+        changes.insert(annotation::DESIRED_DRAIN, uncordon);
+    }
+    // A Node that was made anew gets its wish from its disk; the controller may move it on from there.
+    if node.desired.is_empty() {
+        changes.insert(annotation::DESIRED_CONFIG, config.to_owned());
+        return Action::Write { changes, notes, conditional: true };
+    }
+    if changes.is_empty() { Action::Idle } else { write(changes, notes) }
+}
+
+fn is_done(node: &NodeFacts, config: &str) -> bool {
+    node.current == config && node.state == state::DONE && node.reason.is_empty()
+}
+
+fn write(
+    changes: impl IntoIterator<Item = (&'static str, String)>,
+    notes: impl IntoIterator<Item = Note>,
+) -> Action {
+    Action::Write {
+        changes: changes.into_iter().collect(),
+        notes: notes.into_iter().collect(),
+        conditional: false,
+    }
+}

@@ -1,0 +1,286 @@
+//! Tables of views and the actions that they lead to, and whole updates played against a node of plain values.
+
+use super::{
+    Action, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootRecord,
+    View, Waiting, backoff, cut_reason, step,
+};
+use api::names::annotation as a;
+use jiff::{SignedDuration, Timestamp};
+
+const FREE: Cost = Cost { drain: false, reboot: false };
+const REBOOT: Cost = Cost { drain: true, reboot: true };
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// A node that the disk says is in `disk`, and the Node in `current`, to go to `desired`.
+fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
+    let node = NodeFacts {
+        current: current.into(),
+        desired: desired.into(),
+        state: state.into(),
+        desired_drain: format!("uncordon-{current}"),
+        last_applied_drain: format!("uncordon-{current}"),
+        ready: true,
+        ..NodeFacts::default()
+    };
+    let current = Some(disk.to_owned()).filter(|d| !d.is_empty());
+    let disk = DiskFacts { current, boot_id: "boot-1".into(), ..DiskFacts::default() };
+    View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing }
+}
+
+fn pair(from: &str, to: &str) -> Pair {
+    Pair { from: from.into(), to: to.into() }
+}
+
+fn with_prepared(mut view: View, from: &str, to: &str, cost: Cost) -> View {
+    view.hand = Hand::Prepared { pair: pair(from, to), cost, asked: Some(view.now) };
+    view
+}
+
+fn with_failure(mut view: View, job: Job, kind: FailureKind, retry_at: i64) -> View {
+    let failure = Failure { job, kind, reason: "broken".into(), tries: 1, retry_at: at(retry_at) };
+    view.hand = Hand::Failed(failure);
+    view
+}
+
+/// Does to the view what `agent` and the API server would.
+fn write(view: &mut View) -> Vec<EventKind> {
+    let Action::Write { changes, notes, .. } = step(view) else { panic!("{:?}", step(view)) };
+    for (key, value) in changes {
+        let n = &mut view.node;
+        let field = match key {
+            a::CURRENT_CONFIG => &mut n.current,
+            a::DESIRED_CONFIG => &mut n.desired,
+            a::STATE => &mut n.state,
+            a::REASON => &mut n.reason,
+            a::POST_CONFIG_ACTION => &mut n.post_action,
+            a::DESIRED_DRAIN => &mut n.desired_drain,
+            other => panic!("{other} is not ours to write"),
+        };
+        assert_ne!(*field, value, "{key}: written although it says so already");
+        *field = value;
+    }
+    notes.into_iter().map(|n| n.kind).collect()
+}
+
+#[test]
+fn the_disk_and_the_node_decide_what_is_done() {
+    let rows = [
+        ("in step and done", mk_view("test1", "test1", "test1", "Done"), "idle"),
+        ("a new config", mk_view("test1", "test1", "test2", "Done"), "test1>test2"),
+        ("the disk wins over the annotation", mk_view("test3", "test1", "test2", "Done"), "test3>test2"),
+        ("no record on the disk", mk_view("", "test1", "test2", "Done"), "test1>test2"),
+        ("in step but never said so", mk_view("test1", "test1", "test1", ""), "write"),
+        ("in step again after a failure", mk_view("test1", "test1", "test1", "Degraded"), "write"),
+        ("applied, not said yet", mk_view("test2", "test1", "test2", "Working"), "write"),
+        ("no wish yet", mk_view("test1", "test1", "", "Done"), "wait"),
+        ("a Node made anew", mk_view("test1", "", "", ""), "write"),
+        ("wanted before it was ever seen", mk_view("", "", "test1", ""), "mco-empty-mc>test1"),
+        ("nothing anywhere", mk_view("", "", "", ""), "join"),
+        ("left to the roll-out", mk_view("", EMPTY_CONFIG, EMPTY_CONFIG, "Done"), "idle"),
+        ("rolled out to for the first time", mk_view("", EMPTY_CONFIG, "test1", "Done"), "mco-empty-mc>test1"),
+    ];
+    for (about, view, want) in rows {
+        let got = match step(&view) {
+            Action::Idle => "idle".to_owned(),
+            Action::Prepare(Pair { from, to }) => format!("{from}>{to}"),
+            Action::Write { .. } => "write".to_owned(),
+            Action::Wait { why: Waiting::Desired, .. } => "wait".to_owned(),
+            Action::Join => "join".to_owned(),
+            other => panic!("{about}: {other:?}"),
+        };
+        assert_eq!(got, want, "{about}");
+    }
+}
+
+#[test]
+fn the_disk_is_compared_before_anything_is_built_on_it() {
+    for desired in ["a", "b"] {
+        let mut view = mk_view("a", "a", desired, "Done");
+        view.checked = false;
+        assert_eq!(step(&view), Action::Check { config: "a".into(), record: false });
+        view.disk.current = None;
+        assert_eq!(step(&view), Action::Check { config: "a".into(), record: true });
+    }
+}
+
+#[test]
+fn the_first_boots_annotations_go_first() {
+    let mut view = mk_view("", "", "", "");
+    view.disk.annotations_file = true;
+    assert_eq!(step(&view), Action::AdoptFile);
+}
+
+#[test]
+fn an_update_that_costs_nothing_takes_two_writes() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Done"), "a", "b", FREE);
+    assert!(write(&mut view).is_empty());
+    assert_eq!(view.node.state, "Working");
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    view.disk.current = Some("b".into());
+    assert_eq!(write(&mut view), [EventKind::NodeDone]);
+    assert_eq!((view.node.current.as_str(), view.node.state.as_str()), ("b", "Done"));
+    assert_eq!(view.node.desired_drain, "uncordon-b");
+    assert_eq!(step(&view), Action::Idle);
+}
+
+#[test]
+fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Done"), "a", "b", REBOOT);
+    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!((view.node.state.as_str(), view.node.desired_drain.as_str()), ("Working", "drain-b"));
+    assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(_) }));
+    view.node.last_applied_drain = "drain-b".into();
+    view.node.unschedulable = true;
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    // The record stands before the first change, and does not stop it.
+    view.disk.reboot = Some(RebootRecord { boot_id: "boot-1".into(), config: "b".into() });
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    view.disk.current = Some("b".into());
+    view.hand = Hand::Nothing;
+    assert_eq!(write(&mut view), [EventKind::Reboot]);
+    assert_eq!(step(&view), Action::Reboot { config: "b".into() });
+    // A restart of the daemon alone is not a reboot.
+    view.checked = false;
+    assert_eq!(step(&view), Action::Reboot { config: "b".into() });
+    view.disk.boot_id = "boot-2".into();
+    assert_eq!(step(&view), Action::ForgetReboot { rebooted: true, config: "b".into() });
+    view.disk.reboot = None;
+    assert_eq!(step(&view), Action::Check { config: "b".into(), record: false });
+    view.checked = true;
+    assert!(write(&mut view).is_empty());
+    assert_eq!((view.node.post_action.as_str(), view.node.desired_drain.as_str()), ("", "uncordon-b"));
+    view.hand = Hand::Applied { config: "b".into(), asked: Some(view.now) };
+    assert!(matches!(step(&view), Action::Wait { why: Waiting::Uncordon, until: Some(_) }));
+    assert_ne!(view.node.state, "Done");
+    view.node.last_applied_drain = "uncordon-b".into();
+    view.node.unschedulable = false;
+    assert_eq!(write(&mut view), [EventKind::Uncordon, EventKind::NodeDone]);
+    assert_eq!(step(&view), Action::Idle);
+}
+
+#[test]
+fn a_drain_that_was_done_before_is_not_asked_for_again() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
+    view.node.desired_drain = "drain-b".into();
+    view.node.last_applied_drain = "drain-b".into();
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    // One that was done for another config is asked for anew: pods may have come since.
+    view.node.last_applied_drain = "drain-c".into();
+    view.node.desired_drain = "drain-c".into();
+    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+}
+
+#[test]
+fn a_single_replica_control_plane_is_not_drained() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
+    view.node.topology = "SingleReplica".into();
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+}
+
+#[test]
+fn a_config_that_changes_during_a_drain_is_taken_up_at_once() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
+    view.node.desired_drain = "drain-b".into();
+    view.node.desired = "c".into();
+    assert_eq!(step(&view), Action::Prepare(pair("a", "c")));
+    let mut onwards = with_prepared(view.clone(), "a", "c", FREE);
+    assert_eq!(step(&onwards), Action::Apply(pair("a", "c")));
+    // Nothing is drained for c, but the node may be cordoned for b: it is given back before Done.
+    onwards.disk.current = Some("c".into());
+    write(&mut onwards);
+    assert_eq!(onwards.node.desired_drain, "uncordon-c");
+    assert_eq!(onwards.node.state, "Working");
+    // Back to where it is: nothing is applied.
+    view.node.desired = "a".into();
+    write(&mut view);
+    assert_eq!(view.node.desired_drain, "uncordon-a");
+}
+
+#[test]
+fn a_failing_node_says_why_and_accepts_another_config() {
+    for (kind, state) in [(FailureKind::Degraded, "Degraded"), (FailureKind::Unreconcilable, "Unreconcilable")] {
+        let job = Job::Update(pair("a", "b"));
+        let mut view = with_failure(mk_view("a", "a", "b", "Working"), job, kind, 1030);
+        write(&mut view);
+        assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), (state, "broken"));
+        let waits = Action::Wait { why: Waiting::Retry { reason: "broken".into() }, until: Some(at(1030)) };
+        assert_eq!(step(&view), waits);
+        let other = View { node: NodeFacts { desired: "c".into(), ..view.node.clone() }, ..view.clone() };
+        assert_eq!(step(&other), Action::Prepare(pair("a", "c")));
+        let mut back = View { node: NodeFacts { desired: "a".into(), ..view.node.clone() }, ..view.clone() };
+        write(&mut back);
+        assert_eq!((back.node.state.as_str(), back.node.reason.as_str()), ("Done", ""));
+        view.now = at(1030);
+        assert_eq!(step(&view), Action::Prepare(pair("a", "b")));
+        // It keeps saying so while it tries again.
+        assert_eq!(step(&with_prepared(view, "a", "b", FREE)), Action::Apply(pair("a", "b")));
+    }
+}
+
+#[test]
+fn an_api_server_that_is_away_degrades_nobody() {
+    let job = Job::Update(pair("a", "b"));
+    let view = with_failure(mk_view("a", "a", "b", "Done"), job, FailureKind::Transient, 1030);
+    assert!(matches!(step(&view), Action::Wait { why: Waiting::Retry { .. }, until: Some(_) }));
+}
+
+#[test]
+fn drift_degrades_a_node_that_is_in_step_and_its_repair_ends_that() {
+    let job = Job::Check { config: "a".into() };
+    let mut view = with_failure(mk_view("a", "a", "a", "Done"), job, FailureKind::Degraded, 1030);
+    view.checked = false;
+    write(&mut view);
+    assert_eq!(view.node.state, "Degraded");
+    view.now = at(1031);
+    assert!(matches!(step(&view), Action::Check { .. }));
+    (view.checked, view.hand) = (true, Hand::Nothing);
+    assert_eq!(write(&mut view), [EventKind::NodeDone]);
+    assert_eq!(view.node.state, "Done");
+}
+
+#[test]
+fn a_drain_that_takes_too_long_is_said_once_and_still_waited_for() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
+    view.node.desired_drain = "drain-b".into();
+    view.now += SignedDuration::from_hours(1);
+    assert_eq!(write(&mut view), [EventKind::FailedToDrain]);
+    assert_eq!(view.node.state, "Degraded");
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
+    view.node.last_applied_drain = "drain-b".into();
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+}
+
+#[test]
+fn a_person_who_cordoned_the_node_is_not_overruled() {
+    let mut view = mk_view("b", "a", "b", "Working");
+    view.node.unschedulable = true;
+    write(&mut view);
+    assert_eq!((view.node.state.as_str(), view.node.desired_drain.as_str()), ("Done", "uncordon-a"));
+    assert_eq!(step(&view), Action::Idle);
+}
+
+#[test]
+fn an_update_that_was_undone_owes_no_reboot() {
+    let mut view = mk_view("a", "a", "b", "Working");
+    view.disk.reboot = Some(RebootRecord { boot_id: "boot-1".into(), config: "b".into() });
+    assert_eq!(step(&view), Action::ForgetReboot { rebooted: false, config: "b".into() });
+    view.hand = Hand::Failed(Failure {
+        job: Job::Update(pair("a", "b")),
+        kind: FailureKind::Degraded,
+        reason: String::new(),
+        tries: 1,
+        retry_at: at(2000),
+    });
+    assert_eq!(step(&view), Action::ForgetReboot { rebooted: false, config: "b".into() });
+}
+
+#[test]
+fn waits_grow_to_a_minute_and_reasons_stay_within_the_limit() {
+    let seconds: Vec<i64> = (1..9).map(|n| backoff(n, 1.0).as_secs()).collect();
+    assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(backoff(u32::MAX, 0.0), SignedDuration::from_secs(30));
+    assert_eq!(cut_reason(&"ü".repeat(3000)).chars().count(), 2000);
+}
