@@ -1,1 +1,51 @@
-//! ignition
+//! The Ignition config: model, parsing, validation, merging, translation and data URLs.
+//!
+//! What it is: pure functions on values. Every version that is known (2.2, 3.0 to 3.6) is read into one model, that
+//! of spec 3.5; [`merge`] lays one config over another by the spec's rules; [`validate`] names every broken rule
+//! with its JSON path; [`translate`] writes an older version where that can say the same.
+//!
+//! What it is not: Kubernetes, files, the network. A remote source is an error wherever bytes are wanted.
+//!
+//! ```
+//! let parsed = ignition::parse(br#"{"ignition": {"version": "3.2.0"}}"#)?;
+//! ignition::validate(&parsed.config)?;
+//! assert_eq!(parsed.config.ignition.version, "3.5.0");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod check;
+pub mod data_url;
+mod model;
+mod object;
+mod parse;
+mod resource;
+mod translate;
+pub mod unit;
+mod v2;
+mod v2_write;
+mod validate;
+mod validate_disks;
+
+pub use check::{TypeMismatch, Warning};
+pub use model::*;
+pub use parse::{ParseError, Parsed, VERSION, Version, empty, parse, parse_value};
+pub use resource::{MAX_UNPACKED, ResourceError, gunzip};
+pub use translate::{TranslateError, translate};
+pub use v2::V2Error;
+pub use validate::{ValidationError, ValidationErrors, validate};
+
+/// Lays a child config over a parent by the spec's rules: scalars of the child win, lists merge by key, in the
+/// parent's order with the child's new elements after.
+pub fn merge(parent: Config, child: Config) -> Config {
+    object::Merge::merge(parent, child)
+}
+
+impl Config {
+    /// The config as JSON, without absent fields.
+    ///
+    /// # Errors
+    /// None that is known; the type allows it.
+    pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+}

@@ -1,0 +1,141 @@
+//! Reads a JSON value against a table of known fields: type mistakes become errors with a path, unknown fields
+//! become warnings and are taken out, so that serde sees only what fits. Pure.
+
+use crate::object::{Field, Shape};
+use serde_json::{Map, Value};
+
+/// Something in the config that has no effect, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Where, for example `storage.files[0].contets`.
+    pub path: String,
+    /// What.
+    pub message: String,
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// A value of the wrong type, with its place. The value itself may be a secret and is not told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: expected {expected}, found {found}")]
+pub struct TypeMismatch {
+    /// Where.
+    pub path: String,
+    /// What the spec wants there.
+    pub expected: &'static str,
+    /// What stands there.
+    pub found: &'static str,
+}
+
+/// The known fields that a value is read against: those of one minor version of spec 3.
+pub(crate) struct Checker {
+    /// The minor version; fields of later ones are unknown.
+    pub(crate) minor: u8,
+    /// The version as it is named in warnings.
+    pub(crate) version: String,
+    /// What was found.
+    pub(crate) warnings: Vec<Warning>,
+}
+
+impl Checker {
+    /// The value without nulls and unknown fields.
+    pub(crate) fn clean(&mut self, path: &str, value: Value, shape: &Shape) -> Result<Value, TypeMismatch> {
+        let mismatch = |expected, value: &Value| TypeMismatch {
+            path: if path.is_empty() { "(the whole config)".to_owned() } else { path.to_owned() },
+            expected,
+            found: kind(value),
+        };
+        match (shape, value) {
+            (Shape::Str, v @ Value::String(_)) | (Shape::Bool, v @ Value::Bool(_)) => Ok(v),
+            (Shape::Int, Value::Number(n)) if n.as_i64().is_some() => Ok(Value::Number(n)),
+            (Shape::List(inner), Value::Array(items)) => items
+                .into_iter()
+                .enumerate()
+                .map(|(i, v)| self.clean(&format!("{path}[{i}]"), v, inner))
+                .collect::<Result<Vec<_>, _>>()
+                .map(Value::Array),
+            (Shape::Object(fields), Value::Object(map)) => self.object(path, map, fields),
+            (Shape::Str, v) => Err(mismatch("a string", &v)),
+            (Shape::Int, v) => Err(mismatch("a whole number", &v)),
+            (Shape::Bool, v) => Err(mismatch("true or false", &v)),
+            (Shape::List(_), v) => Err(mismatch("a list", &v)),
+            (Shape::Object(_), v) => Err(mismatch("an object", &v)),
+        }
+    }
+
+    fn object(&mut self, path: &str, map: Map<String, Value>, fields: &[Field]) -> Result<Value, TypeMismatch> {
+        let mut out = Map::new();
+        for (key, value) in map {
+            let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            match fields.iter().find(|f| f.name == key) {
+                Some(f) if f.since <= self.minor => {
+                    if !value.is_null() {
+                        let clean = self.clean(&at, value, f.shape)?;
+                        out.insert(key, clean);
+                    }
+                }
+                Some(f) => self.warn(at, format!(
+                    "spec {} does not know this field (3.{} does) and ignores it; raise ignition.version",
+                    self.version, f.since
+                )),
+                None => {
+                    let hint = closest(&key, fields).map(|n| format!("; is {n:?} meant?")).unwrap_or_default();
+                    self.warn(at, format!("spec {} does not know this field and ignores it{hint}", self.version));
+                }
+            }
+        }
+        Ok(Value::Object(out))
+    }
+
+    fn warn(&mut self, path: String, message: String) {
+        self.warnings.push(Warning { path, message });
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(n) if n.is_f64() => "a fraction",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The known field that a mistyped one is nearest to, if near enough to be worth saying.
+fn closest(key: &str, fields: &[Field]) -> Option<&'static str> {
+    fields
+        .iter()
+        .map(|f| (distance(&key.to_ascii_lowercase(), &f.name.to_ascii_lowercase()), f.name))
+        .min()
+        .filter(|(d, name)| *d <= 2 && *d < name.len())
+        .map(|(_, name)| name)
+}
+
+/// Edit distance; keys are short. Longer ones are not compared, so that no input makes this costly.
+fn distance(a: &str, b: &str) -> usize {
+    const LONGEST: usize = 40;
+    if a.len() > LONGEST || b.len() > LONGEST {
+        return usize::MAX;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut last = i + 1;
+        let mut next = vec![last];
+        for (cb, pair) in b.iter().zip(row.windows(2)) {
+            if let [diagonal, above] = pair {
+                last = (diagonal + usize::from(ca != *cb)).min(above + 1).min(last + 1);
+            }
+            next.push(last);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}

@@ -1,0 +1,139 @@
+//! Data URLs (RFC 2397): the only sources that can be read without a network. Pure.
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+
+/// Go's decoder, which other implementations use, does not look at the unused bits of the last character.
+const DECODER: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// A data URL that cannot be read. The content may be a secret and is not told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DataUrlError {
+    /// It starts with something else.
+    #[error("not a data URL")]
+    NotData,
+    /// There is no comma between the header and the data.
+    #[error("a data URL needs a comma before the data: data:,TEXT or data:;base64,BYTES")]
+    NoComma,
+    /// A `%` without two hex digits after it.
+    #[error("byte {at} of the data: % must be followed by two hex digits (a plain % is written %25)")]
+    Escape {
+        /// Offset in the data.
+        at: usize,
+    },
+    /// Not base64.
+    #[error("the data is not base64 with padding: {0}")]
+    Base64(#[from] base64::DecodeError),
+}
+
+/// True for URLs that start with `data:`.
+pub fn is_data_url(source: &str) -> bool {
+    source.get(..5).is_some_and(|s| s.eq_ignore_ascii_case("data:"))
+}
+
+/// The bytes that a data URL holds.
+///
+/// # Errors
+/// A URL of another scheme, without a comma, with a broken escape or with broken base64.
+pub fn decode(source: &str) -> Result<Vec<u8>, DataUrlError> {
+    if !is_data_url(source) {
+        return Err(DataUrlError::NotData);
+    }
+    let (header, data) = source.get(5..).and_then(|s| s.split_once(',')).ok_or(DataUrlError::NoComma)?;
+    let bytes = unescape(data.as_bytes())?;
+    let base64 = header.rsplit(';').next().is_some_and(|last| last.eq_ignore_ascii_case("base64"));
+    if !base64 || !header.contains(';') {
+        return Ok(bytes);
+    }
+    let text: Vec<u8> = bytes.into_iter().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    Ok(DECODER.decode(text)?)
+}
+
+/// A data URL of the bytes, percent-escaped as templates write it: all but `A-Z a-z 0-9 - _ . ! ~ * ' ( )`.
+pub fn encode(bytes: &[u8]) -> String {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |n: u8| char::from(HEX.get(usize::from(n)).copied().unwrap_or(b'0'));
+    let mut url = String::with_capacity(bytes.len() + bytes.len() / 2 + 6);
+    url.push_str("data:,");
+    for &b in bytes {
+        if b.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&b) {
+            url.push(char::from(b));
+        } else {
+            url.push('%');
+            url.push(digit(b >> 4));
+            url.push(digit(b & 15));
+        }
+    }
+    url
+}
+
+/// A base64 data URL with a media type, as generated files carry it.
+pub fn encode_base64(media_type: &str, bytes: &[u8]) -> String {
+    format!("data:{media_type};base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
+}
+
+fn unescape(data: &[u8]) -> Result<Vec<u8>, DataUrlError> {
+    let mut out = Vec::with_capacity(data.len());
+    let mut rest = data;
+    while let Some((&b, tail)) = rest.split_first() {
+        if b != b'%' {
+            out.push(b);
+            rest = tail;
+            continue;
+        }
+        let hex = |d: &u8| char::from(*d).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        match tail {
+            [h, l, after @ ..] => match (hex(h), hex(l)) {
+                (Some(h), Some(l)) => {
+                    out.push(h << 4 | l);
+                    rest = after;
+                }
+                _ => return Err(DataUrlError::Escape { at: data.len() - rest.len() }),
+            },
+            _ => return Err(DataUrlError::Escape { at: data.len() - rest.len() }),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_urls_decode_to_their_bytes() {
+        let rows: [(&str, &[u8]); 9] = [
+            ("data:,", b""),
+            ("data:,hello%20world%0A", b"hello world\n"),
+            ("data:,a+b", b"a+b"),
+            ("DATA:,x", b"x"),
+            ("data:text/plain;charset=utf-8,%C3%A9", "é".as_bytes()),
+            ("data:;base64,aGk=", b"hi"),
+            ("data:text/plain;charset=utf-8;base64,aGk%3D", b"hi"),
+            ("data:base64,aGk=", b"aGk="),
+            ("data:;base64,aG\nk=", b"hi"),
+        ];
+        for (url, want) in rows {
+            assert_eq!(decode(url).as_deref(), Ok(want), "{url}");
+        }
+    }
+
+    #[test]
+    fn broken_data_urls_say_what_is_broken() {
+        assert_eq!(decode("https://x/,y"), Err(DataUrlError::NotData));
+        assert_eq!(decode("data:text/plain"), Err(DataUrlError::NoComma));
+        assert_eq!(decode("data:,ab%2"), Err(DataUrlError::Escape { at: 2 }));
+        assert_eq!(decode("data:,%zz"), Err(DataUrlError::Escape { at: 0 }));
+        for bad in ["data:;base64,@@@", "data:;base64,aGk", "data:;base64,aGk=="] {
+            assert!(matches!(decode(bad), Err(DataUrlError::Base64(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_escaped_form_keeps_only_the_unreserved_characters() {
+        assert_eq!(encode("aZ0-_.!~*'()".as_bytes()), "data:,aZ0-_.!~*'()");
+        assert_eq!(encode("/ \né=".as_bytes()), "data:,%2F%20%0A%C3%A9%3D");
+    }
+}

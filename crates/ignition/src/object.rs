@@ -1,0 +1,219 @@
+//! The machinery under the model: one table per object from which the struct, its (de)serialisation, its shape for
+//! the checked reader and its merge come. What it is not: any object of Ignition itself (see `model` and `v2`).
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// What a JSON value must look like, so that mistakes are found with their path before serde sees them.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// A string.
+    Str,
+    /// A whole number.
+    Int,
+    /// `true` or `false`.
+    Bool,
+    /// A list of equal shapes.
+    List(&'static Shape),
+    /// An object with known fields.
+    Object(&'static [Field]),
+}
+
+/// One known field of an object.
+#[derive(Debug)]
+pub(crate) struct Field {
+    /// Its JSON name.
+    pub(crate) name: &'static str,
+    /// The minor version of spec 3 that brought it.
+    pub(crate) since: u8,
+    /// What it must look like.
+    pub(crate) shape: &'static Shape,
+}
+
+/// Types that know their shape.
+pub(crate) trait Shaped {
+    /// The shape.
+    const SHAPE: &'static Shape;
+}
+impl Shaped for String {
+    const SHAPE: &'static Shape = &Shape::Str;
+}
+impl Shaped for i64 {
+    const SHAPE: &'static Shape = &Shape::Int;
+}
+impl Shaped for bool {
+    const SHAPE: &'static Shape = &Shape::Bool;
+}
+impl<T: Shaped> Shaped for Option<T> {
+    const SHAPE: &'static Shape = T::SHAPE;
+}
+impl<T: Shaped> Shaped for Vec<T> {
+    const SHAPE: &'static Shape = &Shape::List(T::SHAPE);
+}
+
+/// Types that can be absent, so that they are left out when written. A required string never is.
+pub(crate) trait Absent {
+    /// True when there is nothing to write.
+    fn absent(&self) -> bool;
+}
+impl Absent for String {
+    fn absent(&self) -> bool {
+        false
+    }
+}
+impl Absent for i64 {
+    fn absent(&self) -> bool {
+        *self == 0
+    }
+}
+impl Absent for bool {
+    fn absent(&self) -> bool {
+        !*self
+    }
+}
+impl<T> Absent for Option<T> {
+    fn absent(&self) -> bool {
+        self.is_none()
+    }
+}
+impl<T> Absent for Vec<T> {
+    fn absent(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+/// Types that a child lays over a parent.
+pub(crate) trait Merge: Sized {
+    /// The child over the parent.
+    fn merge(self, child: Self) -> Self;
+}
+impl Merge for String {
+    fn merge(self, child: Self) -> Self {
+        child
+    }
+}
+impl Merge for i64 {
+    fn merge(self, child: Self) -> Self {
+        if child == 0 { self } else { child }
+    }
+}
+impl<T: Scalar> Merge for Option<T> {
+    fn merge(self, child: Self) -> Self {
+        child.or(self)
+    }
+}
+impl<T: Keyed + Merge> Merge for Vec<T> {
+    fn merge(self, child: Self) -> Self {
+        keyed(self, child)
+    }
+}
+
+/// Marks what is replaced as a whole.
+pub(crate) trait Scalar {}
+impl Scalar for String {}
+impl Scalar for i64 {}
+impl Scalar for bool {}
+
+/// Elements of a list that are told apart by a key.
+pub(crate) trait Keyed {
+    /// The key.
+    fn key(&self) -> Cow<'_, str>;
+}
+impl Keyed for String {
+    fn key(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self)
+    }
+}
+
+/// Merges two keyed lists: the parent's order, with the child's new elements after it in the child's order.
+fn keyed<T: Keyed + Merge>(parent: Vec<T>, child: Vec<T>) -> Vec<T> {
+    if child.is_empty() {
+        return parent;
+    }
+    if parent.is_empty() {
+        return child;
+    }
+    let index: HashMap<String, usize> =
+        child.iter().enumerate().map(|(i, c)| (c.key().into_owned(), i)).collect();
+    let mut slots: Vec<Option<T>> = child.into_iter().map(Some).collect();
+    let mut merged = Vec::with_capacity(parent.len() + slots.len());
+    for p in parent {
+        let over = index.get(p.key().as_ref()).and_then(|i| slots.get_mut(*i)).and_then(Option::take);
+        merged.push(match over {
+            Some(c) => p.merge(c),
+            None => p,
+        });
+    }
+    merged.extend(slots.into_iter().flatten());
+    merged
+}
+
+/// Merges one field: by its type, or appended where the table says so.
+macro_rules! merge_field {
+    ($parent:expr, $child:expr, append) => {{
+        let mut all = $parent;
+        all.extend($child);
+        all
+    }};
+    ($parent:expr, $child:expr,) => {
+        $crate::object::Merge::merge($parent, $child)
+    };
+}
+
+/// Makes an object without a merge from its table: field, type, JSON name, and the minor version of spec 3 that
+/// brought it.
+macro_rules! data {
+    ($(#[$doc:meta])* $vis:vis $name:ident {
+        $( $(#[$fdoc:meta])* $field:ident: $ty:ty = $json:literal, $since:literal; )*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
+        $vis struct $name {
+            $(
+                $(#[$fdoc])*
+                #[serde(rename = $json, default, skip_serializing_if = "crate::object::Absent::absent")]
+                $vis $field: $ty,
+            )*
+        }
+        impl $crate::object::Shaped for $name {
+            const SHAPE: &'static $crate::object::Shape = &$crate::object::Shape::Object(&[
+                $( $crate::object::Field {
+                    name: $json,
+                    since: $since,
+                    shape: <$ty as $crate::object::Shaped>::SHAPE,
+                }, )*
+            ]);
+        }
+        impl $crate::object::Absent for $name {
+            fn absent(&self) -> bool {
+                true $( && $crate::object::Absent::absent(&self.$field) )*
+            }
+        }
+    };
+}
+
+/// Makes an object with its merge; a field whose row ends in `append` is a list that a child only adds to.
+macro_rules! object {
+    ($(#[$doc:meta])* $vis:vis $name:ident {
+        $( $(#[$fdoc:meta])* $field:ident: $ty:ty = $json:literal, $since:literal $(, $mode:ident)?; )*
+    }) => {
+        $crate::object::data!(
+            $(#[$doc])* $vis $name { $( $(#[$fdoc])* $field: $ty = $json, $since; )* }
+        );
+        impl $crate::object::Merge for $name {
+            fn merge(self, child: Self) -> Self {
+                if $crate::object::Absent::absent(&child) {
+                    return self;
+                }
+                if $crate::object::Absent::absent(&self) {
+                    return child;
+                }
+                Self {
+                    $( $field: $crate::object::merge_field!(self.$field, child.$field, $($mode)?), )*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {data, merge_field, object};

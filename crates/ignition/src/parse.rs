@@ -1,0 +1,179 @@
+//! Reads a config of any known version into the one model. Pure; takes bytes or a JSON value.
+//!
+//! What it is not: validation beyond types (see `validate`).
+
+use crate::check::{Checker, TypeMismatch, Warning};
+use crate::model::Config;
+use crate::object::Shaped;
+use crate::v2::{self, V2Error};
+use serde_json::Value;
+
+/// The version that every config is read into, and that rendered configs are written in.
+pub const VERSION: &str = "3.5.0";
+
+/// A version that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// 2.0 to 2.2, read as 2.2.
+    V2_2,
+    /// 3.0.
+    V3_0,
+    /// 3.1.
+    V3_1,
+    /// 3.2.
+    V3_2,
+    /// 3.3.
+    V3_3,
+    /// 3.4.
+    V3_4,
+    /// 3.5.
+    V3_5,
+    /// 3.6.
+    V3_6,
+}
+
+impl Version {
+    /// Every version, oldest first.
+    pub const ALL: [Self; 8] = [
+        Self::V2_2,
+        Self::V3_0,
+        Self::V3_1,
+        Self::V3_2,
+        Self::V3_3,
+        Self::V3_4,
+        Self::V3_5,
+        Self::V3_6,
+    ];
+
+    /// As it is written in `ignition.version`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V2_2 => "2.2.0",
+            Self::V3_0 => "3.0.0",
+            Self::V3_1 => "3.1.0",
+            Self::V3_2 => "3.2.0",
+            Self::V3_3 => "3.3.0",
+            Self::V3_4 => "3.4.0",
+            Self::V3_5 => "3.5.0",
+            Self::V3_6 => "3.6.0",
+        }
+    }
+
+    /// The minor version within spec 3; 0 for spec 2.
+    pub(crate) fn minor(self) -> u8 {
+        match self {
+            Self::V2_2 | Self::V3_0 => 0,
+            Self::V3_1 => 1,
+            Self::V3_2 => 2,
+            Self::V3_3 => 3,
+            Self::V3_4 => 4,
+            Self::V3_5 => 5,
+            Self::V3_6 => 6,
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "2.0.0" | "2.1.0" => Some(Self::V2_2),
+            _ => Self::ALL.into_iter().find(|v| v.as_str() == text),
+        }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A config that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The config, in the model's version.
+    pub config: Config,
+    /// The version that it was written in.
+    pub version: Version,
+    /// Unknown fields and other things without effect.
+    pub warnings: Vec<Warning>,
+}
+
+/// A config that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// No bytes.
+    #[error("the config is empty; write at least {{\"ignition\": {{\"version\": \"{VERSION}\"}}}}")]
+    Empty,
+    /// Not JSON.
+    #[error("the config is not JSON: {0}")]
+    Json(serde_json::Error),
+    /// No version.
+    #[error("ignition.version: is required, for example \"{VERSION}\"")]
+    NoVersion,
+    /// Something else than X.Y.Z.
+    #[error("ignition.version: {0:?} is not a version; supported: {SUPPORTED}")]
+    InvalidVersion(String),
+    /// A version that is not known here.
+    #[error("ignition.version: {0:?} is an unknown version; supported: {SUPPORTED}")]
+    UnknownVersion(String),
+    /// A value of the wrong type.
+    #[error(transparent)]
+    Type(#[from] TypeMismatch),
+    /// Spec 2 that has no counterpart in spec 3.
+    #[error("{0}")]
+    V2(#[from] V2Error),
+}
+
+/// The versions as they are named in errors.
+const SUPPORTED: &str = "2.2, 3.0, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6";
+
+/// Reads JSON text.
+///
+/// # Errors
+/// Text that is not JSON, a version that is not known, values of the wrong type, spec 2 that has no counterpart.
+pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(ParseError::Empty);
+    }
+    parse_value(&serde_json::from_slice(bytes).map_err(ParseError::Json)?)
+}
+
+/// Reads a JSON value.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_value(value: &Value) -> Result<Parsed, ParseError> {
+    let version = version(value)?;
+    let mut checker = Checker { minor: version.minor(), version: version.to_string(), warnings: Vec::new() };
+    let config = if version == Version::V2_2 {
+        let clean = checker.clean("", value.clone(), v2::Config::SHAPE)?;
+        v2::to_v3(serde_json::from_value(clean).map_err(ParseError::Json)?)?
+    } else {
+        let clean = checker.clean("", value.clone(), Config::SHAPE)?;
+        let mut config: Config = serde_json::from_value(clean).map_err(ParseError::Json)?;
+        VERSION.clone_into(&mut config.ignition.version);
+        config
+    };
+    Ok(Parsed { config, version, warnings: checker.warnings })
+}
+
+fn version(value: &Value) -> Result<Version, ParseError> {
+    let text = match value.get("ignition").and_then(|i| i.get("version")) {
+        Some(Value::String(text)) if !text.is_empty() => text,
+        Some(Value::String(_) | Value::Null) | None => return Err(ParseError::NoVersion),
+        Some(other) => return Err(ParseError::InvalidVersion(other.to_string())),
+    };
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<&str> = core.split('.').collect();
+    let plain = numbers.len() == 3 && numbers.iter().all(|n| n.parse::<u64>().is_ok());
+    if !plain {
+        return Err(ParseError::InvalidVersion(text.clone()));
+    }
+    Version::read(text).ok_or_else(|| ParseError::UnknownVersion(text.clone()))
+}
+
+/// A config with nothing but the version.
+pub fn empty() -> Config {
+    let mut config = Config::default();
+    VERSION.clone_into(&mut config.ignition.version);
+    config
+}

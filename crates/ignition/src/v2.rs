@@ -1,0 +1,479 @@
+//! Spec 2.2: its model, and the way to the 3.5 model. Spec 2 says the same things with other defaults, allows the
+//! same file or unit many times, and has parts that spec 3 dropped; those are refused with their path.
+
+use crate::model::{
+    self as v3, Directory, Disk, Dropin, File, Group, Link, Owner, Partition, Raid, Resource, Timeouts, Unit, User,
+    Verification,
+};
+use crate::object::data;
+use std::collections::HashSet;
+
+data!(
+    /// A whole config of spec 2.2.
+    pub(crate) Config {
+        /// About the config.
+        ignition: Ignition = "ignition", 0;
+        /// networkd units; spec 3 has none.
+        networkd: Networkd = "networkd", 0;
+        /// Users and groups.
+        passwd: Passwd = "passwd", 0;
+        /// Disks, files and so on.
+        storage: Storage = "storage", 0;
+        /// Units.
+        systemd: Systemd = "systemd", 0;
+    }
+);
+data!(
+    /// About the config.
+    pub(crate) Ignition {
+        /// Other configs.
+        config: IgnitionConfig = "config", 0;
+        /// Trust.
+        security: v3::Security = "security", 0;
+        /// Time limits.
+        timeouts: Timeouts = "timeouts", 0;
+        /// The version.
+        version: String = "version", 0;
+    }
+);
+data!(
+    /// Other configs.
+    pub(crate) IgnitionConfig {
+        /// Appended, in order.
+        append: Vec<Resource> = "append", 0;
+        /// Taken instead.
+        replace: Resource = "replace", 0;
+    }
+);
+data!(
+    /// networkd.
+    pub(crate) Networkd {
+        /// Its units.
+        units: Vec<Dropin> = "units", 0;
+    }
+);
+data!(
+    /// Users and groups.
+    pub(crate) Passwd {
+        /// Groups.
+        groups: Vec<Group> = "groups", 0;
+        /// Users.
+        users: Vec<User2> = "users", 0;
+    }
+);
+data!(
+    /// A user.
+    pub(crate) User2 {
+        /// How to make it; long deprecated.
+        create: Create = "create", 0;
+        /// The comment field.
+        gecos: Option<String> = "gecos", 0;
+        /// Further groups.
+        groups: Vec<String> = "groups", 0;
+        /// Home.
+        home_dir: Option<String> = "homeDir", 0;
+        /// Login name.
+        name: String = "name", 0;
+        /// Make no home.
+        no_create_home: bool = "noCreateHome", 0;
+        /// Keep out of lastlog.
+        no_log_init: bool = "noLogInit", 0;
+        /// Make no group of the same name.
+        no_user_group: bool = "noUserGroup", 0;
+        /// The password's hash.
+        password_hash: Option<String> = "passwordHash", 0;
+        /// The main group.
+        primary_group: Option<String> = "primaryGroup", 0;
+        /// Login shell.
+        shell: Option<String> = "shell", 0;
+        /// Public keys.
+        ssh_authorized_keys: Vec<String> = "sshAuthorizedKeys", 0;
+        /// A system user.
+        system: bool = "system", 0;
+        /// Its number.
+        uid: Option<i64> = "uid", 0;
+    }
+);
+data!(
+    /// How to make a user; deprecated within spec 2.
+    pub(crate) Create {
+        /// The comment field.
+        gecos: Option<String> = "gecos", 0;
+        /// Further groups.
+        groups: Vec<String> = "groups", 0;
+        /// Home.
+        home_dir: Option<String> = "homeDir", 0;
+        /// Its number.
+        uid: Option<i64> = "uid", 0;
+    }
+);
+data!(
+    /// Storage.
+    pub(crate) Storage {
+        /// Directories.
+        directories: Vec<Directory2> = "directories", 0;
+        /// Disks.
+        disks: Vec<Disk2> = "disks", 0;
+        /// Files.
+        files: Vec<File2> = "files", 0;
+        /// File systems.
+        filesystems: Vec<Filesystem2> = "filesystems", 0;
+        /// Links.
+        links: Vec<Link2> = "links", 0;
+        /// RAID arrays.
+        raid: Vec<Raid> = "raid", 0;
+    }
+);
+data!(
+    /// A directory.
+    pub(crate) Directory2 {
+        /// On which file system.
+        filesystem: Option<String> = "filesystem", 0;
+        /// Its group.
+        group: Owner = "group", 0;
+        /// Its mode.
+        mode: Option<i64> = "mode", 0;
+        /// Replace what is there.
+        overwrite: Option<bool> = "overwrite", 0;
+        /// Where.
+        path: String = "path", 0;
+        /// Its owner.
+        user: Owner = "user", 0;
+    }
+);
+data!(
+    /// A file.
+    pub(crate) File2 {
+        /// Append instead of replacing.
+        append: bool = "append", 0;
+        /// What stands in it.
+        contents: Resource = "contents", 0;
+        /// On which file system.
+        filesystem: Option<String> = "filesystem", 0;
+        /// Its group.
+        group: Owner = "group", 0;
+        /// Its mode.
+        mode: Option<i64> = "mode", 0;
+        /// Replace what is there.
+        overwrite: Option<bool> = "overwrite", 0;
+        /// Where.
+        path: String = "path", 0;
+        /// Its owner.
+        user: Owner = "user", 0;
+    }
+);
+data!(
+    /// A link.
+    pub(crate) Link2 {
+        /// On which file system.
+        filesystem: Option<String> = "filesystem", 0;
+        /// Its group.
+        group: Owner = "group", 0;
+        /// A hard link.
+        hard: bool = "hard", 0;
+        /// Replace what is there.
+        overwrite: Option<bool> = "overwrite", 0;
+        /// Where.
+        path: String = "path", 0;
+        /// Where it points to.
+        target: String = "target", 0;
+        /// Its owner.
+        user: Owner = "user", 0;
+    }
+);
+data!(
+    /// A file system: one to make, or one that is there.
+    pub(crate) Filesystem2 {
+        /// One to make.
+        mount: Mount = "mount", 0;
+        /// The name that files refer to.
+        name: Option<String> = "name", 0;
+        /// One that is there.
+        path: Option<String> = "path", 0;
+    }
+);
+data!(
+    /// A file system to make.
+    pub(crate) Mount {
+        /// Its device.
+        device: String = "device", 0;
+        /// Its format.
+        format: Option<String> = "format", 0;
+        /// Its label.
+        label: Option<String> = "label", 0;
+        /// Options for making.
+        options: Vec<String> = "options", 0;
+        /// Its UUID.
+        uuid: Option<String> = "uuid", 0;
+        /// Wipe what is there.
+        wipe_filesystem: Option<bool> = "wipeFilesystem", 0;
+    }
+);
+data!(
+    /// A disk.
+    pub(crate) Disk2 {
+        /// Its device.
+        device: String = "device", 0;
+        /// Its partitions.
+        partitions: Vec<Partition2> = "partitions", 0;
+        /// Start with an empty table.
+        wipe_table: bool = "wipeTable", 0;
+    }
+);
+data!(
+    /// A partition; sizes are in sectors of 512 bytes.
+    pub(crate) Partition2 {
+        /// Its GUID.
+        guid: Option<String> = "guid", 0;
+        /// Its label.
+        label: Option<String> = "label", 0;
+        /// Its number.
+        number: i64 = "number", 0;
+        /// Its size.
+        size: i64 = "size", 0;
+        /// Its start.
+        start: i64 = "start", 0;
+        /// The type's GUID.
+        type_guid: Option<String> = "typeGuid", 0;
+    }
+);
+data!(
+    /// Units.
+    pub(crate) Systemd {
+        /// Units.
+        units: Vec<Unit2> = "units", 0;
+    }
+);
+data!(
+    /// A unit.
+    pub(crate) Unit2 {
+        /// The unit file.
+        contents: Option<String> = "contents", 0;
+        /// Drop-ins.
+        dropins: Vec<Dropin> = "dropins", 0;
+        /// Enable it; deprecated.
+        enable: bool = "enable", 0;
+        /// Enable or disable it.
+        enabled: Option<bool> = "enabled", 0;
+        /// Mask it.
+        mask: bool = "mask", 0;
+        /// Its name.
+        name: String = "name", 0;
+    }
+);
+
+/// Spec 2 that has no counterpart in spec 3, with its place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct V2Error {
+    /// Where.
+    pub path: String,
+    /// What, and what to do.
+    pub message: String,
+}
+
+fn refuse(path: impl Into<String>, message: &str) -> V2Error {
+    V2Error { path: path.into(), message: message.to_owned() }
+}
+
+/// What a string says, if it says anything.
+fn full(s: Option<String>) -> Option<String> {
+    s.filter(|s| !s.is_empty())
+}
+
+fn yes(b: bool) -> Option<bool> {
+    b.then_some(true)
+}
+
+fn owner(o: Owner) -> Owner {
+    Owner { id: o.id, name: full(o.name) }
+}
+
+/// The same config in the 3.5 model.
+pub(crate) fn to_v3(config: Config) -> Result<v3::Config, V2Error> {
+    let Config { ignition, networkd, passwd, storage, systemd } = config;
+    if !networkd.units.is_empty() {
+        return Err(refuse("networkd.units", "spec 3 has no networkd units; write them as files"));
+    }
+    let mut out = crate::parse::empty();
+    let Ignition { config, security, timeouts, version: _ } = ignition;
+    out.ignition.config.merge = config.append.into_iter().map(resource).collect();
+    out.ignition.config.replace = resource(config.replace);
+    out.ignition.security = security;
+    out.ignition.timeouts = timeouts;
+    out.passwd.groups = passwd.groups.into_iter().map(group).collect();
+    out.passwd.users = users(passwd.users)?;
+    out.storage = self::storage(storage)?;
+    out.systemd.units = units(systemd.units);
+    Ok(out)
+}
+
+fn resource(r: Resource) -> Resource {
+    let Resource { compression, http_headers, source, verification } = r;
+    let verification = Verification { hash: full(verification.hash) };
+    Resource { compression: full(compression), http_headers, source: full(source), verification }
+}
+
+fn group(g: Group) -> Group {
+    let Group { gid, name, password_hash, should_exist, system } = g;
+    Group { gid, name, password_hash: full(password_hash), should_exist, system: system.filter(|s| *s) }
+}
+
+/// The last entry for `core`, with the keys of all of them.
+fn users(all: Vec<User2>) -> Result<Vec<User>, V2Error> {
+    let mut kept: Option<User> = None;
+    for (i, u) in all.into_iter().enumerate().rev() {
+        let User2 {
+            create,
+            gecos,
+            groups,
+            home_dir,
+            name,
+            no_create_home,
+            no_log_init,
+            no_user_group,
+            password_hash,
+            primary_group,
+            shell,
+            ssh_authorized_keys,
+            system,
+            uid,
+        } = u;
+        if name != "core" {
+            return Err(refuse(format!("passwd.users[{i}].name"), "only the user core can be managed"));
+        }
+        if create != Create::default() {
+            return Err(refuse(format!("passwd.users[{i}].create"), "spec 3 has no create; use the user's own fields"));
+        }
+        match &mut kept {
+            Some(user) => user.ssh_authorized_keys.extend(ssh_authorized_keys),
+            None => {
+                kept = Some(User {
+                    gecos: full(gecos),
+                    groups,
+                    home_dir: full(home_dir),
+                    name,
+                    no_create_home: yes(no_create_home),
+                    no_log_init: yes(no_log_init),
+                    no_user_group: yes(no_user_group),
+                    password_hash,
+                    primary_group: full(primary_group),
+                    shell: full(shell),
+                    should_exist: None,
+                    ssh_authorized_keys,
+                    system: yes(system),
+                    uid,
+                });
+            }
+        }
+    }
+    Ok(kept
+        .map(|mut user| {
+            let mut seen = HashSet::new();
+            user.ssh_authorized_keys.retain(|k| seen.insert(k.clone()));
+            user
+        })
+        .into_iter()
+        .collect())
+}
+
+fn storage(s: Storage) -> Result<v3::Storage, V2Error> {
+    let Storage { directories, disks, files, filesystems, links, raid } = s;
+    for (i, f) in filesystems.iter().enumerate() {
+        let root = f.name.as_deref() == Some("root") && f.mount == Mount::default();
+        if !root {
+            return Err(refuse(
+                format!("storage.filesystems[{i}]"),
+                "file systems of spec 2 cannot be translated; write this config in spec 3",
+            ));
+        }
+    }
+    let on_root = |path: String, filesystem: &Option<String>| match filesystem.as_deref() {
+        None | Some("" | "root") => Ok(()),
+        Some(_) => Err(refuse(format!("{path}.filesystem"), "only the file system root can be translated")),
+    };
+    let mut seen = HashSet::new();
+    let mut kept = Vec::new();
+    for (i, f) in files.into_iter().enumerate().rev() {
+        on_root(format!("storage.files[{i}]"), &f.filesystem)?;
+        if seen.insert(f.path.clone()) {
+            kept.push(file(f));
+        }
+    }
+    let mut out = v3::Storage { files: kept, raid, ..v3::Storage::default() };
+    for (i, d) in directories.into_iter().enumerate() {
+        on_root(format!("storage.directories[{i}]"), &d.filesystem)?;
+        let Directory2 { filesystem: _, group, mode, overwrite, path, user } = d;
+        out.directories.push(Directory { group: owner(group), mode, overwrite, path, user: owner(user) });
+    }
+    for (i, l) in links.into_iter().enumerate() {
+        on_root(format!("storage.links[{i}]"), &l.filesystem)?;
+        let Link2 { filesystem: _, group, hard, overwrite, path, target, user } = l;
+        let (group, user) = (owner(group), owner(user));
+        out.links.push(Link { group, hard: yes(hard), overwrite, path, target: Some(target), user });
+    }
+    for (i, d) in disks.into_iter().enumerate() {
+        out.disks.push(disk(&format!("storage.disks[{i}]"), d)?);
+    }
+    Ok(out)
+}
+
+fn file(f: File2) -> File {
+    let File2 { append, contents, filesystem: _, group, mode, overwrite, path, user } = f;
+    let source = Some(contents.source.clone().unwrap_or_default());
+    let contents = Resource { source, ..resource(contents) };
+    let (contents, append, overwrite) = if append {
+        (Resource::default(), vec![contents], Some(false))
+    } else {
+        (contents, Vec::new(), Some(overwrite.unwrap_or(true)))
+    };
+    File { append, contents, group: owner(group), mode, overwrite, path, user: owner(user) }
+}
+
+fn disk(at: &str, d: Disk2) -> Result<Disk, V2Error> {
+    /// Sectors of 512 bytes in a MiB.
+    const SECTORS: i64 = 2048;
+    let mib = |path: String, sectors: i64| match sectors {
+        0 => Ok(None),
+        n if n % SECTORS == 0 => Ok(Some(n / SECTORS)),
+        _ => Err(refuse(path, "spec 3 counts in MiB; use a multiple of 2048 sectors")),
+    };
+    let mut partitions = Vec::new();
+    for (i, p) in d.partitions.into_iter().enumerate() {
+        partitions.push(Partition {
+            size_mib: mib(format!("{at}.partitions[{i}].size"), p.size)?,
+            start_mib: mib(format!("{at}.partitions[{i}].start"), p.start)?,
+            guid: full(p.guid),
+            label: full(p.label),
+            number: p.number,
+            type_guid: full(p.type_guid),
+            ..Partition::default()
+        });
+    }
+    Ok(Disk { device: d.device, partitions, wipe_table: yes(d.wipe_table) })
+}
+
+/// The last entry of each name, with drop-ins of earlier ones that it does not have itself.
+fn units(all: Vec<Unit2>) -> Vec<Unit> {
+    let mut kept: Vec<Unit> = Vec::new();
+    for u in all.into_iter().rev() {
+        let Unit2 { contents, dropins, enable, enabled, mask, name } = u;
+        let dropins = dropins.into_iter().map(|d| Dropin { contents: full(d.contents), name: d.name });
+        if let Some(later) = kept.iter_mut().find(|k| k.name == name) {
+            for d in dropins {
+                if !later.dropins.iter().any(|x| x.name == d.name) {
+                    later.dropins.push(d);
+                }
+            }
+        } else {
+            kept.push(Unit {
+                contents: full(contents),
+                dropins: dropins.collect(),
+                enabled: yes(enable).or(enabled),
+                mask: yes(mask),
+                name,
+            });
+        }
+    }
+    kept
+}

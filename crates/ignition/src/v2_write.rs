@@ -1,0 +1,154 @@
+//! The way from the 3.5 model back to spec 2.2. What it is not: the check for what spec 2 cannot say, which
+//! `translate` does first.
+
+use crate::model::{self as v3, Owner, Resource};
+use crate::v2::{
+    Config, Directory2, Disk2, File2, Filesystem2, Ignition, IgnitionConfig, Link2, Mount, Networkd, Partition2,
+    Passwd, Storage, Systemd, Unit2, User2,
+};
+
+/// The config in the model of spec 2.2.
+pub(crate) fn from_v3(config: &v3::Config) -> Config {
+    let i = &config.ignition;
+    Config {
+        ignition: Ignition {
+            config: IgnitionConfig { append: i.config.merge.clone(), replace: i.config.replace.clone() },
+            security: i.security.clone(),
+            timeouts: i.timeouts.clone(),
+            version: i.version.clone(),
+        },
+        networkd: Networkd::default(),
+        passwd: Passwd {
+            groups: config.passwd.groups.clone(),
+            users: config.passwd.users.iter().cloned().map(user).collect(),
+        },
+        storage: storage(&config.storage),
+        systemd: Systemd { units: config.systemd.units.iter().cloned().map(unit).collect() },
+    }
+}
+
+fn user(u: v3::User) -> User2 {
+    let on = |b: Option<bool>| b.unwrap_or_default();
+    User2 {
+        create: crate::v2::Create::default(),
+        gecos: u.gecos,
+        groups: u.groups,
+        home_dir: u.home_dir,
+        name: u.name,
+        no_create_home: on(u.no_create_home),
+        no_log_init: on(u.no_log_init),
+        no_user_group: on(u.no_user_group),
+        password_hash: u.password_hash,
+        primary_group: u.primary_group,
+        shell: u.shell,
+        ssh_authorized_keys: u.ssh_authorized_keys,
+        system: on(u.system),
+        uid: u.uid,
+    }
+}
+
+fn unit(u: v3::Unit) -> Unit2 {
+    Unit2 {
+        contents: u.contents,
+        dropins: u.dropins,
+        enable: false,
+        enabled: u.enabled,
+        mask: u.mask.unwrap_or_default(),
+        name: u.name,
+    }
+}
+
+/// The name in spec 2 and the path of each file system that files can stand on.
+struct Roots(Vec<(String, String)>);
+
+impl Roots {
+    fn of(filesystems: &[v3::Filesystem]) -> Self {
+        let named = filesystems.iter().filter_map(|f| f.path.clone().filter(|p| !p.is_empty()));
+        Self(named.map(|p| (p.clone(), p)).collect())
+    }
+
+    /// On which file system a path stands, and where there.
+    fn place(&self, path: &str) -> (Option<String>, String) {
+        let under = |root: &str| path.strip_prefix(root).filter(|r| root == "/" || r.is_empty() || r.starts_with('/'));
+        let best = self.0.iter().filter_map(|(name, root)| Some((root.len(), name, under(root)?))).max();
+        match best {
+            Some((_, name, rest)) => (Some(name.clone()), format!("/{}", rest.trim_start_matches('/'))),
+            None => (Some("root".to_owned()), path.to_owned()),
+        }
+    }
+}
+
+fn storage(s: &v3::Storage) -> Storage {
+    let roots = Roots::of(&s.filesystems);
+    let mut unnamed = 0_u32;
+    let filesystems = s.filesystems.iter().map(|f| {
+        let name = f.path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| {
+            unnamed += 1;
+            unnamed.to_string()
+        });
+        let mount = Mount {
+            device: f.device.clone(),
+            format: f.format.clone(),
+            label: f.label.clone(),
+            options: f.options.clone(),
+            uuid: f.uuid.clone(),
+            wipe_filesystem: f.wipe_filesystem.filter(|w| *w),
+        };
+        Filesystem2 { mount, name: Some(name), path: None }
+    });
+    Storage {
+        filesystems: filesystems.collect(),
+        directories: s.directories.iter().map(|d| directory(&roots, d)).collect(),
+        disks: s.disks.iter().map(disk).collect(),
+        files: s.files.iter().flat_map(|f| files(&roots, f)).collect(),
+        links: s.links.iter().map(|l| link(&roots, l)).collect(),
+        raid: s.raid.clone(),
+    }
+}
+
+fn directory(roots: &Roots, d: &v3::Directory) -> Directory2 {
+    let (filesystem, path) = roots.place(&d.path);
+    let (group, user): (Owner, Owner) = (d.group.clone(), d.user.clone());
+    Directory2 { filesystem, group, mode: d.mode, overwrite: Some(d.overwrite.unwrap_or_default()), path, user }
+}
+
+fn link(roots: &Roots, l: &v3::Link) -> Link2 {
+    let (filesystem, path) = roots.place(&l.path);
+    let (group, user) = (l.group.clone(), l.user.clone());
+    let overwrite = Some(l.overwrite.unwrap_or_default());
+    let target = l.target.clone().unwrap_or_default();
+    Link2 { filesystem, group, hard: l.hard.unwrap_or_default(), overwrite, path, target, user }
+}
+
+/// One entry for the contents, where there are any, and one for each thing that is appended.
+fn files(roots: &Roots, f: &v3::File) -> Vec<File2> {
+    let (filesystem, path) = roots.place(&f.path);
+    let entry = |contents: &Resource, append: bool| File2 {
+        append,
+        contents: contents.clone(),
+        filesystem: filesystem.clone(),
+        group: f.group.clone(),
+        mode: f.mode,
+        overwrite: Some(!append && f.overwrite.unwrap_or_default()),
+        path: path.clone(),
+        user: f.user.clone(),
+    };
+    let base = f.contents.source.is_some().then(|| entry(&f.contents, false));
+    base.into_iter().chain(f.append.iter().map(|r| entry(r, true))).collect()
+}
+
+fn disk(d: &v3::Disk) -> Disk2 {
+    let partition = |p: &v3::Partition| Partition2 {
+        guid: p.guid.clone(),
+        label: p.label.clone(),
+        number: p.number,
+        size: 0,
+        start: 0,
+        type_guid: p.type_guid.clone(),
+    };
+    Disk2 {
+        device: d.device.clone(),
+        partitions: d.partitions.iter().map(partition).collect(),
+        wipe_table: d.wipe_table.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,324 @@
+//! The spec's rules beyond types, each finding with its JSON path. Pure.
+//!
+//! What it is not: rules of MachineConfigs on top of the spec (`render` has those) and storage below files, which
+//! stands in `validate_disks`.
+
+use crate::data_url;
+use crate::model::{
+    Clevis, Config, Directory, Dropin, File, Ignition, Link, Owner, Passwd, Proxy, Resource, Storage, Unit,
+};
+use crate::unit;
+use std::collections::HashMap;
+
+/// One broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidationError {
+    /// Where, for example `storage.files[0].path`.
+    pub path: String,
+    /// Which rule, and what to do.
+    pub message: String,
+}
+
+impl std::fmt::Display for ValidationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// Every broken rule of a config; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidationErrors(pub Vec<ValidationError>);
+
+impl std::error::Error for ValidationErrors {}
+
+impl std::fmt::Display for ValidationErrors {
+    /// All findings, up to a number that fits into a condition's message.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 8;
+        for (i, e) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{e}", if i == 0 { "" } else { "; " })?;
+        }
+        match self.0.len().checked_sub(SHOWN) {
+            Some(more) if more > 0 => write!(f, "; and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Report(Vec<ValidationError>);
+
+impl Report {
+    /// Adds a finding.
+    pub(crate) fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(ValidationError { path: path.into(), message: message.into() });
+    }
+
+    /// Adds the error of a check, if it has one.
+    pub(crate) fn check(&mut self, path: impl Into<String>, result: Result<(), impl Into<String>>) {
+        if let Err(message) = result {
+            self.add(path, message);
+        }
+    }
+
+    /// Finds keys that stand twice in a list.
+    pub(crate) fn unique<'a>(&mut self, list: &str, keys: impl Iterator<Item = &'a str>) {
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (i, key) in keys.enumerate() {
+            if let Some(first) = seen.insert(key, i) {
+                self.add(format!("{list}[{i}]"), format!("{key:?} stands in {list}[{first}] already; keep one of them"));
+            }
+        }
+    }
+}
+
+/// Checks a config against the spec.
+///
+/// # Errors
+/// Every broken rule.
+pub fn validate(config: &Config) -> Result<(), ValidationErrors> {
+    let Config { ignition, kernel_arguments, passwd, storage, systemd } = config;
+    let mut report = Report::default();
+    self::ignition(&mut report, ignition);
+    let arguments = kernel_arguments.should_exist.iter().chain(&kernel_arguments.should_not_exist);
+    report.unique("kernelArguments", arguments.map(String::as_str));
+    users(&mut report, passwd);
+    nodes(&mut report, storage);
+    crate::validate_disks::disks(&mut report, storage);
+    report.unique("systemd.units", systemd.units.iter().map(|u| u.name.as_str()));
+    for (i, u) in systemd.units.iter().enumerate() {
+        self::unit(&mut report, &format!("systemd.units[{i}]"), u);
+    }
+    if report.0.is_empty() { Ok(()) } else { Err(ValidationErrors(report.0)) }
+}
+
+fn ignition(report: &mut Report, i: &Ignition) {
+    for (n, r) in i.config.merge.iter().enumerate() {
+        required_resource(report, &format!("ignition.config.merge[{n}]"), r);
+    }
+    resource(report, "ignition.config.replace", &i.config.replace);
+    let authorities = &i.security.tls.certificate_authorities;
+    for (n, r) in authorities.iter().enumerate() {
+        required_resource(report, &format!("ignition.security.tls.certificateAuthorities[{n}]"), r);
+    }
+    report.unique("ignition.config.merge", sources(&i.config.merge));
+    report.unique("ignition.security.tls.certificateAuthorities", sources(authorities));
+    let Proxy { http_proxy, https_proxy, no_proxy } = &i.proxy;
+    for (name, value) in [("httpProxy", http_proxy), ("httpsProxy", https_proxy)] {
+        let Some(value) = value.as_deref().filter(|v| !v.is_empty()) else { continue };
+        let known = url::Url::parse(value).is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
+        if !known {
+            report.add(format!("ignition.proxy.{name}"), "must be an http: or https: URL");
+        }
+    }
+    report.unique("ignition.proxy.noProxy", no_proxy.iter().map(String::as_str));
+}
+
+fn sources(list: &[Resource]) -> impl Iterator<Item = &str> {
+    list.iter().filter_map(|r| r.source.as_deref())
+}
+
+fn required_resource(report: &mut Report, path: &str, r: &Resource) {
+    if r.source.as_deref().unwrap_or_default().is_empty() {
+        report.add(format!("{path}.source"), "a source is required here");
+    }
+    resource(report, path, r);
+}
+
+/// The rules of one resource: compression, URL, headers, hash.
+pub(crate) fn resource(report: &mut Report, path: &str, r: &Resource) {
+    if !matches!(r.compression.as_deref(), None | Some("" | "gzip")) {
+        report.add(format!("{path}.compression"), "must be gzip, or empty for none");
+    }
+    if let Some(hash) = &r.verification.hash {
+        report.check(format!("{path}.verification.hash"), crate::resource::hash_parts(hash).map(|_| ()));
+        if r.source.is_none() {
+            report.add(format!("{path}.verification"), "there is no source that it could verify");
+        }
+    }
+    let source = r.source.as_deref().unwrap_or_default();
+    if !source.is_empty() {
+        report.check(format!("{path}.source"), check_source(source));
+    }
+    if !r.http_headers.is_empty() {
+        if !["http:", "https:"].iter().any(|s| source.starts_with(s)) && !source.is_empty() {
+            report.add(format!("{path}.httpHeaders"), "only http: and https: sources have headers");
+        }
+        report.unique(&format!("{path}.httpHeaders"), r.http_headers.iter().map(|h| h.name.as_str()));
+        for (i, h) in r.http_headers.iter().enumerate() {
+            if h.name.is_empty() {
+                report.add(format!("{path}.httpHeaders[{i}].name"), "a header needs a name");
+            }
+        }
+    }
+}
+
+fn check_source(source: &str) -> Result<(), String> {
+    if data_url::is_data_url(source) {
+        return data_url::decode(source).map(|_| ()).map_err(|e| e.to_string());
+    }
+    let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
+    match url.scheme() {
+        "http" | "https" | "tftp" | "s3" | "arn" | "gs" => Ok(()),
+        other => Err(format!("{other}: is not a known scheme; use data:, http:, https:, tftp:, s3:, arn: or gs:")),
+    }
+}
+
+fn users(report: &mut Report, passwd: &Passwd) {
+    report.unique("passwd.users", passwd.users.iter().map(|u| u.name.as_str()));
+    report.unique("passwd.groups", passwd.groups.iter().map(|g| g.name.as_str()));
+    for (i, u) in passwd.users.iter().enumerate() {
+        let at = format!("passwd.users[{i}]");
+        if u.name.is_empty() {
+            report.add(format!("{at}.name"), "a user needs a name");
+        }
+        report.unique(&format!("{at}.sshAuthorizedKeys"), u.ssh_authorized_keys.iter().map(String::as_str));
+        report.unique(&format!("{at}.groups"), u.groups.iter().map(String::as_str));
+    }
+    for (i, g) in passwd.groups.iter().enumerate() {
+        if g.name.is_empty() {
+            report.add(format!("passwd.groups[{i}].name"), "a group needs a name");
+        }
+    }
+}
+
+/// Is this an absolute path in its simplest form?
+pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() {
+        return Err("a path is required");
+    }
+    if !path.starts_with('/') {
+        return Err("must be absolute: start it with /");
+    }
+    if path.contains('\0') {
+        return Err("a path has no zero byte");
+    }
+    let odd = path.len() > 1 && path.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."));
+    if odd { Err("must be in its simplest form: no //, /./, /../ and no / at the end") } else { Ok(()) }
+}
+
+fn mode(report: &mut Report, path: &str, mode: Option<i64>) {
+    if mode.is_some_and(|m| !(0..=0o7777).contains(&m)) {
+        report.add(format!("{path}.mode"), "must be between 0 and 07777 (decimal 4095); JSON has no octal numbers");
+    }
+}
+
+fn owners(report: &mut Report, path: &str, user: &Owner, group: &Owner) {
+    for (name, owner) in [("user", user), ("group", group)] {
+        if owner.id.is_some() && owner.name.as_deref().is_some_and(|n| !n.is_empty()) {
+            report.add(format!("{path}.{name}"), "give the id or the name, not both");
+        }
+    }
+}
+
+/// Files, directories and links: their own rules, one name space of paths, nothing under a link.
+fn nodes(report: &mut Report, s: &Storage) {
+    let mut seen: HashMap<&str, String> = HashMap::new();
+    let all = (s.files.iter().enumerate().map(|(i, f)| (f.path.as_str(), format!("storage.files[{i}]"))))
+        .chain(s.directories.iter().enumerate().map(|(i, d)| (d.path.as_str(), format!("storage.directories[{i}]"))))
+        .chain(s.links.iter().enumerate().map(|(i, l)| (l.path.as_str(), format!("storage.links[{i}]"))));
+    let links: std::collections::HashSet<&str> = s.links.iter().map(|l| l.path.as_str()).collect();
+    for (path, at) in all {
+        report.check(format!("{at}.path"), check_path(path));
+        if let Some(link) = parents(path).find(|p| links.contains(p)) {
+            report.add(format!("{at}.path"), format!("stands under {link:?}, which is a link in this config"));
+        }
+        if let Some(first) = seen.get(path) {
+            report.add(format!("{at}.path"), format!("{path:?} stands in {first} already; keep one of them"));
+        } else {
+            seen.insert(path, at);
+        }
+    }
+    for (i, f) in s.files.iter().enumerate() {
+        file(report, &format!("storage.files[{i}]"), f);
+    }
+    for (i, d) in s.directories.iter().enumerate() {
+        let Directory { group, mode: m, overwrite: _, path: _, user } = d;
+        let at = format!("storage.directories[{i}]");
+        mode(report, &at, *m);
+        owners(report, &at, user, group);
+    }
+    for (i, l) in s.links.iter().enumerate() {
+        let Link { group, hard, overwrite: _, path: _, target, user } = l;
+        let at = format!("storage.links[{i}]");
+        owners(report, &at, user, group);
+        let target = target.as_deref().unwrap_or_default();
+        if target.is_empty() {
+            report.add(format!("{at}.target"), "a link needs a target");
+        }
+        if hard == &Some(true) {
+            if user != &Owner::default() || group != &Owner::default() {
+                report.add(at.clone(), "a hard link has the owner of its target; remove user and group");
+            }
+            if s.directories.iter().any(|d| d.path == target) {
+                report.add(format!("{at}.target"), "a hard link cannot point to a directory");
+            }
+        }
+    }
+}
+
+/// The directories above a path, without the root.
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').filter(|(i, _)| *i > 0).filter_map(|(i, _)| path.get(..i))
+}
+
+fn file(report: &mut Report, at: &str, f: &File) {
+    let File { append, contents, group, mode: m, overwrite, path: _, user } = f;
+    mode(report, at, *m);
+    owners(report, at, user, group);
+    resource(report, &format!("{at}.contents"), contents);
+    for (i, r) in append.iter().enumerate() {
+        resource(report, &format!("{at}.append[{i}]"), r);
+    }
+    if overwrite == &Some(true) && contents.source.is_none() {
+        report.add(
+            format!("{at}.contents.source"),
+            "a file that overwrites needs a source; for an empty file write \"data:,\", to keep what is there set \
+             overwrite to false",
+        );
+    }
+}
+
+fn unit(report: &mut Report, at: &str, u: &Unit) {
+    let Unit { contents, dropins, enabled: _, mask: _, name } = u;
+    report.check(format!("{at}.name"), unit::check_name(name));
+    if let Some(text) = contents {
+        report.check(format!("{at}.contents"), unit::check_contents(text));
+    }
+    report.unique(&format!("{at}.dropins"), dropins.iter().map(|d| d.name.as_str()));
+    for (i, Dropin { contents, name }) in dropins.iter().enumerate() {
+        report.check(format!("{at}.dropins[{i}].name"), unit::check_dropin_name(name));
+        if let Some(text) = contents {
+            report.check(format!("{at}.dropins[{i}].contents"), unit::check_contents(text));
+        }
+    }
+}
+
+/// The rules of clevis, told from `validate_disks`.
+pub(crate) fn clevis(report: &mut Report, at: &str, c: &Clevis) {
+    let custom = &c.custom;
+    let any_custom = custom.config.is_some() || custom.pin.is_some() || custom.needs_network.is_some();
+    if any_custom {
+        if !c.tang.is_empty() || c.tpm2 == Some(true) || c.threshold.is_some_and(|t| t != 0) {
+            report.add(at, "a custom pin excludes tang, tpm2 and threshold");
+        }
+        if !matches!(custom.pin.as_deref(), Some("tpm2" | "tang" | "sss")) {
+            report.add(format!("{at}.custom.pin"), "must be tpm2, tang or sss");
+        }
+        if custom.config.as_deref().unwrap_or_default().is_empty() {
+            report.add(format!("{at}.custom.config"), "a custom pin needs its config");
+        }
+    }
+    for (i, t) in c.tang.iter().enumerate() {
+        let known = url::Url::parse(t.url.as_deref().unwrap_or_default())
+            .is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
+        if !known {
+            report.add(format!("{at}.tang[{i}].url"), "must be an http: or https: URL");
+        }
+        if t.thumbprint.as_deref().unwrap_or_default().is_empty() {
+            report.add(format!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");
+        }
+    }
+    report.unique(&format!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
+}
