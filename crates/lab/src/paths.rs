@@ -1,0 +1,76 @@
+//! Where the lab keeps things: the one place that reads the environment.
+//!
+//! Not here: what is kept there.
+
+use std::path::{Path, PathBuf};
+
+/// What the environment says, read once by [`Environment::read`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// `MCO_LAB_BIN`: a folder with ready programs, looked at first.
+    pub programs: Option<PathBuf>,
+    /// The user's cache folder for the lab: `$XDG_CACHE_HOME/mco-lab`, else `~/.cache/mco-lab`.
+    pub cache: PathBuf,
+    /// Where the data folders of running labs are: `$MCO_LAB_DATA`, else one folder per user in the system's
+    /// temporary folder.
+    pub data: PathBuf,
+    /// `CI` is set: a test that cannot run fails instead of being skipped.
+    pub ci: bool,
+}
+
+impl Environment {
+    /// Reads the process's environment.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::from_lookup(|key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from))
+    }
+
+    /// As [`Environment::read`], from any source of variables.
+    pub fn from_lookup(get: impl Fn(&str) -> Option<PathBuf>) -> Self {
+        let temporary = get("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+        let user = rustix::process::geteuid().as_raw();
+        let cache = get("XDG_CACHE_HOME")
+            .filter(|path| path.is_absolute())
+            .or_else(|| get("HOME").map(|home| home.join(".cache")))
+            .unwrap_or_else(|| temporary.join(format!("cache-{user}")));
+        Self {
+            programs: get("MCO_LAB_BIN"),
+            cache: cache.join("mco-lab"),
+            data: get("MCO_LAB_DATA").unwrap_or_else(|| temporary.join(format!("mco-lab-{user}"))),
+            ci: get("CI").is_some_and(|value| value.as_os_str() == "true" || value.as_os_str() == "1"),
+        }
+    }
+}
+
+/// The Go modules that pin the control plane's programs, in this repository.
+#[must_use]
+pub fn go_modules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/control-plane")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_follows_xdg_then_home() {
+        let cases = [
+            (vec![("XDG_CACHE_HOME", "/x"), ("HOME", "/h")], "/x/mco-lab"),
+            (vec![("XDG_CACHE_HOME", "relative"), ("HOME", "/h")], "/h/.cache/mco-lab"),
+            (vec![("HOME", "/h")], "/h/.cache/mco-lab"),
+        ];
+        for (variables, want) in cases {
+            let environment = Environment::from_lookup(|key| {
+                variables.iter().find(|(name, _)| *name == key).map(|(_, value)| PathBuf::from(value))
+            });
+            assert_eq!(environment.cache, Path::new(want), "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn the_go_modules_are_in_the_repository() {
+        for module in ["kube", "etcd"] {
+            assert!(go_modules().join(module).join("go.sum").is_file(), "{module}");
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Child processes that cannot be left behind, and short commands with a time limit.
+//!
+//! Flow: every long-running child has a thread of its own that starts it, waits for it and records its end.
+//! The child asks the kernel (through `setpriv --pdeathsig`) for a signal when that thread ends, so it goes
+//! even when the lab is killed with SIGKILL. It stands in its own process group: a Ctrl-C at the terminal does
+//! not reach it, the lab decides.
+//!
+//! Guarantees: a signal never reaches another process (the child is reaped under the lock that signalling
+//! takes); dropping a [`Process`] kills its group and waits for the child.
+//!
+//! Not here: what the programs are and which arguments they get.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use rustix::process::Signal;
+use rustix::process::{Pid, WaitIdOptions};
+use tokio::sync::watch;
+
+use crate::error::{Error, Result};
+
+/// How much of a log's end an error shows: enough for a Go program's last message, not its whole dump.
+const TAIL_BYTES: u64 = 4096;
+/// How long a killed child may take to be reaped before a drop gives up on it.
+const REAP_LIMIT: Duration = Duration::from_secs(10);
+
+/// What to run as a long-running child.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) envs: Vec<(OsString, OsString)>,
+    /// Gets standard output and standard error, appended.
+    pub(crate) log: PathBuf,
+    /// What the child gets when the lab's process is gone.
+    pub(crate) death_signal: DeathSignal,
+}
+
+/// The signal for a child whose lab died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeathSignal {
+    Kill,
+    /// nspawn answers it with an orderly power-off of its machine; SIGKILL would leave the machine running.
+    Term,
+}
+
+impl Spec {
+    pub(crate) fn new(name: &str, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.to_owned(),
+            program: program.into(),
+            args: Vec::new(),
+            envs: Vec::new(),
+            log: log.into(),
+            death_signal: DeathSignal::Kill,
+        }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn args<I: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.envs.push((key.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn death_signal(mut self, signal: DeathSignal) -> Self {
+        self.death_signal = signal;
+        self
+    }
+}
+
+/// A running child. Dropping it kills its process group.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    pid: Pid,
+    reaped: Arc<Mutex<bool>>,
+    exit: watch::Receiver<Option<ExitStatus>>,
+    /// Closed when the child is reaped: lets a drop wait with a time limit.
+    ended: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Process {
+    /// Starts the child on a thread of its own.
+    pub(crate) fn spawn(spec: Spec) -> Result<Self> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&spec.log)
+            .map_err(Error::io("open the log", &spec.log))?;
+        let reaped = Arc::new(Mutex::new(false));
+        let (exit_tx, exit) = watch::channel(None);
+        let (ended_tx, ended) = mpsc::channel::<()>();
+        let (started_tx, started_rx) = mpsc::channel();
+        let (name, log_path) = (spec.name.clone(), spec.log.clone());
+        let flag = Arc::clone(&reaped);
+        std::thread::Builder::new()
+            .name(format!("lab-{}", spec.name))
+            .spawn(move || supervise(&spec, &log, &started_tx, &flag, &exit_tx, ended_tx))
+            .map_err(|source| Error::Spawn { program: name.clone(), source })?;
+        let pid = started_rx.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")));
+        let pid = pid.map_err(|source| Error::Spawn { program: name.clone(), source })?;
+        tracing::debug!(program = %name, pid = pid.as_raw_nonzero(), "started");
+        Ok(Self { name, log: log_path, pid, reaped, exit, ended: Mutex::new(ended) })
+    }
+
+    /// The child's process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// What the child has written so far goes here.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The exit status once the child has ended.
+    #[must_use]
+    pub fn exited(&self) -> Option<ExitStatus> {
+        *self.exit.borrow()
+    }
+
+    /// An error with the log's tail when the child has ended.
+    ///
+    /// # Errors
+    /// [`Error::Died`] when it has.
+    pub fn check(&self) -> Result<()> {
+        match self.exited() {
+            None => Ok(()),
+            Some(status) => Err(Error::Died {
+                program: self.name.clone(),
+                status: describe(status),
+                log: self.log.clone(),
+                tail: tail(&self.log),
+            }),
+        }
+    }
+
+    /// Signals the child alone; nothing happens when it has ended.
+    pub fn signal(&self, signal: Signal) {
+        let reaped = lock(&self.reaped);
+        if !*reaped {
+            // The process cannot have been reaped: its id is still its own.
+            if let Err(error) = rustix::process::kill_process(self.pid, signal) {
+                tracing::debug!(program = %self.name, %error, "signal not delivered");
+            }
+        }
+    }
+
+    /// Signals the child's whole process group.
+    pub fn signal_group(&self, signal: Signal) {
+        let reaped = lock(&self.reaped);
+        if !*reaped && rustix::process::kill_process_group(self.pid, signal).is_err() {
+            drop(reaped);
+            self.signal(signal);
+        }
+    }
+
+    /// Waits for the end.
+    pub async fn wait(&self) -> Option<ExitStatus> {
+        let mut exit = self.exit.clone();
+        let status = exit.wait_for(Option::is_some).await.ok();
+        status.and_then(|status| *status)
+    }
+
+    /// Asks the child to end with `signal` and kills its group when `grace` has passed.
+    pub async fn stop(&self, signal: Signal, grace: Duration) {
+        self.signal(signal);
+        if tokio::time::timeout(grace, self.wait()).await.is_err() {
+            tracing::warn!(program = %self.name, ?grace, "did not end in time: killing it");
+            self.signal_group(Signal::KILL);
+            let _ended = tokio::time::timeout(REAP_LIMIT, self.wait()).await;
+        }
+    }
+
+    /// Kills the group and waits, without a runtime.
+    pub(crate) fn kill_blocking(&self) {
+        self.signal_group(Signal::KILL);
+        // The sender is dropped after the child is reaped: Disconnected means ended.
+        let _ended = lock(&self.ended).recv_timeout(REAP_LIMIT);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exited().is_none() {
+            self.kill_blocking();
+        }
+    }
+}
+
+/// The life of one child: start, wait without reaping, reap under the lock, tell.
+fn supervise(
+    spec: &Spec,
+    log: &File,
+    started: &mpsc::Sender<std::io::Result<Pid>>,
+    reaped: &Mutex<bool>,
+    exit: &watch::Sender<Option<ExitStatus>>,
+    ended: mpsc::Sender<()>,
+) {
+    let child = command(spec, log).and_then(|mut command| command.spawn());
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            let _receiver_gone = started.send(Err(error));
+            return;
+        }
+    };
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let Some(pid) = pid else {
+        let _receiver_gone = started.send(Err(std::io::Error::other("the process id is out of range")));
+        return;
+    };
+    let _receiver_gone = started.send(Ok(pid));
+    while let Err(error) =
+        rustix::process::waitid(rustix::process::WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+    {
+        if error != rustix::io::Errno::INTR {
+            tracing::warn!(program = %spec.name, %error, "cannot wait");
+            break;
+        }
+    }
+    let mut reaped = lock(reaped);
+    let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
+    *reaped = true;
+    tracing::debug!(program = %spec.name, status = %describe(status), "ended");
+    exit.send_replace(Some(status));
+    drop(ended);
+}
+
+fn command(spec: &Spec, log: &File) -> std::io::Result<Command> {
+    let mut command = match find_on_path("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            let signal = match spec.death_signal {
+                DeathSignal::Kill => "KILL",
+                DeathSignal::Term => "TERM",
+            };
+            command.args(["--pdeathsig", signal, "--"]).arg(&spec.program);
+            command
+        }
+        // Without util-linux only the drop guard and the next sweep clean up.
+        None => Command::new(&spec.program),
+    };
+    command
+        .args(&spec.args)
+        .envs(spec.envs.iter().map(|(key, value)| (key, value)))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log.try_clone()?)
+        .process_group(0);
+    Ok(command)
+}
+
+/// A lock that a panicking holder does not take with it: the data under it stays valid at every instruction.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where systems keep administration programs that an ordinary user's PATH leaves out.
+const SYSTEM_FOLDERS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin";
+
+/// The program's path when it is installed.
+pub(crate) fn find_on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(std::env::split_paths(SYSTEM_FOLDERS))
+        .map(|folder| folder.join(program))
+        .find(|candidate| is_executable(candidate))
+}
+
+/// Whether the path is a file that may be executed.
+pub(crate) fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// An exit status in words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "unknown status".to_owned(),
+    }
+}
+
+/// The last lines of a log, for errors.
+#[must_use]
+pub(crate) fn tail(path: &Path) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    match read() {
+        Ok(text) => last_lines(&text),
+        Err(error) => format!("(no log: {error})"),
+    }
+}
+
+/// At most the last 15 lines: what fits under an error without hiding it.
+fn last_lines(text: &str) -> String {
+    const LINES: usize = 15;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// The output of a command that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// Runs a short command to its end and returns what it printed, whatever its exit code.
+pub(crate) async fn output<I: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = I>,
+    limit: Duration,
+) -> Result<Output> {
+    let path = find_on_path(program).unwrap_or_else(|| PathBuf::from(program));
+    let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+    let shown = show(program, &args);
+    tracing::trace!(command = %shown, "run");
+    let mut command = tokio::process::Command::new(path);
+    command.args(&args).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
+    let done = tokio::time::timeout(limit, command.output()).await.map_err(|_| Error::Timeout {
+        what: format!("`{shown}`"),
+        waited: limit,
+        detail: "it was still running".to_owned(),
+    })?;
+    let done = done.map_err(|source| Error::Spawn { program: program.to_owned(), source })?;
+    Ok(Output {
+        code: done.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&done.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
+    })
+}
+
+/// Runs a short command and fails when it does.
+pub(crate) async fn run<I: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = I>,
+    limit: Duration,
+) -> Result<String> {
+    let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+    let shown = show(program, &args);
+    let output = output(program, args, limit).await?;
+    if output.code == 0 {
+        return Ok(output.stdout);
+    }
+    let said = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
+    Err(Error::Command { command: shown, status: format!("exit status {}", output.code), tail: last_lines(said) })
+}
+
+/// As [`run`], for drop guards and sweeps that have no runtime; `None` on failure.
+pub(crate) fn run_blocking(program: &str, args: &[&str]) -> Option<String> {
+    let path = find_on_path(program)?;
+    let output = Command::new(path).args(args).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn show(program: &str, args: &[OsString]) -> String {
+    let mut text = program.to_owned();
+    for arg in args {
+        text.push(' ');
+        text.push_str(&arg.to_string_lossy());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, dir: &Path) -> Process {
+        Process::spawn(Spec::new("sh", "/bin/sh", dir.join("log")).args(["-c", script])).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_that_dies_is_reported_with_the_end_of_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = shell("echo first; echo no space left >&2; exit 3", dir.path());
+        process.wait().await;
+        let error = process.check().unwrap_err().to_string();
+        assert!(error.contains("exit status 3") && error.contains("no space left"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn dropping_a_process_kills_its_whole_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = shell("sleep 300 & echo $!; wait", dir.path());
+        let grandchild = loop {
+            let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
+            if let Ok(pid) = text.trim().parse::<i32>() {
+                break pid;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        let pid = process.pid();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        for _ in 0..200 {
+            let state = std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
+            if state.is_empty() || state.contains(") Z ") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the grandchild {grandchild} still runs");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ignores_the_signal_is_killed_after_its_grace() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = shell("trap '' TERM; echo up; while :; do sleep 0.05; done", dir.path());
+        while !tail(&dir.path().join("log")).contains("up") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        process.stop(Signal::TERM, Duration::from_millis(100)).await;
+        assert_eq!(process.exited().and_then(|status| status.signal()), Some(9));
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_is_an_error_that_names_it() {
+        let error = run("no-such-program", ["x"], Duration::from_secs(1)).await.unwrap_err();
+        assert!(error.to_string().contains("no-such-program"), "{error}");
+    }
+}
