@@ -22,7 +22,7 @@ pub mod k8s {
     pub use k8s_openapi::api::core::v1::{
         Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret, Taint,
     };
-    pub use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+    pub use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
         LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference, Time,
     };

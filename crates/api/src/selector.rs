@@ -41,11 +41,21 @@ pub fn matches(
     selector: Option<&LabelSelector>,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<bool, SelectorError> {
+    matches_by(selector, &|key| labels.and_then(|l| l.get(key)).map(String::as_str))
+}
+
+/// The same for labels that are kept in another form: `get` answers with the value of a label.
+///
+/// # Errors
+/// A selector that the API server would refuse, with its JSON path.
+pub fn matches_by<'a>(
+    selector: Option<&LabelSelector>,
+    get: &dyn Fn(&str) -> Option<&'a str>,
+) -> Result<bool, SelectorError> {
     let Some(selector) = selector.filter(|s| !is_empty(s)) else { return Ok(false) };
-    let get = |key: &str| labels.and_then(|l| l.get(key));
     let mut all = true;
     for (key, value) in selector.match_labels.iter().flatten() {
-        all &= get(key) == Some(value);
+        all &= get(key) == Some(value.as_str());
     }
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         all &= holds(index, requirement, get(&requirement.key))?;
@@ -53,14 +63,14 @@ pub fn matches(
     Ok(all)
 }
 
-fn holds(index: usize, r: &LabelSelectorRequirement, have: Option<&String>) -> Result<bool, SelectorError> {
+fn holds(index: usize, r: &LabelSelectorRequirement, have: Option<&str>) -> Result<bool, SelectorError> {
     let values = r.values.as_deref().unwrap_or_default();
     let bad = |rule| Err(SelectorError::Values { index, operator: r.operator.clone(), rule });
     match r.operator.as_str() {
         "In" | "NotIn" if values.is_empty() => bad("needs at least one value"),
         "Exists" | "DoesNotExist" if !values.is_empty() => bad("takes no values"),
-        "In" => Ok(have.is_some_and(|v| values.contains(v))),
-        "NotIn" => Ok(have.is_none_or(|v| !values.contains(v))),
+        "In" => Ok(have.is_some_and(|v| values.iter().any(|x| x == v))),
+        "NotIn" => Ok(have.is_none_or(|v| values.iter().all(|x| x != v))),
         "Exists" => Ok(have.is_some()),
         "DoesNotExist" => Ok(have.is_none()),
         other => Err(SelectorError::Operator { index, operator: other.to_owned() }),

@@ -1,1 +1,29 @@
-//! rollout
+//! Pools and nodes to the next moves: which node goes to which config, who is drained, and why the others wait.
+//!
+//! What it is: pure functions. [`plan`] looks at all pools and nodes at once and returns a [`RolloutPlan`];
+//! [`drain::plan`] looks at one node and its pods; [`mcn`] keeps MachineConfigNodes. Time is an argument.
+//!
+//! What it is not: a client, a queue, a clock. The `controller` crate feeds it from its caches and carries plans out.
+
+mod capacity;
+mod control_plane;
+mod decide;
+mod explain;
+mod layered;
+mod membership;
+mod node;
+mod patch;
+mod plan;
+mod status;
+pub mod view;
+
+pub use capacity::max_unavailable;
+pub use decide::plan;
+pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
+pub use membership::{BrokenSelector, Index, Owners};
+pub use patch::{Change, NodePatch};
+pub use plan::{
+    About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
+    Reason, RolloutPlan, Step, Target, Unmanaged, Wait,
+};
+pub use status::MEMBERSHIP_CONFLICT;

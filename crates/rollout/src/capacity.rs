@@ -1,0 +1,51 @@
+//! How many nodes may be on their way, and in which order they go.
+//!
+//! What it is not: a reservation. The answer holds for the nodes as given; patches are bound to what was seen.
+
+use crate::node::Flags;
+use crate::plan::Capacity;
+use crate::view::NodeView;
+use api::k8s::IntOrString;
+use api::names::{ARBITER, MASTER};
+
+/// `maxUnavailable` as a number of nodes: a percentage is rounded down, and at least one node may always go.
+/// Control-plane pools go one at a time whatever stands there: etcd's quorum does not survive more.
+///
+/// # Errors
+/// A negative number, or a string that is not a whole number followed by `%`; as it stands.
+pub fn max_unavailable(pool: &str, value: Option<&IntOrString>, nodes: usize) -> Result<usize, String> {
+    let wanted = match value {
+        None => 1,
+        Some(IntOrString::Int(n)) => usize::try_from(*n).map_err(|_| n.to_string())?,
+        Some(IntOrString::String(text)) => {
+            let percent = text
+                .strip_suffix('%')
+                .filter(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|digits| digits.parse::<usize>().ok())
+                .ok_or_else(|| text.clone())?;
+            // Above 100 % means all: the product must not overflow.
+            nodes.saturating_mul(percent) / 100
+        }
+    };
+    Ok(if matches!(pool, MASTER | ARBITER) { 1 } else { wanted.max(1) })
+}
+
+/// The free slots: nodes that are not available take one each, nodes that fail to reach the pool's config too.
+pub(crate) fn measure(max: usize, nodes: &[(&NodeView, Flags)]) -> Capacity {
+    let names = |pick: fn(&Flags) -> bool| {
+        nodes.iter().filter(|(_, f)| pick(f)).map(|(n, _)| n.name.clone()).collect::<Vec<_>>()
+    };
+    let unavailable = names(|f| f.unavailable);
+    // A node may be both not ready and failing; the reference lets it take two slots, and so do we.
+    let failing = names(|f| f.failing && !f.candidate);
+    let free = max.saturating_sub(unavailable.len()).saturating_sub(failing.len());
+    Capacity { max, unavailable, failing, free }
+}
+
+/// Who goes first: zone by zone, in each the oldest; nodes without a zone last. Names decide between equals.
+pub(crate) fn order(a: &NodeView, b: &NodeView) -> std::cmp::Ordering {
+    let key = |n: &NodeView| (n.zone().is_none(), n.created);
+    a.zone().is_none().cmp(&b.zone().is_none()).then_with(|| {
+        a.zone().cmp(&b.zone()).then_with(|| key(a).cmp(&key(b))).then_with(|| a.name.cmp(&b.name))
+    })
+}

@@ -1,0 +1,93 @@
+//! Two things that a node gets beside its config: scheduling of control-plane nodes where OpenShift's Scheduler says
+//! so, and the labels of the custom pool that a machine first booted into. What it is not: the choice of nodes.
+
+use crate::decide::is_built_in;
+use crate::patch::NodePatch;
+use crate::plan::Facts;
+use crate::view::NodeView;
+use api::k8s::{LabelSelector, Taint};
+use api::v1::MachineConfigPool;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+const MASTER_LABEL: &str = "node-role.kubernetes.io/master";
+const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
+const NO_SCHEDULE: &str = "NoSchedule";
+
+/// Adds to the patch what a control-plane node lacks. Without a Scheduler, nothing.
+pub(crate) fn adjust(node: &NodeView, facts: &Facts, patch: &mut NodePatch) {
+    let Some(schedulable) = facts.masters_schedulable.filter(|_| node.is_master()) else { return };
+    if node.labels.get(CONTROL_PLANE_LABEL).is_none() {
+        patch.labels.insert(CONTROL_PLANE_LABEL.into(), Some("".into()));
+    }
+    let is_worker = node.labels.get(WORKER_LABEL).is_some();
+    let keeps_out =
+        |t: &Taint| t.effect == NO_SCHEDULE && (t.key == MASTER_LABEL || t.key == CONTROL_PLANE_LABEL);
+    if schedulable {
+        if !is_worker {
+            patch.labels.insert(WORKER_LABEL.into(), Some("".into()));
+        }
+        if node.taints.iter().any(keeps_out) {
+            patch.edit_taints(node, keeps_out, None);
+        }
+        return;
+    }
+    if is_worker {
+        patch.labels.insert(WORKER_LABEL.into(), None);
+    }
+    if !node.taints.iter().any(|t| t.key == MASTER_LABEL && t.effect == NO_SCHEDULE) {
+        let taint =
+            Taint { key: MASTER_LABEL.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() };
+        patch.edit_taints(node, |_| false, Some(taint));
+    }
+}
+
+/// Which pool's config a machine first booted into, where that matters.
+pub(crate) enum Booted {
+    /// A custom pool's, and it is not in that pool: it gets these labels before any other config.
+    Elsewhere { pool: Arc<str>, labels: BTreeMap<Arc<str>, Arc<str>> },
+    /// The custom pool's that it is in: to be remembered, so that a label that is removed later stays away.
+    Here,
+    /// Neither.
+    Ordinary,
+}
+
+pub(crate) fn booted_into(
+    node: &NodeView,
+    facts: &Facts,
+    pools: &HashMap<&str, &MachineConfigPool>,
+    here: &str,
+) -> Booted {
+    let owner = node.first_pivot_config.as_ref().and_then(|c| facts.first_pivot_pools.get(c));
+    let Some(owner) = owner.filter(|o| !is_built_in(o) && !node.custom_pool_labels_applied) else {
+        return Booted::Ordinary;
+    };
+    if &**owner == here {
+        return Booted::Here;
+    }
+    let labels =
+        pools.get(&**owner).map(|p| selector_labels(p.spec.node_selector.as_ref())).unwrap_or_default();
+    if labels.is_empty() {
+        // No label would bring it into that pool. It stays in this one and is updated, rather than left alone for ever.
+        return Booted::Ordinary;
+    }
+    Booted::Elsewhere { pool: owner.clone(), labels }
+}
+
+/// The labels that a selector asks for, where it leaves no choice.
+pub(crate) fn selector_labels(selector: Option<&LabelSelector>) -> BTreeMap<Arc<str>, Arc<str>> {
+    let mut labels = BTreeMap::new();
+    let Some(selector) = selector else { return labels };
+    for r in selector.match_expressions.iter().flatten() {
+        match (r.operator.as_str(), r.values.as_deref().unwrap_or_default()) {
+            ("In", [one]) => labels.insert(r.key.as_str().into(), one.as_str().into()),
+            ("Exists", _) => labels.insert(r.key.as_str().into(), "".into()),
+            _ => None,
+        };
+    }
+    for (key, value) in selector.match_labels.iter().flatten() {
+        labels.insert(key.as_str().into(), value.as_str().into());
+    }
+    labels
+}

@@ -1,0 +1,327 @@
+//! [`plan`]: which nodes of which pools move now.
+//!
+//! Data flow: membership → predicates of each node → holds → capacity → choice → one patch a node → status and
+//! events as they are after the patches. What it is not: I/O, a clock, or a second opinion in the executor.
+
+use crate::capacity::{max_unavailable, measure, order};
+use crate::control_plane;
+use crate::membership::{self, Membership};
+use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
+use crate::patch::{Change, NodePatch};
+use crate::plan::{
+    About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
+    RolloutPlan, Step, Target, Wait,
+};
+use crate::status;
+use crate::view::NodeView;
+use api::names::{ARBITER, MASTER, WORKER};
+use api::v1::MachineConfigPool;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Decides for all pools at once.
+///
+/// # Guarantees
+/// - No pool has more nodes on their way after the plan than `maxUnavailable`, unless it had before.
+/// - A held pool's nodes keep their annotations, taints and labels.
+/// - Applied to the inputs, the plan leads to inputs whose plan has no patches (nodes that first booted into a custom
+///   pool take one more round, because their labels change their pool).
+///
+/// # Assumes
+/// - The caller sees its own writes: a patch's answer is in the views before the next plan is made.
+pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
+    let Membership { members, unmanaged, alerts } = match membership::resolve(&inputs.pools, &inputs.nodes) {
+        Ok(membership) => membership,
+        Err(broken) => return all_held(inputs, &broken),
+    };
+    let mut evals: Vec<Eval<'_>> =
+        inputs.pools.iter().zip(&members).map(|(pool, nodes)| Eval::new(pool, nodes)).collect();
+    if inputs.facts.has_arbiter() {
+        hold_control_plane(&mut evals);
+    }
+    let mut conflicts: HashMap<&str, Vec<String>> = HashMap::new();
+    for node in &unmanaged {
+        if let NoPool::SeveralCustom(pools) = &node.why {
+            for pool in pools {
+                conflicts.entry(pool).or_default().push(node.to_string());
+            }
+        }
+    }
+    let by_name: HashMap<&str, &MachineConfigPool> =
+        inputs.pools.iter().map(|p| (p.name(), p.pool)).collect();
+    let pools = evals
+        .iter()
+        .map(|eval| {
+            let conflicts = conflicts.get(eval.input.name()).map(Vec::as_slice).unwrap_or_default();
+            eval.plan(inputs, &by_name, conflicts)
+        })
+        .collect();
+    RolloutPlan { pools, unmanaged, pool_alerts: alerts }
+}
+
+/// While a selector is broken, nothing moves: a node of that pool would look like a worker and be reconfigured.
+fn all_held(inputs: &Inputs<'_>, broken: &membership::BrokenSelector) -> RolloutPlan {
+    let hold = Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() };
+    let pools = inputs.pools.iter().map(|pool| {
+        let mut plan = PoolPlan { pool: pool.name().into(), hold: Some(hold.clone()), ..PoolPlan::default() };
+        if pool.name() == &*broken.pool {
+            let (status, events) = status::conflict_only(pool.pool, &[broken.to_string()], &inputs.now);
+            (plan.status, plan.events) = (status, events);
+        }
+        plan
+    });
+    RolloutPlan { pools: pools.collect(), ..RolloutPlan::default() }
+}
+
+/// A pool, its nodes with their predicates, and what stands in the way.
+struct Eval<'a> {
+    input: &'a PoolInput<'a>,
+    nodes: Vec<(&'a NodeView, Flags)>,
+    hold: Option<Hold>,
+    /// Taints and topology are kept in order: the pool is held by its turn only, or not at all.
+    tends: bool,
+    capacity: Capacity,
+}
+
+impl<'a> Eval<'a> {
+    fn new(input: &'a PoolInput<'a>, nodes: &[&'a NodeView]) -> Self {
+        let spec = &input.pool.spec;
+        let goal = goal(input);
+        let nodes: Vec<_> = nodes.iter().map(|n| (*n, flags(n, Desired::of(n), goal))).collect();
+        let max = max_unavailable(input.name(), spec.max_unavailable.as_ref(), nodes.len());
+        let hold = if spec.node_selector.as_ref().is_some_and(api::selector::is_empty) {
+            Some(Hold::SelectsAll)
+        } else if goal.config.is_empty() {
+            Some(Hold::NothingRendered)
+        } else if input.pool.metadata.deletion_timestamp.is_some() {
+            Some(Hold::Deleting)
+        } else if spec.paused {
+            Some(Hold::Paused)
+        } else if let Err(wait) = input.layering.ready() {
+            Some(Hold::Image(wait))
+        } else if !input.config_exists {
+            Some(Hold::ConfigMissing(goal.config.into()))
+        } else {
+            max.as_ref().err().cloned().map(Hold::MaxUnavailable)
+        };
+        let capacity = measure(max.unwrap_or(0), &nodes);
+        Self { input, tends: hold.is_none(), hold, capacity, nodes }
+    }
+
+    /// Nodes that could be asked now.
+    fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
+        self.nodes.iter().copied().filter(|(_, f)| f.candidate && f.ready)
+    }
+
+    fn plan(
+        &self,
+        inputs: &Inputs<'_>,
+        pools: &HashMap<&str, &MachineConfigPool>,
+        conflicts: &[String],
+    ) -> PoolPlan {
+        let goal = goal(self.input);
+        let target = self.input.layering.target(goal.config.into());
+        let choice = if self.hold.is_none() { self.choose(inputs.facts, pools) } else { Choice::default() };
+        let mut plan = PoolPlan {
+            pool: self.input.name().into(),
+            hold: self.hold.clone(),
+            capacity: self.capacity.clone(),
+            nodes: Vec::with_capacity(self.nodes.len()),
+            ..PoolPlan::default()
+        };
+        let taken = self.taken(&choice);
+        let mut after = Vec::with_capacity(self.nodes.len());
+        for (node, before) in &self.nodes {
+            let goes = choice.picks.contains(&*node.name);
+            let mut patch = NodePatch::on(node);
+            let mut flags_after = *before;
+            if goes {
+                let desired = Desired { config: Some(&target.config), image: target.image.as_deref() };
+                flags_after = flags(node, desired, goal);
+                send(node, &target, &mut patch);
+                patch.pool_labels_applied = choice.booted_here.contains(&*node.name);
+            }
+            let labels = choice.labels.get(&*node.name);
+            if let Some((_, set)) = labels {
+                patch.labels = set.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
+                patch.pool_labels_applied = true;
+            }
+            if self.tends {
+                patch.set_update_taint(node, !flags_after.at_target);
+                let topology = &inputs.facts.control_plane_topology;
+                if !topology.is_empty() && node.control_plane_topology.as_ref() != Some(topology) {
+                    patch.topology = Change::Set(topology.clone());
+                }
+            }
+            control_plane::adjust(node, inputs.facts, &mut patch);
+            let step = if goes {
+                Step::Goes
+            } else if !before.candidate {
+                moving(node, *before)
+            } else if self.hold.is_some() {
+                Step::Waits(Wait::Pool)
+            } else if let Some((pool, _)) = labels {
+                Step::Waits(Wait::PoolLabels(pool.clone()))
+            } else if choice.deferred.as_deref() == Some(&*node.name) {
+                Step::Waits(Wait::RunsOperator)
+            } else if before.unavailable || !before.ready {
+                Step::Waits(Wait::Node(why_unavailable(node)))
+            } else {
+                Step::Waits(Wait::Capacity { max: self.capacity.max, by: taken.clone() })
+            };
+            plan.nodes.push(NodeStep { node: node.name.clone(), step });
+            if !patch.is_empty() {
+                plan.patches.push(patch);
+            }
+            after.push((*node, flags_after));
+        }
+        if goal.config.is_empty() {
+            return plan;
+        }
+        self.choice_events(&choice, &target, &mut plan.events);
+        let facts = status::PoolFacts {
+            input: self.input,
+            target: &target,
+            hold: self.hold.as_ref(),
+            nodes: &after,
+            conflicts,
+            certificates: &inputs.facts.certificates,
+        };
+        let (status, events) = status::of(&facts, &inputs.now);
+        plan.status = status;
+        plan.events.extend(events);
+        plan.target = Some(target);
+        plan
+    }
+
+    /// Who goes. Labels are given whatever the capacity: they disrupt nothing.
+    fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>) -> Choice {
+        let mut choice = Choice::default();
+        let mut candidates: Vec<&NodeView> = vec![];
+        for (node, _) in self.candidates() {
+            match control_plane::booted_into(node, facts, pools, self.input.name()) {
+                control_plane::Booted::Elsewhere { pool, labels } => {
+                    choice.labels.insert(node.name.clone(), (pool, labels));
+                    continue;
+                }
+                control_plane::Booted::Here => {
+                    choice.booted_here.insert(node.name.clone());
+                }
+                control_plane::Booted::Ordinary => {}
+            }
+            candidates.push(node);
+        }
+        if self.input.name() == MASTER && candidates.len() > 1 {
+            let runs_operator = |n: &&NodeView| facts.operator_node.as_ref() == Some(&n.name);
+            choice.deferred = candidates.iter().find(|n| runs_operator(n)).map(|n| n.name.clone());
+            candidates.retain(|n| !runs_operator(n));
+        }
+        if self.capacity.free < candidates.len() {
+            candidates.sort_unstable_by(|a, b| order(a, b));
+            candidates.truncate(self.capacity.free);
+        }
+        choice.picks = candidates.into_iter().map(|n| n.name.clone()).collect();
+        choice
+    }
+
+    /// The nodes that hold the slots once the choice is carried out; one list for all who wait.
+    fn taken(&self, choice: &Choice) -> Arc<[Arc<str>]> {
+        let Capacity { max: _, unavailable, failing, free: _ } = &self.capacity;
+        let mut all: Vec<_> = unavailable.iter().chain(failing).chain(&choice.picks).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into()
+    }
+
+    fn choice_events(&self, choice: &Choice, target: &Target, events: &mut Vec<EventPlan>) {
+        let mut say = |reason: &'static str, message| {
+            let about = About::Pool(self.input.name().into());
+            events.push(EventPlan { kind: EventKind::Normal, reason: reason.into(), about, message });
+        };
+        if choice.picks.is_empty() {
+            return;
+        }
+        if let Some(node) = &choice.deferred {
+            say("DeferringOperatorNodeUpdate", format!("Node {node} runs the operator and goes last"));
+        }
+        let reason = match self.input.layering.is_layered() {
+            true => "SetDesiredConfigAndOSImage",
+            false => "SetDesiredConfig",
+        };
+        let mut names = choice.picks.iter();
+        match (names.next(), names.len()) {
+            (Some(one), 0) => say(reason, format!("Targeted node {one} to {target}")),
+            (_, more) => say(reason, format!("Set target for {} nodes to {target}", more + 1)),
+        }
+    }
+}
+
+/// Who goes, and who is treated otherwise.
+#[derive(Default)]
+struct Choice {
+    picks: HashSet<Arc<str>>,
+    deferred: Option<Arc<str>>,
+    /// Labels of the custom pool that a node booted into, and that pool.
+    labels: BTreeMap<Arc<str>, (Arc<str>, BTreeMap<Arc<str>, Arc<str>>)>,
+    /// Nodes that booted into the pool that they are in.
+    booted_here: HashSet<Arc<str>>,
+}
+
+fn goal<'a>(input: &'a PoolInput<'a>) -> Goal<'a> {
+    Goal { config: &input.pool.spec.configuration.name, layering: &input.layering }
+}
+
+fn send(node: &NodeView, target: &Target, patch: &mut NodePatch) {
+    if node.desired_config.as_ref() != Some(&target.config) {
+        patch.desired_config = Change::Set(target.config.clone());
+    }
+    if node.desired_image != target.image {
+        patch.desired_image = target.image.clone().map_or(Change::Remove, Change::Set);
+    }
+}
+
+/// Where a node stands that was asked to be in the pool's config before.
+fn moving(node: &NodeView, f: Flags) -> Step {
+    if f.updated && f.ready {
+        Step::Done
+    } else if f.failing {
+        Step::Failing(crate::plan::Reason::Daemon(node.state.clone(), node.reason.clone()))
+    } else if f.updated || node.current_config == node.desired_config && node.state.is_bad() {
+        Step::Unavailable(why_unavailable(node))
+    } else {
+        Step::Moving { state: node.state.clone(), rebooting: node.rebooting, drain: node.drain_wait.clone() }
+    }
+}
+
+/// Two masters and an arbiter are one quorum: the arbiter moves when all masters are done, or stay where they are and
+/// are available; masters do not move while the arbiter is unavailable.
+fn hold_control_plane(evals: &mut [Eval<'_>]) {
+    let at = |evals: &[Eval<'_>], name: &str| evals.iter().position(|e| e.input.name() == name);
+    let Some(arbiter) = at(evals, ARBITER) else { return };
+    let Some(master) = at(evals, MASTER) else {
+        if let Some(eval) = evals.get_mut(arbiter).filter(|e| e.hold.is_none()) {
+            (eval.hold, eval.tends) = (Some(Hold::NoMasterPool), false);
+        }
+        return;
+    };
+    let arbiters_out = evals.get(arbiter).map(|e| e.capacity.unavailable.clone()).unwrap_or_default();
+    let Some(eval) = evals.get_mut(master) else { return };
+    let held = eval.hold.is_some();
+    let mut busy = eval.capacity.unavailable.clone();
+    if !held {
+        busy.extend(eval.candidates().map(|(n, _)| n.name.clone()));
+        if !arbiters_out.is_empty() {
+            eval.hold = Some(Hold::Arbiter(arbiters_out));
+        }
+    }
+    busy.sort_unstable();
+    busy.dedup();
+    if let Some(eval) = evals.get_mut(arbiter).filter(|e| e.hold.is_none() && !busy.is_empty()) {
+        (eval.hold, eval.tends) = (Some(Hold::Masters(busy)), !held);
+    }
+}
+
+/// Pools whose nodes get labels from elsewhere are never these.
+pub(crate) fn is_built_in(pool: &str) -> bool {
+    matches!(pool, MASTER | WORKER)
+}

@@ -1,0 +1,183 @@
+//! Plans in words: `Display` of every part, for logs, `mco plan` and `mco status`.
+//!
+//! What it is not: a format to parse; the values themselves are serialisable for that.
+
+use crate::plan::{
+    About, Capacity, EventPlan, Hold, NoPool, NodeStep, PoolPlan, Reason, RolloutPlan, Step, Target,
+    Unmanaged, Wait,
+};
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+/// How many names a list shows before it says how many more there are.
+const SHOWN_NAMES: usize = 5;
+
+struct Names<'a>(&'a [Arc<str>]);
+
+impl Display for Names<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, name) in self.0.iter().take(SHOWN_NAMES).enumerate() {
+            write!(f, "{}{name}", if i > 0 { ", " } else { "" })?;
+        }
+        match self.0.len().saturating_sub(SHOWN_NAMES) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+impl Display for Target {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "MachineConfig {}", self.config)?;
+        self.image.as_ref().map_or(Ok(()), |image| write!(f, " / Image {image}"))
+    }
+}
+
+impl Display for Hold {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SelectsAll => {
+                f.write_str("spec.nodeSelector is {}, which would pick every node; give it labels")
+            }
+            Self::NothingRendered => f.write_str("no MachineConfig is rendered for the pool yet"),
+            Self::ConfigMissing(config) => write!(
+                f,
+                "MachineConfig {config} does not exist; change any MachineConfig of the pool to have it rendered again"
+            ),
+            Self::Deleting => f.write_str("the pool is being deleted"),
+            Self::Paused => f.write_str("the pool is paused"),
+            Self::Image(wait) => wait.fmt(f),
+            Self::MaxUnavailable(text) => write!(
+                f,
+                "spec.maxUnavailable {text:?} is neither a number from 0 nor a percentage such as \"10%\"; correct it"
+            ),
+            Self::Masters(busy) => {
+                write!(f, "the masters go first: {} not done or not available", Names(busy))
+            }
+            Self::Arbiter(out) => write!(f, "the arbiter {} is not available", Names(out)),
+            Self::NoMasterPool => f.write_str("there is no pool master beside it"),
+            Self::Selector { pool: _, error } => f.write_str(error),
+        }
+    }
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady(why) => write!(f, "not ready: {why}"),
+            Self::Cordoned => f.write_str("cordoned"),
+            Self::Daemon(state, None) => write!(f, "{state}"),
+            Self::Daemon(state, Some(why)) => write!(f, "{state}: {why}"),
+            Self::NotDone(crate::view::DaemonState::Absent) => f.write_str("no daemon has reported there"),
+            Self::NotDone(state) => write!(f, "its daemon is {state}"),
+        }
+    }
+}
+
+impl Display for Wait {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool => f.write_str("the pool is held"),
+            Self::Capacity { max, by } => {
+                write!(
+                    f,
+                    "at most {max} may be unavailable, and {} {}",
+                    Names(by),
+                    if by.len() == 1 { "is" } else { "are" }
+                )
+            }
+            Self::Node(why) => why.fmt(f),
+            Self::RunsOperator => f.write_str("it runs the operator and goes last"),
+            Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
+        }
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Unavailable(why) => write!(f, "in its config, unavailable ({why})"),
+            Self::Goes => f.write_str("goes now"),
+            Self::Moving { drain: Some(wait), .. } => write!(f, "moving: draining, {wait}"),
+            Self::Moving { rebooting: true, .. } => f.write_str("moving: rebooting"),
+            Self::Moving { state, .. } => write!(f, "moving: {state}"),
+            Self::Failing(why) => write!(f, "failing ({why}); it tries again"),
+            Self::Waits(why) => write!(f, "waits: {why}"),
+        }
+    }
+}
+
+impl Display for NodeStep {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.step)
+    }
+}
+
+impl Display for Unmanaged {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.why {
+            NoPool::NoMatch => write!(f, "node {}: no pool's nodeSelector matches its labels", self.node),
+            NoPool::SeveralCustom(pools) => write!(
+                f,
+                "node {} matches {} custom pools: {}; remove labels from the node until one of them is left",
+                self.node,
+                pools.len(),
+                pools.join(", ")
+            ),
+        }
+    }
+}
+
+impl Display for Capacity {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} may go", self.free, self.max)?;
+        if !self.unavailable.is_empty() {
+            write!(f, "; unavailable: {}", Names(&self.unavailable))?;
+        }
+        if !self.failing.is_empty() {
+            write!(f, "; failing: {}", Names(&self.failing))?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for EventPlan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (kind, name) = match &self.about {
+            About::Pool(name) => ("MachineConfigPool", name),
+            About::Node(name) => ("Node", name),
+        };
+        write!(f, "{} {} {kind}/{name}: {}", self.kind.text(), self.reason, self.message)
+    }
+}
+
+impl Display for PoolPlan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {}", self.pool)?;
+        if let Some(target) = &self.target {
+            write!(f, " → {target}")?;
+        }
+        match &self.hold {
+            Some(hold) => writeln!(f, ": held, {hold}")?,
+            None => writeln!(f, ": {}", self.capacity)?,
+        }
+        for node in &self.nodes {
+            writeln!(f, "  {node}")?;
+        }
+        for patch in &self.patches {
+            writeln!(f, "  patch {patch}")?;
+        }
+        for event in &self.events {
+            writeln!(f, "  event {event}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for RolloutPlan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.pools.iter().try_for_each(|pool| pool.fmt(f))?;
+        self.unmanaged.iter().try_for_each(|node| writeln!(f, "{node}"))
+    }
+}

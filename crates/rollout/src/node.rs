@@ -1,0 +1,98 @@
+//! What a node's annotations and conditions amount to: done, failing, available, in the pool's config.
+//!
+//! What it is not: the choice of nodes. Each predicate is the reference's, to the letter: both controllers count the
+//! same nodes.
+
+use crate::layered::Layering;
+use crate::plan::Reason;
+use crate::view::{DaemonState, NodeView};
+
+/// What the pool wants of its nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal<'a> {
+    /// `spec.configuration.name`.
+    pub(crate) config: &'a str,
+    /// The pool's image builds.
+    pub(crate) layering: &'a Layering,
+}
+
+/// What the node is asked to be in: its own annotations, or what a plan is about to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Desired<'a> {
+    pub(crate) config: Option<&'a str>,
+    pub(crate) image: Option<&'a str>,
+}
+
+impl<'a> Desired<'a> {
+    pub(crate) fn of(node: &'a NodeView) -> Self {
+        Self { config: node.desired_config.as_deref(), image: node.desired_image.as_deref() }
+    }
+}
+
+/// The predicates of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) ready: bool,
+    /// The daemon is where it was asked to be.
+    pub(crate) done: bool,
+    /// The daemon cannot get where it was asked to be.
+    pub(crate) failing: bool,
+    pub(crate) unavailable: bool,
+    pub(crate) degraded: bool,
+    /// Done, and it is the pool's config.
+    pub(crate) updated: bool,
+    /// Asked to be in the pool's config: bears no update taint.
+    pub(crate) at_target: bool,
+    /// To be asked.
+    pub(crate) candidate: bool,
+}
+
+fn both_equal(a: Option<&str>, b: Option<&str>) -> bool {
+    matches!((a, b), (Some(a), Some(b)) if !a.is_empty() && a == b)
+}
+
+pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Flags {
+    let (current, image) = (node.current_config.as_deref(), node.current_image.as_deref());
+    let config_done = both_equal(current, desired.config);
+    let image_done = (image.is_none() && desired.image.is_none()) || both_equal(image, desired.image);
+    let ready = node.ready();
+    let done = config_done && image_done && node.state == DaemonState::Done;
+    // An absent annotation and an empty one are the same here.
+    let failing = current.unwrap_or_default() != desired.config.unwrap_or_default() && node.state.is_bad();
+    let wanted = desired.config == Some(goal.config);
+    let (updated, at_target, candidate) = if goal.layering.is_layered() {
+        let equals = equals_build(desired, goal.layering);
+        (done && wanted && equals, equals, !equals)
+    } else {
+        let plain = desired.image.is_none();
+        (done && wanted && plain, wanted && !(desired.image.is_some() && image.is_some()), !wanted || !plain)
+    };
+    Flags {
+        ready,
+        done,
+        failing,
+        unavailable: !ready || (!done && !failing),
+        degraded: node.state.is_bad(),
+        updated,
+        at_target,
+        candidate,
+    }
+}
+
+fn equals_build(desired: Desired<'_>, layering: &Layering) -> bool {
+    let (Some(config), Some(build)) = (&layering.config, &layering.build) else { return false };
+    both_equal(desired.image, Some(&config.image)) && desired.config == Some(&*build.machine_config)
+}
+
+/// Why a node is not available.
+pub(crate) fn why_unavailable(node: &NodeView) -> Reason {
+    if let Some(why) = &node.not_ready {
+        Reason::NotReady(why.clone())
+    } else if node.unschedulable {
+        Reason::Cordoned
+    } else if node.state.is_bad() {
+        Reason::Daemon(node.state.clone(), node.reason.clone())
+    } else {
+        Reason::NotDone(node.state.clone())
+    }
+}

@@ -1,0 +1,288 @@
+//! The values that a rollout decision is made from and the value that it is: [`Inputs`] and [`RolloutPlan`].
+//!
+//! What it is not: the decision, see [`crate::plan`]. A plan is complete: whoever carries it out chooses nothing, and
+//! every node of a pool has a [`Step`] that says what it does or what it waits for.
+
+use crate::layered::Layering;
+use crate::patch::NodePatch;
+use crate::view::{DaemonState, NodeView};
+use api::k8s::Time;
+use api::v1::{ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything that a decision is made from.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// All pools of the cluster: which pool a node is in depends on all of them.
+    pub pools: Vec<PoolInput<'a>>,
+    /// All nodes of the cluster, in any order.
+    pub nodes: Vec<&'a NodeView>,
+    /// What is known beside them.
+    pub facts: &'a Facts,
+    /// The time, for transition times of conditions.
+    pub now: Time,
+}
+
+/// A pool and what belongs to it.
+#[derive(Clone, Debug)]
+pub struct PoolInput<'a> {
+    /// The pool.
+    pub pool: &'a MachineConfigPool,
+    /// On-cluster image builds for it; the default: none.
+    pub layering: Layering,
+    /// Whether the MachineConfig that `spec.configuration` names exists. No node is sent to one that does not.
+    pub config_exists: bool,
+    /// The OS image stream that the rendered config's image belongs to, where streams are used.
+    pub stream: Option<&'a str>,
+}
+
+impl<'a> PoolInput<'a> {
+    /// A pool without image builds whose rendered config exists.
+    pub fn of(pool: &'a MachineConfigPool) -> Self {
+        Self { pool, layering: Layering::default(), config_exists: true, stream: None }
+    }
+
+    /// The pool's name.
+    pub fn name(&self) -> &'a str {
+        self.pool.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// Cluster facts beside pools and nodes. The default is a plain Kubernetes cluster about which nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Facts {
+    /// `HighlyAvailable`, `SingleReplica` and so on; empty: unknown, and not copied to nodes.
+    pub control_plane_topology: Arc<str>,
+    /// `status.controllerCertificates` of the ControllerConfig.
+    pub certificates: Vec<ControllerCertificate>,
+    /// The one node that runs the operator; where there are several pods, nothing.
+    pub operator_node: Option<Arc<str>>,
+    /// For each MachineConfig that a node first booted into: the pool that owns it.
+    pub first_pivot_pools: BTreeMap<Arc<str>, Arc<str>>,
+    /// `spec.mastersSchedulable` of OpenShift's Scheduler; `None`: there is none, control-plane nodes are left alone.
+    pub masters_schedulable: Option<bool>,
+}
+
+impl Facts {
+    /// The topology with an arbiter beside two masters.
+    pub fn has_arbiter(&self) -> bool {
+        &*self.control_plane_topology == "HighlyAvailableArbiter"
+    }
+}
+
+/// What is to be done now, and where everything stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutPlan {
+    /// One for each pool of the input, in its order.
+    pub pools: Vec<PoolPlan>,
+    /// Nodes that no pool can own, and why.
+    pub unmanaged: Vec<Unmanaged>,
+    /// Control-plane nodes that also match a custom pool, which is ignored (metric `mcc_pool_alert`).
+    pub pool_alerts: Vec<Arc<str>>,
+}
+
+/// What is to be done for one pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolPlan {
+    /// The pool.
+    pub pool: Arc<str>,
+    /// Where its nodes are to go; `None`: nothing is rendered yet.
+    pub target: Option<Target>,
+    /// Why no node of the pool is given anything new, whatever its state; `None`: nodes may move.
+    pub hold: Option<Hold>,
+    /// How many nodes may be on their way, and which are.
+    pub capacity: Capacity,
+    /// One patch for each node that changes. They are independent: send them at once.
+    pub patches: Vec<NodePatch>,
+    /// The pool's status after the patches, where it differs from what is there.
+    pub status: Option<MachineConfigPoolStatus>,
+    /// Transitions to tell people about.
+    pub events: Vec<EventPlan>,
+    /// Every node of the pool, by name.
+    pub nodes: Vec<NodeStep>,
+}
+
+/// Where nodes are to go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The rendered MachineConfig.
+    pub config: Arc<str>,
+    /// The layered OS image, where the pool has one.
+    pub image: Option<Arc<str>>,
+}
+
+/// The safety check, computed before anything is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// `maxUnavailable` as a number.
+    pub max: usize,
+    /// Nodes that are not ready, or on their way, before this plan.
+    pub unavailable: Vec<Arc<str>>,
+    /// Nodes that fail to reach the pool's config: each holds a slot.
+    pub failing: Vec<Arc<str>>,
+    /// How many more may go, before this plan.
+    pub free: usize,
+}
+
+/// Why no node of a pool is given anything new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hold {
+    /// `spec.nodeSelector` is `{}`.
+    SelectsAll,
+    /// `spec.configuration.name` is empty.
+    NothingRendered,
+    /// The MachineConfig that `spec.configuration` names does not exist.
+    ConfigMissing(Arc<str>),
+    /// It is being deleted.
+    Deleting,
+    /// `spec.paused`.
+    Paused,
+    /// The OS image is not ready.
+    Image(crate::layered::ImageWait),
+    /// `spec.maxUnavailable` cannot be read; how it stands there.
+    MaxUnavailable(String),
+    /// The arbiter moves only when all masters are done or, where they are held, available.
+    Masters(Vec<Arc<str>>),
+    /// Masters do not move while the arbiter is unavailable.
+    Arbiter(Vec<Arc<str>>),
+    /// There is no master pool beside the arbiter's.
+    NoMasterPool,
+    /// A pool's selector cannot be evaluated: no node's pool is sure.
+    Selector {
+        /// The pool.
+        pool: Arc<str>,
+        /// What is wrong, with its path.
+        error: String,
+    },
+}
+
+/// A node that no pool can own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmanaged {
+    /// The node.
+    pub node: Arc<str>,
+    /// Why.
+    pub why: NoPool,
+}
+
+/// Why no pool owns a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoPool {
+    /// No pool's selector matches.
+    NoMatch,
+    /// Two or more custom pools match.
+    SeveralCustom(Vec<Arc<str>>),
+}
+
+/// A node and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStep {
+    /// The node.
+    pub node: Arc<str>,
+    /// What it does, or waits for.
+    pub step: Step,
+}
+
+/// Where a node stands after the plan is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// In the pool's config and available.
+    Done,
+    /// In the pool's config, but not available: it holds a slot.
+    Unavailable(Reason),
+    /// It is sent to the pool's config by this plan.
+    Goes,
+    /// It was sent there before and is at work.
+    Moving {
+        /// What its daemon says.
+        state: DaemonState,
+        /// It reboots.
+        rebooting: bool,
+        /// What its drain waits for.
+        drain: Option<Arc<str>>,
+    },
+    /// It was sent to the pool's config and fails to get there. It tries again.
+    Failing(Reason),
+    /// It is to go and cannot yet.
+    Waits(Wait),
+}
+
+/// A text, with a word for what kind it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// Its conditions say so.
+    NotReady(Arc<str>),
+    /// `spec.unschedulable` is set.
+    Cordoned,
+    /// Its daemon says Degraded or Unreconcilable, for this reason.
+    Daemon(DaemonState, Option<Arc<str>>),
+    /// Its daemon is not done.
+    NotDone(DaemonState),
+}
+
+/// Why a node that is to go does not go now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wait {
+    /// The pool is held; its `hold` says why.
+    Pool,
+    /// All slots are taken, by these nodes.
+    Capacity {
+        /// How many may be on their way.
+        max: usize,
+        /// Those that are: shared by all nodes that wait for the same.
+        by: Arc<[Arc<str>]>,
+    },
+    /// It is not available itself; it goes when it is.
+    Node(Reason),
+    /// It runs the operator, and another control-plane node goes first.
+    RunsOperator,
+    /// It booted into this custom pool's config, and gets its labels first.
+    PoolLabels(Arc<str>),
+}
+
+/// Is an event good or bad news?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+impl EventKind {
+    /// The API's word.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// The object that an event is about. Both kinds are cluster-scoped: the event stands in our own namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum About {
+    /// A MachineConfigPool.
+    Pool(Arc<str>),
+    /// A Node.
+    Node(Arc<str>),
+}
+
+/// An event to record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventPlan {
+    /// Normal or Warning.
+    pub kind: EventKind,
+    /// One word.
+    pub reason: Cow<'static, str>,
+    /// The object.
+    pub about: About,
+    /// A sentence.
+    pub message: String,
+}

@@ -1,0 +1,261 @@
+//! A pool's status: counts, conditions and the events of their transitions.
+//!
+//! What it is not: rendering's own condition, which is copied through. Texts of `Updated` and `Updating` are part of
+//! the interface: scripts wait for them.
+
+use crate::layered::BuildState;
+use crate::node::Flags;
+use crate::plan::{About, EventKind, EventPlan, Hold, PoolInput, Target};
+use crate::view::NodeView;
+use api::conditions::{self, Condition};
+use api::k8s::Time;
+use api::names::pool_condition::{DEGRADED, NODE_DEGRADED, RENDER_DEGRADED, UPDATED, UPDATING};
+use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
+
+/// Nodes that two custom pools want, or a selector that cannot be read. Present once it was true.
+pub const MEMBERSHIP_CONFLICT: &str = "MembershipConflict";
+/// The image build of a layered pool failed; set `True` by whoever builds.
+const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
+const PINNED_DEGRADED: &str = "PinnedImageSetsDegraded";
+/// The bundle whose certificates a pool's status lists.
+const API_SERVER_BUNDLE: &str = "KubeAPIServerServingCAData";
+/// How many nodes a condition names: a message is for people, and the pool is written on every change of it.
+const NAMED_NODES: usize = 10;
+
+/// What a status is made from.
+pub(crate) struct PoolFacts<'a> {
+    pub(crate) input: &'a PoolInput<'a>,
+    pub(crate) target: &'a Target,
+    pub(crate) hold: Option<&'a Hold>,
+    pub(crate) nodes: &'a [(&'a NodeView, Flags)],
+    pub(crate) conflicts: &'a [String],
+    pub(crate) certificates: &'a [ControllerCertificate],
+}
+
+/// The status, where it differs from what is there, and what to tell people.
+pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
+    let PoolFacts { input, target, hold, nodes, conflicts, certificates } = facts;
+    let pool = input.pool;
+    let old = pool.status.clone().unwrap_or_default();
+    let old_conditions = old.conditions.clone().unwrap_or_default();
+    let count = |pick: fn(&Flags) -> bool| {
+        i32::try_from(nodes.iter().filter(|(_, f)| pick(f)).count()).unwrap_or(i32::MAX)
+    };
+    let mut new = old.clone();
+    new.observed_generation = pool.metadata.generation.unwrap_or_default();
+    new.machine_count = count(|_| true);
+    new.updated_machine_count = count(|f| f.updated);
+    new.ready_machine_count = count(|f| f.updated && f.ready);
+    new.unavailable_machine_count = count(|f| f.unavailable);
+    new.degraded_machine_count = count(|f| f.degraded);
+    let expirys: Vec<_> =
+        certificates.iter().filter(|c| c.bundle_file == API_SERVER_BUNDLE).map(expiry).collect();
+    if !expirys.is_empty() || new.cert_expirys.is_some() {
+        new.cert_expirys = Some(expirys);
+    }
+    let all_updated = new.updated_machine_count == new.machine_count
+        && new.ready_machine_count == new.machine_count
+        && new.unavailable_machine_count == 0
+        && !input.layering.building();
+    if all_updated {
+        new.configuration = pool.spec.configuration.clone();
+    }
+    let mut list = old_conditions.clone();
+    let mut set = |type_: &str, status, reason: &str, message: String| {
+        conditions::set(&mut list, Condition::new(type_, status, reason, message), now)
+    };
+    let line = line(pool, target);
+    let paused = pool.spec.paused;
+    if all_updated {
+        set(UPDATED, true, "", format!("All nodes are updated with {line}"));
+    } else {
+        set(UPDATED, false, "", String::new());
+    }
+    let (mut updating, mut message) = match (all_updated, paused) {
+        (true, _) => (false, String::new()),
+        (false, true) => (false, format!("Pool is paused; will not update to {line}")),
+        (false, false) => (true, format!("All nodes are updating to {line}")),
+    };
+    if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated) {
+        (updating, message) = (status, text);
+    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_))) = hold
+        && !all_updated
+    {
+        message = format!("{message}; held: {hold}");
+    }
+    set(UPDATING, updating, "", message);
+    let degraded_text = degraded_nodes(nodes);
+    let node_degraded = new.degraded_machine_count > 0;
+    if node_degraded {
+        let reason = format!("{} nodes are reporting degraded status on sync", new.degraded_machine_count);
+        set(NODE_DEGRADED, true, &reason, degraded_text.clone());
+    } else {
+        set(NODE_DEGRADED, false, "", String::new());
+    }
+    let build_was = conditions::is_true(&old_conditions, IMAGE_BUILD_DEGRADED);
+    let mut build_degraded = build_was;
+    if let Some((reason, message)) = build_cleared(input, build_was) {
+        set(IMAGE_BUILD_DEGRADED, false, reason, message.to_owned());
+        build_degraded = false;
+    }
+    let render = conditions::get(&old_conditions, RENDER_DEGRADED).filter(|c| c.status == "True");
+    let message = match (node_degraded, build_degraded, render) {
+        (true, ..) => degraded_text,
+        (false, true, _) => "The OS image build of this pool failed; see ImageBuildDegraded".to_owned(),
+        (false, false, Some(render)) => render.message.clone(),
+        (false, false, None) => String::new(),
+    };
+    let degraded = node_degraded || build_degraded || render.is_some();
+    set(DEGRADED, degraded, "", message);
+    set_conflict(&mut list, conflicts, now);
+    new.os_image_stream =
+        input.stream.filter(|_| all_updated && !degraded).map(|s| NamedRef { name: s.to_owned() });
+    let events = events(input.name(), &old, &old_conditions, &new, &list, &line);
+    if list != old_conditions {
+        new.conditions = Some(list);
+    }
+    ((new != old).then_some(new), events)
+}
+
+/// Only the membership condition, for a pool whose nodes cannot be known.
+pub(crate) fn conflict_only(
+    pool: &MachineConfigPool,
+    conflicts: &[String],
+    now: &Time,
+) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
+    let old = pool.status.clone().unwrap_or_default();
+    let mut list = old.conditions.clone().unwrap_or_default();
+    if !set_conflict(&mut list, conflicts, now) {
+        return (None, vec![]);
+    }
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let message = conflicts.join("; ");
+    let event = event(name, EventKind::Warning, MEMBERSHIP_CONFLICT, message);
+    (Some(MachineConfigPoolStatus { conditions: Some(list), ..old }), vec![event])
+}
+
+fn set_conflict(list: &mut Vec<Condition>, conflicts: &[String], now: &Time) -> bool {
+    if conflicts.is_empty() && !conditions::is_true(list, MEMBERSHIP_CONFLICT) {
+        return false;
+    }
+    let mut message = conflicts.iter().take(NAMED_NODES).cloned().collect::<Vec<_>>().join("; ");
+    if conflicts.len() > NAMED_NODES {
+        message.push_str(&format!("; and {} more", conflicts.len() - NAMED_NODES));
+    }
+    conditions::set(list, Condition::new(MEMBERSHIP_CONFLICT, !conflicts.is_empty(), "", message), now)
+}
+
+fn expiry(c: &ControllerCertificate) -> CertExpiry {
+    CertExpiry { bundle: c.bundle_file.clone(), subject: c.subject.clone(), expiry: c.not_after.clone() }
+}
+
+/// The config that the pool speaks of; with the image where one is in force.
+fn line(pool: &MachineConfigPool, target: &Target) -> String {
+    let config = &pool.spec.configuration.name;
+    match &target.image {
+        Some(image) => format!("MachineConfig {config} / Image {image}"),
+        None => format!("MachineConfig {config}"),
+    }
+}
+
+fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
+    let bad: Vec<_> = nodes.iter().filter(|(_, f)| f.degraded).map(|(n, _)| n).collect();
+    let named = bad.iter().take(NAMED_NODES).map(|n| match &n.reason {
+        Some(reason) => format!("Node {} is reporting: {reason:?}", n.name),
+        None => format!("Node {} is {}", n.name, n.state),
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if bad.len() > NAMED_NODES {
+        text.push_str(&format!(", and {} more", bad.len() - NAMED_NODES));
+    }
+    text
+}
+
+/// What `Updating` says of a pool with an image build, where it says anything else than otherwise.
+fn layered_updating(input: &PoolInput<'_>, old: &[Condition], all_updated: bool) -> Option<(bool, String)> {
+    let config = input.layering.config.as_ref()?;
+    let paused = input.pool.spec.paused;
+    let degraded = [RENDER_DEGRADED, NODE_DEGRADED, PINNED_DEGRADED];
+    if !paused && degraded.iter().any(|t| conditions::is_true(old, t)) {
+        return Some((false, "Pool update is held until its degraded condition is cleared".to_owned()));
+    }
+    let Some(build) = &input.layering.build else {
+        let text = format!("waiting for an OS image build of MachineOSConfig {} to start", config.name);
+        return Some((
+            true,
+            if paused { format!("Pool is paused; {text}") } else { format!("Pool is {text}") },
+        ));
+    };
+    let name = &build.name;
+    let (status, text) = match (build.state, paused) {
+        (BuildState::Prepared, false) => (true, "is waiting for the OS image build to start"),
+        (BuildState::Prepared, true) => {
+            (true, "is paused; the OS image build is prepared and will not roll out")
+        }
+        (BuildState::Building, false) => (true, "is waiting for the OS image build to complete"),
+        (BuildState::Building, true) => (true, "is paused; the OS image build is in progress"),
+        (BuildState::Succeeded, false) if all_updated => return None,
+        (BuildState::Succeeded, false) => (true, "is waiting for its nodes to apply the new OS image"),
+        (BuildState::Succeeded, true) => {
+            (false, "is paused; the OS image build is complete and will not roll out")
+        }
+        (BuildState::Failed, false) => (false, "update is stopped: the OS image build failed"),
+        (BuildState::Failed, true) => (false, "is paused; the OS image build failed"),
+        (BuildState::Interrupted, false) => (false, "update is stopped: the OS image build was interrupted"),
+        (BuildState::Interrupted, true) => (false, "is paused; the OS image build was interrupted"),
+        (BuildState::Initial, false) => (true, "is waiting for the OS image build to start"),
+        (BuildState::Initial, true) => (true, "is paused; the OS image build is created and has not started"),
+    };
+    Some((status, format!("Pool {text} (MachineOSBuild {name})")))
+}
+
+/// Why a failed image build no longer counts.
+fn build_cleared(input: &PoolInput<'_>, was: bool) -> Option<(&'static str, &'static str)> {
+    let layering = &input.layering;
+    match (&layering.config, layering.build.as_ref().map(|b| b.state)) {
+        (_, Some(BuildState::Building | BuildState::Prepared)) => {
+            Some(("Building", "A new build has started"))
+        }
+        (_, Some(BuildState::Succeeded)) => Some(("BuildSuccess", "The build succeeded")),
+        (Some(_), None) if was => Some(("BuildPending", "A new build is due")),
+        (None, None) if was => Some(("NoLayeredObjects", "The pool has no image build")),
+        _ => None,
+    }
+}
+
+fn event(pool: &str, kind: EventKind, reason: &'static str, message: String) -> EventPlan {
+    EventPlan { kind, reason: reason.into(), about: About::Pool(pool.into()), message }
+}
+
+/// Only what changed between two statuses.
+fn events(
+    pool: &str,
+    old: &MachineConfigPoolStatus,
+    before: &[Condition],
+    new: &MachineConfigPoolStatus,
+    after: &[Condition],
+    line: &str,
+) -> Vec<EventPlan> {
+    let mut list = vec![];
+    let changed = |type_: &str| {
+        let (b, a) = (conditions::get(before, type_), conditions::get(after, type_));
+        a.filter(|a| b.is_none_or(|b| (&b.status, &b.message) != (&a.status, &a.message)))
+    };
+    if let Some(now) = changed(UPDATING).filter(|c| c.status == "True") {
+        list.push(event(pool, EventKind::Normal, "Updating", now.message.clone()));
+    }
+    if old.configuration.name != new.configuration.name {
+        let message = format!("Pool {pool} has completed its update to {line}");
+        list.push(event(pool, EventKind::Normal, "Completed", message));
+    }
+    let worse = |b: Option<&Condition>| b.is_none_or(|b| b.status != "True");
+    if let Some(now) =
+        changed(DEGRADED).filter(|c| c.status == "True" && worse(conditions::get(before, DEGRADED)))
+    {
+        list.push(event(pool, EventKind::Warning, "Degraded", now.message.clone()));
+    }
+    if let Some(now) = changed(MEMBERSHIP_CONFLICT).filter(|c| c.status == "True") {
+        list.push(event(pool, EventKind::Warning, MEMBERSHIP_CONFLICT, now.message.clone()));
+    }
+    list
+}

@@ -1,0 +1,300 @@
+//! What the controller's caches hold of Nodes, Pods and budgets: the fields that a decision reads, nothing else.
+//!
+//! What it is not: a rule. A Node becomes a few hundred bytes here; two views that are [`NodeView::alike`] lead to
+//! the same plan, so that a heartbeat costs nothing.
+
+mod names;
+mod workload;
+
+pub use names::{Labels, Names};
+pub use workload::{BudgetView, Owner, PodPhase, PodView};
+
+use api::k8s::{Node, ObjectMeta, Taint};
+use api::names::{UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// Annotations of our own, beside those of the interface.
+pub mod own {
+    /// Node: whose cordon the node is under during an update, see [`super::CordonMark`].
+    pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
+    /// Node: what a drain waits for, in words. Absent when it waits for nothing.
+    pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
+}
+
+/// Node conditions that must be `True` or `False` for the node to be ready, where they are present.
+const READINESS: [(&str, &str); 3] =
+    [("Ready", "True"), ("DiskPressure", "False"), ("NetworkUnavailable", "False")];
+
+/// What the daemon says of itself, [`annotation::STATE`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DaemonState {
+    /// There is no annotation: no daemon has run.
+    #[default]
+    Absent,
+    /// An update is being applied.
+    Working,
+    /// In the config that `currentConfig` names.
+    Done,
+    /// The last sync failed.
+    Degraded,
+    /// The desired config cannot be reached from here.
+    Unreconcilable,
+    /// Anything else, `Rebooting` of older daemons among it.
+    Other(Arc<str>),
+}
+
+impl DaemonState {
+    fn new(text: Option<&str>, names: &mut Names) -> Self {
+        match text {
+            None => Self::Absent,
+            Some(state::WORKING) => Self::Working,
+            Some(state::DONE) => Self::Done,
+            Some(state::DEGRADED) => Self::Degraded,
+            Some(state::UNRECONCILABLE) => Self::Unreconcilable,
+            Some(other) => Self::Other(names.get(other)),
+        }
+    }
+
+    /// `Degraded` or `Unreconcilable`.
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Self::Degraded | Self::Unreconcilable)
+    }
+}
+
+impl fmt::Display for DaemonState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "no state",
+            Self::Working => state::WORKING,
+            Self::Done => state::DONE,
+            Self::Degraded => state::DEGRADED,
+            Self::Unreconcilable => state::UNRECONCILABLE,
+            Self::Other(text) => text,
+        })
+    }
+}
+
+/// Whose cordon a node is under during an update, [`own::CORDON`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CordonMark {
+    /// `drain`: ours; the node takes pods again when the update is over.
+    Drain,
+    /// `kept`: it was cordoned when the drain began; it stays so.
+    Kept,
+}
+
+impl CordonMark {
+    /// The annotation's value.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Kept => "kept",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Drain, Self::Kept].into_iter().find(|m| m.text() == text)
+    }
+}
+
+/// A Node as the rules see it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its identity: a node deleted and made again with the same name is another one.
+    pub uid: Box<str>,
+    /// What patches are bound to.
+    pub resource_version: Box<str>,
+    /// All of its labels: any of them may be in a pool's selector.
+    pub labels: Labels,
+    /// When it was made, in seconds since 1970; 0 where unknown.
+    pub created: i64,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Phase `Pending` or `Provisioning`: there is no machine yet.
+    pub pending: bool,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+    /// Why its conditions say that it is not ready; `None`: ready, as far as they go.
+    pub not_ready: Option<Arc<str>>,
+    /// All of its taints: a merge patch replaces the list as a whole.
+    pub taints: Box<[Taint]>,
+    /// [`annotation::CURRENT_CONFIG`].
+    pub current_config: Option<Arc<str>>,
+    /// [`annotation::DESIRED_CONFIG`].
+    pub desired_config: Option<Arc<str>>,
+    /// [`annotation::CURRENT_IMAGE`].
+    pub current_image: Option<Arc<str>>,
+    /// [`annotation::DESIRED_IMAGE`].
+    pub desired_image: Option<Arc<str>>,
+    /// [`annotation::STATE`].
+    pub state: DaemonState,
+    /// [`annotation::REASON`], where it is not empty.
+    pub reason: Option<Arc<str>>,
+    /// [`annotation::POST_CONFIG_ACTION`] says that it reboots.
+    pub rebooting: bool,
+    /// [`annotation::FIRST_PIVOT_CONFIG`].
+    pub first_pivot_config: Option<Arc<str>>,
+    /// [`annotation::CUSTOM_POOL_LABELS_APPLIED`] is there.
+    pub custom_pool_labels_applied: bool,
+    /// [`annotation::DESIRED_DRAIN`].
+    pub desired_drain: Option<Arc<str>>,
+    /// [`annotation::LAST_APPLIED_DRAIN`].
+    pub last_applied_drain: Option<Arc<str>>,
+    /// [`annotation::CONTROL_PLANE_TOPOLOGY`].
+    pub control_plane_topology: Option<Arc<str>>,
+    /// [`own::CORDON`].
+    pub cordon: Option<CordonMark>,
+    /// [`own::DRAIN_WAIT`].
+    pub drain_wait: Option<Arc<str>>,
+}
+
+impl NodeView {
+    /// The view of one Node, for callers with few of them.
+    pub fn from_node(node: &Node) -> Self {
+        Self::interned(node, &mut Names::default())
+    }
+
+    /// The view of one Node whose strings are shared with all others made with the same `names`.
+    pub fn interned(node: &Node, names: &mut Names) -> Self {
+        let ObjectMeta { name, uid, resource_version, labels, annotations, .. } = &node.metadata;
+        let note = |key: &str| annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+        let mut shared = |key: &str| note(key).map(|v| names.get(v));
+        let view = Self {
+            name: name.as_deref().unwrap_or_default().into(),
+            uid: uid.as_deref().unwrap_or_default().into(),
+            resource_version: resource_version.as_deref().unwrap_or_default().into(),
+            labels: Labels::default(),
+            created: node.metadata.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
+            deleting: node.metadata.deletion_timestamp.is_some(),
+            pending: matches!(
+                node.status.as_ref().and_then(|s| s.phase.as_deref()),
+                Some("Pending" | "Provisioning")
+            ),
+            unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
+            not_ready: None,
+            taints: node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default().into(),
+            current_config: shared(annotation::CURRENT_CONFIG),
+            desired_config: shared(annotation::DESIRED_CONFIG),
+            current_image: shared(annotation::CURRENT_IMAGE),
+            desired_image: shared(annotation::DESIRED_IMAGE),
+            state: DaemonState::default(),
+            reason: shared(annotation::REASON).filter(|r| !r.is_empty()),
+            rebooting: note(annotation::POST_CONFIG_ACTION) == Some(state::REBOOTING),
+            first_pivot_config: shared(annotation::FIRST_PIVOT_CONFIG),
+            custom_pool_labels_applied: note(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some(),
+            desired_drain: shared(annotation::DESIRED_DRAIN),
+            last_applied_drain: shared(annotation::LAST_APPLIED_DRAIN),
+            control_plane_topology: shared(annotation::CONTROL_PLANE_TOPOLOGY),
+            cordon: note(own::CORDON).and_then(CordonMark::parse),
+            drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
+        };
+        Self {
+            labels: Labels::new(labels.as_ref(), names),
+            state: DaemonState::new(note(annotation::STATE), names),
+            not_ready: why_not_ready(node).map(|why| names.get(&why)),
+            ..view
+        }
+    }
+
+    /// Conditions are fine and the node takes pods.
+    pub fn ready(&self) -> bool {
+        self.not_ready.is_none() && !self.unschedulable
+    }
+
+    /// Windows nodes are not ours.
+    pub fn is_windows(&self) -> bool {
+        self.labels.get(label::OS) == Some("windows")
+    }
+
+    /// Labelled as control plane.
+    pub fn is_master(&self) -> bool {
+        self.labels.get("node-role.kubernetes.io/master").is_some()
+    }
+
+    /// The node's zone.
+    pub fn zone(&self) -> Option<&str> {
+        self.labels.get(label::ZONE)
+    }
+
+    /// It bears the taint of nodes that wait for an update.
+    pub fn has_update_taint(&self) -> bool {
+        self.taints.iter().any(is_update_taint)
+    }
+
+    /// A daemon has been there: it manages this node.
+    pub fn is_managed(&self) -> bool {
+        !self.is_windows() && self.current_config.as_deref().is_some_and(|c| !c.is_empty())
+    }
+
+    /// The two lead to the same plan: they differ in the resource version at most. A heartbeat does that.
+    pub fn alike(&self, other: &Self) -> bool {
+        // Compared in place: cloning to blank the version would cost more than the rest.
+        let Self {
+            name,
+            uid,
+            resource_version: _,
+            labels,
+            created,
+            deleting,
+            pending,
+            unschedulable,
+            not_ready,
+            taints,
+            current_config,
+            desired_config,
+            current_image,
+            desired_image,
+            state,
+            reason,
+            rebooting,
+            first_pivot_config,
+            custom_pool_labels_applied,
+            desired_drain,
+            last_applied_drain,
+            control_plane_topology,
+            cordon,
+            drain_wait,
+        } = self;
+        *name == other.name
+            && *uid == other.uid
+            && (*created, *deleting, *pending) == (other.created, other.deleting, other.pending)
+            && (*unschedulable, *rebooting) == (other.unschedulable, other.rebooting)
+            && (not_ready, taints) == (&other.not_ready, &other.taints)
+            && (current_config, desired_config) == (&other.current_config, &other.desired_config)
+            && (current_image, desired_image) == (&other.current_image, &other.desired_image)
+            && (state, reason) == (&other.state, &other.reason)
+            && *first_pivot_config == other.first_pivot_config
+            && *custom_pool_labels_applied == other.custom_pool_labels_applied
+            && (desired_drain, last_applied_drain) == (&other.desired_drain, &other.last_applied_drain)
+            && *control_plane_topology == other.control_plane_topology
+            && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
+            && *labels == other.labels
+    }
+}
+
+/// Is it the taint of nodes that wait for an update?
+pub fn is_update_taint(taint: &Taint) -> bool {
+    taint.key == UPDATE_TAINT && taint.effect == UPDATE_TAINT_EFFECT
+}
+
+/// The first of the present conditions that speaks against the node, with its reason and message.
+fn why_not_ready(node: &Node) -> Option<String> {
+    let conditions = node.status.as_ref()?.conditions.as_deref()?;
+    let bad = conditions
+        .iter()
+        .find(|c| READINESS.iter().any(|(type_, want)| c.type_ == *type_ && c.status != *want))?;
+    let mut text = format!("{} is {}", bad.type_, bad.status);
+    let reason = bad.reason.as_deref().filter(|r| !r.is_empty());
+    let message = bad.message.as_deref().filter(|m| !m.is_empty());
+    match (reason, message) {
+        (Some(r), Some(m)) => text.push_str(&format!(" ({r}: {m})")),
+        (Some(x), None) | (None, Some(x)) => text.push_str(&format!(" ({x})")),
+        (None, None) => {}
+    }
+    Some(text)
+}

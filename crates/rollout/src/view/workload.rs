@@ -1,0 +1,136 @@
+//! Pods and PodDisruptionBudgets as a drain sees them. What it is not: the choice of pods, see [`crate::drain`].
+
+use super::names::{Labels, Names};
+use api::k8s::{LabelSelector, ObjectMeta, Pod, PodDisruptionBudget};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// The controller of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// For example `ReplicaSet`.
+    pub kind: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+/// A pod's phase, as far as a drain tells them apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PodPhase {
+    /// Pending, Running or unknown.
+    #[default]
+    Alive,
+    /// Succeeded or Failed: its containers will not run again.
+    Finished,
+}
+
+/// A Pod as a drain sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodView {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its identity; evictions are bound to it.
+    pub uid: Box<str>,
+    /// The node that it is bound to; empty: none.
+    pub node: Arc<str>,
+    /// What budgets select by.
+    pub labels: Labels,
+    /// Its controller.
+    pub owner: Option<Owner>,
+    /// The kubelet's own copy of a static pod.
+    pub mirror: bool,
+    /// Running, or finished.
+    pub phase: PodPhase,
+    /// It is being deleted; the kubelet gives it its grace period.
+    pub deleting: bool,
+    /// It has an emptyDir, whose content goes with the pod.
+    pub empty_dir: bool,
+    /// Seconds that its containers get to end.
+    pub grace: Option<i64>,
+}
+
+impl PodView {
+    /// The view of one Pod.
+    pub fn from_pod(pod: &Pod, names: &mut Names) -> Self {
+        let ObjectMeta { namespace, name, uid, labels, annotations, owner_references, .. } = &pod.metadata;
+        let owner = owner_references.iter().flatten().find(|o| o.controller == Some(true));
+        let spec = pod.spec.as_ref();
+        Self {
+            namespace: names.get(namespace.as_deref().unwrap_or_default()),
+            name: name.as_deref().unwrap_or_default().into(),
+            uid: uid.as_deref().unwrap_or_default().into(),
+            node: names.get(spec.and_then(|s| s.node_name.as_deref()).unwrap_or_default()),
+            labels: Labels::new(labels.as_ref(), names),
+            owner: owner.map(|o| Owner { kind: names.get(&o.kind), name: names.get(&o.name) }),
+            mirror: annotations.as_ref().is_some_and(|a| a.contains_key("kubernetes.io/config.mirror")),
+            phase: match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
+                Some("Succeeded" | "Failed") => PodPhase::Finished,
+                _ => PodPhase::Alive,
+            },
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            empty_dir: spec
+                .and_then(|s| s.volumes.as_deref())
+                .unwrap_or_default()
+                .iter()
+                .any(|v| v.empty_dir.is_some()),
+            grace: spec.and_then(|s| s.termination_grace_period_seconds),
+        }
+    }
+}
+
+impl fmt::Display for PodView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A PodDisruptionBudget as a drain sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetView {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The pods that it guards. Other than with pools, an empty selector picks every pod of the namespace.
+    pub selector: Option<LabelSelector>,
+    /// How many of them may go now.
+    pub disruptions_allowed: i32,
+    /// How many are healthy.
+    pub current_healthy: i32,
+    /// How many must be.
+    pub desired_healthy: i32,
+    /// How many there should be.
+    pub expected_pods: i32,
+}
+
+impl BudgetView {
+    /// The view of one budget.
+    pub fn from_budget(budget: &PodDisruptionBudget, names: &mut Names) -> Self {
+        let status = budget.status.as_ref();
+        let count = |f: fn(&api::k8s::PodDisruptionBudgetStatus) -> Option<i32>| {
+            status.and_then(f).unwrap_or_default()
+        };
+        Self {
+            namespace: names.get(budget.metadata.namespace.as_deref().unwrap_or_default()),
+            name: names.get(budget.metadata.name.as_deref().unwrap_or_default()),
+            selector: budget.spec.as_ref().and_then(|s| s.selector.clone()),
+            disruptions_allowed: count(|s| s.disruptions_allowed),
+            current_healthy: count(|s| s.current_healthy),
+            desired_healthy: count(|s| s.desired_healthy),
+            expected_pods: count(|s| s.expected_pods),
+        }
+    }
+
+    /// Does it guard the pod? A selector that cannot be evaluated guards nothing, as in the API server.
+    pub fn guards(&self, pod: &PodView) -> bool {
+        let Some(selector) = self.selector.as_ref() else { return false };
+        self.namespace == pod.namespace
+            && (api::selector::is_empty(selector)
+                || api::selector::matches_by(Some(selector), &|key| pod.labels.get(key)).unwrap_or(false))
+    }
+}
