@@ -1,1 +1,42 @@
-//! host
+//! One machine: what must change on it to reach a config, what that costs, and how it is done so that a crash at any
+//! instruction leaves the old state or the new one.
+//!
+//! ```text
+//! Host::probe ─► Facts ─┐
+//! current, desired ─────┼─► plan ─► HostPlan ─► (the caller drains) ─► Host::apply ─► (the caller reboots)
+//! DisruptionPolicy ─────┘                                                  │
+//! at start-up: Host::recover ◄──────────── journal ◄───────────────────────┘
+//! ```
+//!
+//! What it is not: anything of Kubernetes. It is synchronous; async callers give it a thread.
+
+mod disruption;
+mod error;
+mod facts;
+mod fake;
+pub mod fault;
+mod host;
+mod os;
+pub mod paths;
+mod plan;
+mod policy;
+mod root;
+mod step;
+mod systemd;
+mod unit_file;
+mod users;
+mod validate;
+
+pub use disruption::{Disruption, ServiceDisruption};
+pub use error::Error;
+pub use facts::Facts;
+pub use fake::FakeSystemd;
+pub use host::{Applied, CurrentConfig, Host, PendingReboot, RebootStatus, Recovery};
+pub use os::{FakeOs, OsBackend, OsError, OsState, Unsupported};
+pub use plan::{HostPlan, Irreconcilable, Names, Scope, plan};
+pub use policy::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
+pub use root::{Attributes, Found, FsError, Options, Root};
+pub use step::{Content, Replaces, Secret, ServiceAction, Step, UnitAction};
+pub use systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+pub use users::{User, Users};
+pub use validate::Drift;

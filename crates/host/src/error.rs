@@ -1,0 +1,94 @@
+//! What can go wrong on a host, each with the path and the remedy in its text.
+
+use crate::os::OsError;
+use crate::root::FsError;
+use crate::systemd::SystemdError;
+use crate::users::ShadowError;
+
+/// An error of this crate. Texts do not repeat their source: print the chain.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file operation.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// A systemd call.
+    #[error(transparent)]
+    Systemd(#[from] SystemdError),
+    /// The operating system's back end.
+    #[error(transparent)]
+    Os(#[from] OsError),
+    /// The user database.
+    #[error(transparent)]
+    Shadow(#[from] ShadowError),
+    /// Another program holds the lock of the user database.
+    #[error("another program is changing the user database (it holds {path}); retry when it is done")]
+    PasswdLocked {
+        /// The lock file.
+        path: &'static str,
+    },
+    /// A config that cannot be read.
+    #[error("{name} is not a readable MachineConfig: {why}")]
+    Config {
+        /// Its name, or the file that holds it.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// The host changed between plan and apply.
+    #[error("{path} changed after the change was planned; plan again")]
+    Stale {
+        /// The path.
+        path: String,
+    },
+    /// There is less room than the change needs.
+    #[error("{path}: {need} bytes are needed and {free} are free; free space and retry")]
+    NoSpace {
+        /// A path on the file system in question.
+        path: String,
+        /// Bytes that the change may need there.
+        need: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The journal of an unfinished change cannot be read.
+    #[error("{path} is damaged ({why}); it was kept as {kept}; apply the current config again to mend the host")]
+    Journal {
+        /// The journal's file.
+        path: String,
+        /// How it is damaged.
+        why: String,
+        /// Where it is now.
+        kept: String,
+    },
+    /// A step failed and everything before it was taken back: the host is in its old state.
+    #[error("could not {step}; every change was undone")]
+    Undone {
+        /// The step.
+        step: String,
+        /// Why it failed.
+        source: Box<Error>,
+    },
+    /// A step failed and so did its undo: the journal is kept, and the next [`crate::Host::recover`] goes on with it.
+    #[error("could not {step} ({cause}), and the undo is not complete; it is tried again at the next start or retry")]
+    UndoIncomplete {
+        /// The step.
+        step: String,
+        /// Why it failed.
+        cause: String,
+        /// Why the undo failed.
+        source: Box<Error>,
+    },
+}
+
+impl Error {
+    /// A fault point ended the process here: nothing may be tidied up.
+    #[must_use]
+    pub fn killed(&self) -> bool {
+        match self {
+            Self::Fs(e) => e.killed(),
+            Self::Systemd(e) => e.killed,
+            Self::Undone { source, .. } | Self::UndoIncomplete { source, .. } => source.killed(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a read-only look at the host found: all that a plan needs to know of it. Gathered by [`crate::Host::probe`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::os::OsState;
+use crate::root::Found;
+use crate::step::Secret;
+use crate::systemd::UnitFileState;
+use crate::users::Users;
+
+/// The facts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Facts {
+    /// What stands at each path that the plan may touch. A path that is missing here is absent on the host.
+    pub found: BTreeMap<String, Found>,
+    /// Whether owners are set and compared.
+    pub owners: bool,
+    /// Users and groups.
+    pub users: Users,
+    /// The password hash of the core user, where it has one.
+    pub core_hash: Option<Secret>,
+    /// Names of all unit files.
+    pub unit_files: BTreeSet<String>,
+    /// How the units of both configs are enabled.
+    pub unit_states: BTreeMap<String, UnitFileState>,
+    /// Template units of the host that have a default instance.
+    pub default_instances: BTreeSet<String>,
+    /// Units that stand in a folder other than the administrator's, so that removing ours uncovers them.
+    pub vendor_units: BTreeSet<String>,
+    /// Why the operating system cannot be changed here; `None` when it can.
+    pub os_unsupported: Option<String>,
+    /// What the operating system will boot into.
+    pub os: OsState,
+    /// Whether the kernel runs in FIPS mode; `None` when it does not say.
+    pub fips: Option<bool>,
+    /// The force file is there.
+    pub force: bool,
+    /// Days since 1970-01-01, for the user database.
+    pub day: u64,
+    /// `PRETTY_NAME` of os-release.
+    pub os_name: String,
+}

@@ -1,0 +1,317 @@
+//! [`FakeSystemd`]: does to a folder what systemd does to a host's unit files, and remembers what it was told.
+//!
+//! For tests and simulated nodes. It works on the root folder as `systemctl --root` does; the running state of
+//! services, boots and reboots is kept in a file, so that it outlives a daemon that is restarted. What it is not: a
+//! service manager; nothing runs.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
+use crate::root::{Attributes, Found, FsError, Root};
+use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+use crate::unit_file::{Install, instance, is_template, preset_enables, template_of};
+
+/// Where its state stands.
+const STATE: &str = "/run/fake-systemd/state.json";
+/// Where starts and reloads are written, a line each, as the stub services of the recorded cases do.
+const SERVICE_LOG: &str = "/var/svc.log";
+/// The only kind of file that it writes.
+const PLAIN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
+
+/// What survives a restart of the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct State {
+    boot: u64,
+    rebooting: Option<String>,
+    failing: BTreeSet<String>,
+    calls: Vec<String>,
+}
+
+/// The fake. Several on one folder see the same state.
+#[derive(Clone, Debug)]
+pub struct FakeSystemd {
+    root: Root,
+}
+
+type Result<T> = std::result::Result<T, SystemdError>;
+
+impl FakeSystemd {
+    /// On a root folder.
+    #[must_use]
+    pub fn new(root: Root) -> Self {
+        Self { root }
+    }
+
+    /// The reason of the reboot that was asked for and has not happened yet.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn reboot_requested(&self) -> Result<Option<String>> {
+        Ok(self.load()?.rebooting)
+    }
+
+    /// Lets the reboot happen: another boot begins.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn complete_reboot(&mut self) -> Result<()> {
+        self.change(|s| {
+            s.boot += 1;
+            s.rebooting = None;
+        })
+    }
+
+    /// How often the machine has booted again.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn boots(&self) -> Result<u64> {
+        Ok(self.load()?.boot)
+    }
+
+    /// From now on, starts and reloads of a unit fail, or do not any more.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn set_failing(&mut self, unit: &str, failing: bool) -> Result<()> {
+        self.change(|s| {
+            if failing {
+                s.failing.insert(unit.to_owned());
+            } else {
+                s.failing.remove(unit);
+            }
+        })
+    }
+
+    /// Everything that it was told, in order.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn calls(&self) -> Result<Vec<String>> {
+        Ok(self.load()?.calls)
+    }
+
+    fn fs<T>(done: std::result::Result<T, FsError>) -> Result<T> {
+        done.map_err(|e| SystemdError { killed: e.killed(), ..SystemdError::new("work on", &e.path, &e.source) })
+    }
+
+    fn load(&self) -> Result<State> {
+        let text = Self::fs(self.root.read_if_there(STATE))?;
+        Ok(text.and_then(|t| serde_json::from_slice(&t).ok()).unwrap_or_default())
+    }
+
+    fn change(&mut self, f: impl FnOnce(&mut State)) -> Result<()> {
+        let mut state = self.load()?;
+        f(&mut state);
+        let text =
+            serde_json::to_vec(&state).map_err(|e| SystemdError::new("write its state", STATE, e))?;
+        Self::fs(self.root.write_bytes(STATE, &text, PLAIN))
+    }
+
+    fn record(&mut self, call: &str, on: &[String]) -> Result<()> {
+        self.change(|s| s.calls.push(format!("{call} {}", on.join(" ")).trim_end().to_owned()))
+    }
+
+    /// The path of a unit's file, by its own name or its template's.
+    fn fragment(&self, name: &str) -> Result<Option<String>> {
+        for name in [Some(name.to_owned()), template_of(name)].into_iter().flatten() {
+            for dir in UNIT_DIRS {
+                let path = format!("{dir}/{name}");
+                if !Self::fs(self.root.found(&path))?.is_absent() {
+                    return Ok(Some(path));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_masked(&self, name: &str) -> Result<bool> {
+        let dev_null = |f| matches!(f, Found::Link { target, .. } if target == "/dev/null");
+        Ok(dev_null(Self::fs(self.root.found(&unit_path(name)))?))
+    }
+
+    fn install(&self, path: &str) -> Result<Install> {
+        Ok(Install::parse(&Self::fs(self.root.text(path))?.unwrap_or_default()))
+    }
+
+    /// The links that enabling a unit makes: `(path, target)`.
+    fn links(&self, name: &str) -> Result<Vec<(String, String)>> {
+        let Some(path) = self.fragment(name)? else {
+            return Err(SystemdError::new("enable", name, "the unit file does not exist"));
+        };
+        if self.is_masked(name)? {
+            return Err(SystemdError::new("enable", name, "the unit is masked"));
+        }
+        let install = self.install(&path)?;
+        let name = match (&install.default_instance, is_template(name)) {
+            (Some(i), true) => instance(name, i),
+            (None, true) if !install.is_empty() => {
+                return Err(SystemdError::new("enable", name, "a template needs an instance to be enabled"));
+            }
+            _ => name.to_owned(),
+        };
+        let mut out: Vec<_> = install
+            .links
+            .iter()
+            .map(|(target, kind)| (format!("{UNITS_DIR}/{target}.{kind}/{name}"), path.clone()))
+            .collect();
+        out.extend(install.alias.iter().map(|a| (unit_path(a), path.clone())));
+        for also in &install.also {
+            if self.fragment(also)?.is_some() && also != &name {
+                let install = self.install(&self.fragment(also)?.unwrap_or_default())?;
+                out.extend(install.links.iter().map(|(target, kind)| {
+                    (format!("{UNITS_DIR}/{target}.{kind}/{also}"), format!("{UNITS_DIR}/{also}"))
+                }));
+            }
+        }
+        Ok(out)
+    }
+
+    fn enable_one(&mut self, name: &str) -> Result<()> {
+        for (path, target) in self.links(name)? {
+            if Self::fs(self.root.found(&path))?.is_absent() {
+                Self::fs(self.root.link(&path, &target, None))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All links in `.wants` and the like: `(path, name, target)`.
+    fn all_links(&self) -> Result<Vec<(String, String, String)>> {
+        let mut out = Vec::new();
+        for dir in Self::fs(self.root.list(UNITS_DIR))? {
+            let at = unit_path(&dir);
+            if let Found::Link { target, .. } = Self::fs(self.root.found(&at))? {
+                out.push((at, dir, target));
+            } else if [".wants", ".requires", ".upholds"].iter().any(|s| dir.ends_with(s)) {
+                for name in Self::fs(self.root.list(&at))? {
+                    let at = format!("{at}/{name}");
+                    if let Found::Link { target, .. } = Self::fs(self.root.found(&at))? {
+                        out.push((at, name, target));
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn disable_one(&mut self, name: &str) -> Result<()> {
+        for (path, link, target) in self.all_links()? {
+            let own = link == name || (is_template(name) && template_of(&link).as_deref() == Some(name));
+            let alias = target.rsplit('/').next() == Some(name) && link != name && !is_template(name);
+            if target != "/dev/null" && (own || alias) {
+                Self::fs(self.root.remove(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn presets(&self) -> Result<Vec<String>> {
+        let dirs = ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"];
+        let mut files = std::collections::BTreeMap::new();
+        for dir in dirs {
+            let dir = format!("{dir}/systemd/system-preset");
+            for name in Self::fs(self.root.list(&dir))? {
+                if name.ends_with(".preset") {
+                    files.entry(name.clone()).or_insert(format!("{dir}/{name}"));
+                }
+            }
+        }
+        let mut out = Vec::new();
+        for path in files.values() {
+            out.push(Self::fs(self.root.text(path))?.unwrap_or_default());
+        }
+        Ok(out)
+    }
+
+    fn service(&mut self, call: &'static str, verb: &str, unit: &str) -> Result<()> {
+        self.record(call, &[unit.to_owned()])?;
+        if self.fragment(unit)?.is_none() {
+            return Err(SystemdError::new(call, unit, "the unit does not exist"));
+        }
+        if self.load()?.failing.contains(unit) {
+            return Err(SystemdError::new(call, unit, "the job failed"));
+        }
+        let mut log = Self::fs(self.root.read_if_there(SERVICE_LOG))?.unwrap_or_default();
+        let name = unit.rsplit_once('.').map_or(unit, |(stem, _)| stem);
+        log.extend_from_slice(format!("{name} {verb}\n").as_bytes());
+        Self::fs(self.root.write_bytes(SERVICE_LOG, &log, PLAIN))
+    }
+}
+
+impl Systemd for FakeSystemd {
+    fn daemon_reload(&mut self) -> Result<()> {
+        self.record("daemon-reload", &[])
+    }
+
+    fn enable(&mut self, units: &[String]) -> Result<()> {
+        self.record("enable", units)?;
+        units.iter().try_for_each(|u| self.enable_one(u))
+    }
+
+    fn disable(&mut self, units: &[String]) -> Result<()> {
+        self.record("disable", units)?;
+        units.iter().try_for_each(|u| self.disable_one(u))
+    }
+
+    fn preset(&mut self, units: &[String]) -> Result<()> {
+        self.record("preset", units)?;
+        let presets = self.presets()?;
+        for unit in units {
+            if preset_enables(&presets, unit) {
+                self.enable_one(unit)?;
+            } else {
+                self.disable_one(unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, unit: &str) -> Result<()> {
+        self.service("restart", "start", unit)
+    }
+
+    fn reload(&mut self, unit: &str) -> Result<()> {
+        self.service("reload", "reload", unit)
+    }
+
+    fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {
+        let state = |s: &str| Ok(Some(UnitFileState(s.to_owned())));
+        let Some(path) = self.fragment(unit)? else { return Ok(None) };
+        if self.is_masked(unit)? {
+            return state("masked");
+        }
+        if self.all_links()?.iter().any(|(_, link, target)| {
+            target != "/dev/null"
+                && (link == unit || (is_template(unit) && template_of(link).as_deref() == Some(unit)))
+        }) {
+            return state("enabled");
+        }
+        let install = self.install(&path)?;
+        state(if install.is_empty() { "static" } else { "disabled" })
+    }
+
+    fn unit_files(&mut self) -> Result<BTreeSet<String>> {
+        let mut out = BTreeSet::new();
+        for dir in UNIT_DIRS {
+            let names = Self::fs(self.root.list(dir))?;
+            out.extend(names.into_iter().filter(|n| crate::unit_file::is_unit_name(n)));
+        }
+        Ok(out)
+    }
+
+    fn reboot(&mut self, rationale: &Rationale) -> Result<()> {
+        let why = rationale.0.clone();
+        self.change(|s| {
+            s.calls.push("reboot".to_owned());
+            s.rebooting = Some(why);
+        })
+    }
+
+    fn boot_id(&mut self) -> Result<String> {
+        Ok(format!("boot-{}", self.load()?.boot))
+    }
+}

@@ -1,0 +1,65 @@
+//! Fault points: a hook that is asked before and after every file-system and systemd call.
+//!
+//! What it is: how the crash tests stop the crate "at any instruction". The hook can say that the process is dead
+//! (nothing may be done any more, least of all an undo) or make the call fail with an error of its choice. What it
+//! is not: used in the product, whose hook ([`NoFaults`]) never says anything.
+
+use std::fmt;
+use std::io;
+
+/// Where in the code a hook is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point<'a> {
+    /// The call, for example `rename`.
+    pub call: &'static str,
+    /// What it works on: a path or a unit.
+    pub on: &'a str,
+    /// Asked before the call (true) or after it.
+    pub before: bool,
+}
+
+/// What a hook wants to happen at a point.
+#[derive(Debug)]
+pub enum Fault {
+    /// The process ends here, as by SIGKILL.
+    Killed,
+    /// The call fails. Only heeded before a call.
+    Fail(io::Error),
+}
+
+/// The hook.
+pub trait Faults: Send + Sync + fmt::Debug {
+    /// Is asked before and after each call.
+    ///
+    /// # Errors
+    /// The fault that shall happen.
+    fn at(&self, point: Point<'_>) -> Result<(), Fault>;
+}
+
+/// The product's hook.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoFaults;
+
+impl Faults for NoFaults {
+    fn at(&self, _: Point<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// The error that stands for the end of the process.
+#[derive(Debug, thiserror::Error)]
+#[error("killed by a fault point")]
+struct KilledHere;
+
+/// The I/O error that carries a [`Fault`] upwards.
+pub(crate) fn as_io(fault: Fault) -> io::Error {
+    match fault {
+        Fault::Killed => io::Error::other(KilledHere),
+        Fault::Fail(e) => e,
+    }
+}
+
+/// Whether an error is the end of the process: nothing may be tidied up after it.
+pub(crate) fn is_killed(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|e| e.is::<KilledHere>())
+}

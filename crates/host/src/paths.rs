@@ -1,0 +1,88 @@
+//! Where things stand on a host. The names are those of OpenShift's daemon, so that either can take over from the
+//! other; only the journal and what lies beside it are our own.
+
+/// Folder of the daemon's bookkeeping.
+pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";
+/// The MachineConfig that was applied last, as JSON.
+pub const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+/// Our own state: the journal, and what must survive a reboot.
+pub const STATE_DIR: &str = "/var/lib/machine-config-daemon";
+/// The journal's folder.
+pub const JOURNAL_DIR: &str = "/var/lib/machine-config-daemon/journal";
+/// Says that a reboot is owed, and since which boot.
+pub const REBOOT_PENDING: &str = "/var/lib/machine-config-daemon/reboot.json";
+/// Its presence asks for everything to be applied again, with a reboot.
+pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+/// Folder of the units that an administrator, and so a MachineConfig, owns.
+pub const UNITS_DIR: &str = "/etc/systemd/system";
+/// Folders in which units stand, the first one wins.
+pub const UNIT_DIRS: [&str; 5] = [
+    UNITS_DIR,
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+/// The file whose change may need a drain though it needs no reboot.
+pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+/// Home of the user that MachineConfigs may manage.
+pub const CORE_HOME: &str = "/home/core";
+/// Where that user's keys stand.
+pub const CORE_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
+/// The user database.
+pub const PASSWD: &str = "/etc/passwd";
+/// The copy of it that tools keep when they change a password.
+pub const PASSWD_BACKUP: &str = "/etc/passwd-";
+/// The group database.
+pub const GROUP: &str = "/etc/group";
+/// Password hashes.
+pub const SHADOW: &str = "/etc/shadow";
+/// The copy of it that tools keep when they change a password.
+pub const SHADOW_BACKUP: &str = "/etc/shadow-";
+/// The lock that tools hold while they change any of the above.
+pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
+/// Whether the kernel runs in FIPS mode.
+pub const FIPS_ENABLED: &str = "/proc/sys/crypto/fips_enabled";
+/// Another one at each boot.
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The kubelet's certificate authority: written by the certificate part of the daemon, not from MachineConfigs.
+pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
+
+/// Files that somebody else keeps up to date: never removed as stale.
+pub const NEVER_STALE: [&str; 3] = [
+    "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+    KUBELET_CA,
+    "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+];
+/// A part of the path of files that are never removed as stale.
+pub const NEVER_STALE_BELOW: &str = "/etc/docker/certs.d";
+/// Files that somebody else keeps up to date: not compared with the config.
+pub const NOT_VALIDATED: [&str; 3] = [
+    KUBELET_CA,
+    "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    "/etc/mco/internal-registry-pull-secret.json",
+];
+
+/// Where the host's own file is kept while a config's stands at `path`.
+#[must_use]
+pub fn original(path: &str) -> String {
+    format!("{DAEMON_DIR}/orig{path}.mcdorig")
+}
+
+/// The stamp which says that the host had no file at `path`.
+#[must_use]
+pub fn no_original(path: &str) -> String {
+    format!("{DAEMON_DIR}/noorig{path}.mcdnoorig")
+}
+
+/// The file of a unit.
+#[must_use]
+pub fn unit(name: &str) -> String {
+    format!("{UNITS_DIR}/{name}")
+}
+
+/// The file of a drop-in.
+#[must_use]
+pub fn dropin(unit: &str, name: &str) -> String {
+    format!("{UNITS_DIR}/{unit}.d/{name}")
+}

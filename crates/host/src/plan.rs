@@ -1,0 +1,102 @@
+//! Two configs and the facts of a host in; every step in order, and what it costs, out. Pure.
+//!
+//! What it is not: execution (see `host`), which chooses nothing; nor reading of the host (see `facts`).
+
+use std::fmt;
+
+use api::v1::MachineConfigSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::disruption::Disruption;
+use crate::facts::Facts;
+use crate::policy::DisruptionPolicy;
+use crate::step::Step;
+
+/// The names of the two configs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Of the config in effect.
+    pub current: String,
+    /// Of the config to reach.
+    pub desired: String,
+}
+
+/// Why a difference cannot be applied to a running machine: to any, or to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// The config asks for what no running machine can do. The node becomes Unreconcilable.
+    Config,
+    /// Something on this machine is in the way. The node becomes Degraded, and recovers when that is gone.
+    Machine,
+}
+
+/// One difference that cannot be applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Irreconcilable {
+    /// Where: a path in the MachineConfig such as `spec.config.storage.disks`, or a file's path.
+    pub path: String,
+    /// What is wrong.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+    /// Whose fault it is.
+    pub scope: Scope,
+}
+
+impl fmt::Display for Irreconcilable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.path, self.why, self.remedy)
+    }
+}
+
+/// Everything that will be done to reach a config.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPlan {
+    /// From which config to which.
+    pub names: Names,
+    /// The steps in order; a reboot, when the disruption has one, comes after them.
+    pub steps: Vec<Step>,
+    /// What it costs.
+    pub disruption: Disruption,
+    /// What was decided not to be done, and why.
+    pub notes: Vec<String>,
+}
+
+impl HostPlan {
+    /// Whether the host is in the desired config already but for its bookkeeping.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.disruption.is_none()
+    }
+}
+
+impl fmt::Display for HostPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} -> {}", self.names.current, self.names.desired)?;
+        for (i, step) in self.steps.iter().enumerate() {
+            writeln!(f, "{:>4}. {step}", i + 1)?;
+        }
+        for note in &self.notes {
+            writeln!(f, "      note: {note}")?;
+        }
+        write!(f, "disruption: {}", self.disruption)
+    }
+}
+
+/// Plans the way from one config to another.
+///
+/// # Errors
+/// Every difference that cannot be applied, each with its remedy.
+pub fn plan(
+    current: &MachineConfigSpec,
+    desired: &MachineConfigSpec,
+    names: &Names,
+    policy: &DisruptionPolicy,
+    facts: &Facts,
+) -> Result<HostPlan, Vec<Irreconcilable>> {
+    let _ = (current, desired, names, policy, facts);
+    Err(vec![])
+}

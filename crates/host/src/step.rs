@@ -1,0 +1,247 @@
+//! The steps of a plan: what each does and to which path, with secrets kept out of everything that is printed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::os::OsState;
+use crate::root::{Attributes, sha256};
+
+/// Contents of a file: compared by value, shown by length and hash only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Content(Arc<[u8]>);
+
+impl Content {
+    /// Takes bytes.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// SHA-256 in hex.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        sha256(&self.0)
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes, sha256 {}>", self.0.len(), self.sha256().get(..12).unwrap_or_default())
+    }
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+/// A password's hash: never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str("<secret>")
+    }
+}
+
+/// What happens to the enablement of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UnitAction {
+    /// As `systemctl enable`.
+    Enable,
+    /// As `systemctl disable`.
+    Disable,
+    /// As `systemctl preset`; a failure is noted and no more, as many units cannot be preset.
+    Preset,
+}
+
+/// What happens to a running service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServiceAction {
+    /// As `systemctl reload`.
+    Reload,
+    /// As `systemctl restart`.
+    Restart,
+}
+
+/// What a step puts its file in place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Replaces {
+    /// Nothing was there.
+    Nothing,
+    /// A file.
+    File,
+    /// A link.
+    Link,
+}
+
+/// One step. The executor chooses nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Step {
+    /// Copy a file or link, with mode, owner and times.
+    Copy {
+        /// From here.
+        from: String,
+        /// To here.
+        to: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Write a file.
+    Write {
+        /// Where.
+        path: String,
+        /// What.
+        content: Content,
+        /// Mode and owner.
+        attributes: Attributes,
+        /// What stood there.
+        replaces: Replaces,
+    },
+    /// Make a symbolic link.
+    Link {
+        /// Where.
+        path: String,
+        /// To what.
+        target: String,
+        /// What stood there.
+        replaces: Replaces,
+    },
+    /// Remove a file or link.
+    Remove {
+        /// Which.
+        path: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Make a folder.
+    MakeDir {
+        /// Where.
+        path: String,
+        /// Mode and owner.
+        attributes: Attributes,
+    },
+    /// Rename something out of the way; it is deleted when the whole change is through.
+    MoveAside {
+        /// What.
+        path: String,
+        /// To where meanwhile.
+        to: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Enable, disable or preset units.
+    Units {
+        /// What.
+        action: UnitAction,
+        /// Which.
+        units: Vec<String>,
+    },
+    /// Set a user's password hash.
+    Password {
+        /// Whose.
+        user: String,
+        /// To what.
+        hash: Secret,
+        /// The day, counted from 1970-01-01, that the user database is told.
+        day: u64,
+    },
+    /// Bring the operating system to another state at the next boot.
+    Os {
+        /// From this.
+        from: OsState,
+        /// To this.
+        to: OsState,
+    },
+    /// Let systemd read its units again.
+    DaemonReload,
+    /// Reload or restart a service.
+    Service {
+        /// What.
+        action: ServiceAction,
+        /// Which.
+        unit: String,
+    },
+}
+
+impl Step {
+    /// The paths whose state the step changes; the journal keeps what stood there.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Self::Copy { to: path, .. }
+            | Self::Write { path, .. }
+            | Self::Link { path, .. }
+            | Self::Remove { path, .. }
+            | Self::MakeDir { path, .. } => vec![path],
+            Self::Password { .. } => vec![crate::paths::SHADOW, crate::paths::SHADOW_BACKUP],
+            Self::MoveAside { .. }
+            | Self::Units { .. }
+            | Self::Os { .. }
+            | Self::DaemonReload
+            | Self::Service { .. } => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Copy { from, to, why } => write!(f, "copy {from} to {to} ({why})"),
+            Self::Write { path, content, attributes: a, replaces } => {
+                let verb = if *replaces == Replaces::Nothing { "write" } else { "replace" };
+                write!(f, "{verb} {path} {content:?} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)
+            }
+            Self::Link { path, target, .. } => write!(f, "link {path} to {target}"),
+            Self::Remove { path, why } => write!(f, "remove {path} ({why})"),
+            Self::MakeDir { path, attributes: a } => {
+                write!(f, "make folder {path} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)
+            }
+            Self::MoveAside { path, why, .. } => write!(f, "remove {path} and what is in it ({why})"),
+            Self::Units { action, units } => {
+                let verb = match action {
+                    UnitAction::Enable => "enable",
+                    UnitAction::Disable => "disable",
+                    UnitAction::Preset => "preset",
+                };
+                write!(f, "{verb} {}", units.join(" "))
+            }
+            Self::Password { user, .. } => write!(f, "set the password hash of {user}"),
+            Self::Os { from, to } => {
+                f.write_str("stage the operating system:")?;
+                let mut part = |what: &str, a: &dyn fmt::Debug, b: &dyn fmt::Debug, same: bool| {
+                    if same { Ok(()) } else { write!(f, " {what} {a:?} -> {b:?}") }
+                };
+                part("image", &from.image, &to.image, from.image == to.image)?;
+                let same = from.kernel_arguments == to.kernel_arguments;
+                part("kernel arguments", &from.kernel_arguments, &to.kernel_arguments, same)?;
+                let same = from.kernel_type == to.kernel_type;
+                part("kernel type", &from.kernel_type, &to.kernel_type, same)?;
+                part("extensions", &from.extensions, &to.extensions, from.extensions == to.extensions)
+            }
+            Self::DaemonReload => f.write_str("daemon-reload"),
+            Self::Service { action: ServiceAction::Reload, unit } => write!(f, "reload {unit}"),
+            Self::Service { action: ServiceAction::Restart, unit } => write!(f, "restart {unit}"),
+        }
+    }
+}

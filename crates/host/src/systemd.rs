@@ -1,0 +1,109 @@
+//! What this crate needs of systemd, as a trait: `dbus` talks to the real one, `fake` does the same to a folder.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A systemd call that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("systemd could not {call} {on}: {why}")]
+pub struct SystemdError {
+    /// What was asked.
+    pub call: &'static str,
+    /// Of which units.
+    pub on: String,
+    /// What systemd said.
+    pub why: String,
+    /// A fault point ended the process here.
+    pub(crate) killed: bool,
+}
+
+impl SystemdError {
+    /// An error of an implementation.
+    #[must_use]
+    pub fn new(call: &'static str, on: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self { call, on: on.into(), why: why.to_string(), killed: false }
+    }
+}
+
+/// How unit files are enabled, as `systemctl is-enabled` says it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct UnitFileState(pub String);
+
+impl UnitFileState {
+    /// It is started by something, for good or until the next boot.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        matches!(self.0.as_str(), "enabled" | "enabled-runtime")
+    }
+
+    /// It could be enabled and is not.
+    #[must_use]
+    pub fn is_disabled(&self) -> bool {
+        self.0 == "disabled"
+    }
+
+    /// It cannot be started at all.
+    #[must_use]
+    pub fn is_masked(&self) -> bool {
+        matches!(self.0.as_str(), "masked" | "masked-runtime")
+    }
+}
+
+/// Why a machine is rebooted; written to the journal of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rationale(pub String);
+
+/// systemd of one host. Every call returns when it has happened; implementations have their own time limits.
+pub trait Systemd: Send + fmt::Debug {
+    /// Reads all units again.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn daemon_reload(&mut self) -> Result<(), SystemdError>;
+    /// Makes the links that `[Install]` asks for.
+    ///
+    /// # Errors
+    /// A unit does not exist, is masked, or is a template without a default instance.
+    fn enable(&mut self, units: &[String]) -> Result<(), SystemdError>;
+    /// Removes these links.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn disable(&mut self, units: &[String]) -> Result<(), SystemdError>;
+    /// Enables or disables as the host's presets say.
+    ///
+    /// # Errors
+    /// As [`Systemd::enable`].
+    fn preset(&mut self, units: &[String]) -> Result<(), SystemdError>;
+    /// Starts a unit, or restarts it.
+    ///
+    /// # Errors
+    /// It does not exist or does not start.
+    fn restart(&mut self, unit: &str) -> Result<(), SystemdError>;
+    /// Lets a unit read its configuration again.
+    ///
+    /// # Errors
+    /// It does not exist, does not run, or cannot reload.
+    fn reload(&mut self, unit: &str) -> Result<(), SystemdError>;
+    /// How a unit file is enabled; `None` when there is none.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>, SystemdError>;
+    /// Names of all unit files.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn unit_files(&mut self) -> Result<BTreeSet<String>, SystemdError>;
+    /// Starts a reboot, and returns when it has begun.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn reboot(&mut self, rationale: &Rationale) -> Result<(), SystemdError>;
+    /// Another text at each boot.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn boot_id(&mut self) -> Result<String, SystemdError>;
+}

@@ -1,0 +1,152 @@
+//! The few things of unit files that matter here: names, the `[Install]` section, presets. Pure.
+
+/// Suffixes of unit names.
+const SUFFIXES: [&str; 11] = [
+    "service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope",
+];
+/// The longest name that systemd takes, with the terminating zero left out.
+const MAX_NAME: usize = 255;
+
+/// Whether systemd would take this as the name of a unit.
+pub(crate) fn is_unit_name(name: &str) -> bool {
+    let Some((stem, suffix)) = name.rsplit_once('.') else { return false };
+    let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+    !stem.is_empty()
+        && !stem.starts_with('@')
+        && name.len() <= MAX_NAME
+        && SUFFIXES.contains(&suffix)
+        && stem.chars().all(plain)
+}
+
+/// `x@.service` for `x@` with any instance; `None` for names without an `@`.
+pub(crate) fn template_of(name: &str) -> Option<String> {
+    let (stem, rest) = name.split_once('@')?;
+    let (_, suffix) = rest.rsplit_once('.')?;
+    Some(format!("{stem}@.{suffix}"))
+}
+
+/// Whether this is a template itself.
+pub(crate) fn is_template(name: &str) -> bool {
+    template_of(name).is_some_and(|t| t == name)
+}
+
+/// The instance of a template.
+pub(crate) fn instance(template: &str, instance: &str) -> String {
+    template.replacen('@', &format!("@{instance}"), 1)
+}
+
+/// What `[Install]` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Install {
+    /// `(target, folder suffix)` for WantedBy, RequiredBy and UpheldBy.
+    pub(crate) links: Vec<(String, &'static str)>,
+    /// Other names.
+    pub(crate) alias: Vec<String>,
+    /// Units that are enabled together with it.
+    pub(crate) also: Vec<String>,
+    /// The instance that a template is enabled as.
+    pub(crate) default_instance: Option<String>,
+}
+
+impl Install {
+    /// Reads a unit file.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut out = Self::default();
+        let mut inside = false;
+        for line in text.replace("\\\n", " ").lines().map(str::trim) {
+            if line.starts_with(['#', ';']) {
+                continue;
+            }
+            if line.starts_with('[') {
+                inside = line == "[Install]";
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=').filter(|_| inside) else { continue };
+            let words = || value.split_whitespace().map(str::to_owned);
+            match key.trim() {
+                "WantedBy" => out.links.extend(words().map(|t| (t, "wants"))),
+                "RequiredBy" => out.links.extend(words().map(|t| (t, "requires"))),
+                "UpheldBy" => out.links.extend(words().map(|t| (t, "upholds"))),
+                "Alias" => out.alias.extend(words()),
+                "Also" => out.also.extend(words()),
+                "DefaultInstance" => out.default_instance = words().next(),
+                _ => {}
+            }
+        }
+        out
+    }
+
+    /// Nothing in it can be enabled.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.alias.is_empty() && self.also.is_empty()
+    }
+}
+
+/// Whether presets, the text of all files in their order, enable a unit. Without a rule they do.
+pub(crate) fn preset_enables(presets: &[String], unit: &str) -> bool {
+    for line in presets.iter().flat_map(|t| t.lines()).map(str::trim) {
+        let mut words = line.split_whitespace();
+        let (Some(verb), Some(pattern)) = (words.next(), words.next()) else { continue };
+        if matches!(verb, "enable" | "disable") && glob(pattern.as_bytes(), unit.as_bytes()) {
+            return verb == "enable";
+        }
+    }
+    true
+}
+
+/// `*` and `?` of shell patterns.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            glob(rest, text) || text.split_first().is_some_and(|(_, shorter)| glob(pattern, shorter))
+        }
+        (Some((b'?', rest)), Some((_, shorter))) => glob(rest, shorter),
+        (Some((a, rest)), Some((b, shorter))) => a == b && glob(rest, shorter),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_systemd_refuses_are_refused() {
+        for good in ["a.service", "a@.service", "a@b.c.timer", "dev-disk\\x2d1.mount", "a:b_c-d.socket"] {
+            assert!(is_unit_name(good), "{good}");
+        }
+        let long = format!("{}.service", "a".repeat(250));
+        for bad in ["a", ".service", "@.service", "a.conf", "a b.service", "../a.service", "a/b.service", &long] {
+            assert!(!is_unit_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn install_sections_are_read() {
+        let i = Install::parse(
+            "[Unit]\nWantedBy=no.target\n[Install]\n# c\nWantedBy=a.target b.target\nRequiredBy = c.target\nAlias=x.service\nAlso=y.socket\nDefaultInstance=tty1\n",
+        );
+        assert_eq!(i.links.len(), 3);
+        assert_eq!(i.links[2], ("c.target".to_owned(), "requires"));
+        assert_eq!((i.alias.len(), i.also.len(), i.default_instance.as_deref()), (1, 1, Some("tty1")));
+        assert!(Install::parse("[Service]\nExecStart=/bin/true\n").is_empty());
+    }
+
+    #[test]
+    fn templates_and_instances() {
+        assert_eq!(template_of("w@a.service").as_deref(), Some("w@.service"));
+        assert_eq!(template_of("w.service"), None);
+        assert!(is_template("w@.service") && !is_template("w@a.service"));
+        assert_eq!(instance("w@.service", "a"), "w@a.service");
+    }
+
+    #[test]
+    fn the_first_preset_rule_decides() {
+        let presets = ["enable a.*\ndisable *.timer\n".to_owned(), "disable *\n".to_owned()];
+        assert!(preset_enables(&presets, "a.service"));
+        assert!(!preset_enables(&presets, "b.timer"));
+        assert!(!preset_enables(&presets, "c.service"));
+        assert!(preset_enables(&[], "c.service"));
+    }
+}

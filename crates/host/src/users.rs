@@ -1,0 +1,135 @@
+//! Users, groups and password hashes, read from the text of the host's own files: never from this process's name
+//! service, which may be another system's. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// A user of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// Number.
+    pub uid: u32,
+    /// Number of the main group.
+    pub gid: u32,
+    /// Home.
+    pub home: String,
+}
+
+/// Users and groups of the host, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Users {
+    /// Users.
+    pub users: BTreeMap<String, User>,
+    /// Numbers of groups.
+    pub groups: BTreeMap<String, u32>,
+}
+
+/// A password could not be changed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ShadowError {
+    /// No such line.
+    #[error("/etc/shadow has no line for user {0}; create the user on the host first (pwconv adds missing lines)")]
+    NoUser(String),
+    /// A hash that would break the file.
+    #[error("the password hash of user {0} holds a colon or a line break; make it with mkpasswd")]
+    BadHash(String),
+}
+
+impl Users {
+    /// Reads the texts of `/etc/passwd` and `/etc/group`. Lines that cannot be read are skipped, the first of a name
+    /// counts, as in the C library.
+    #[must_use]
+    pub fn parse(passwd: &str, group: &str) -> Self {
+        let mut out = Self::default();
+        for line in passwd.lines() {
+            let f: Vec<&str> = line.split(':').collect();
+            if let [name, _, uid, gid, _, home, ..] = f.as_slice()
+                && let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse())
+            {
+                let user = User { uid, gid, home: (*home).to_owned() };
+                out.users.entry((*name).to_owned()).or_insert(user);
+            }
+        }
+        for line in group.lines() {
+            let f: Vec<&str> = line.split(':').collect();
+            if let [name, _, gid, ..] = f.as_slice()
+                && let Ok(gid) = gid.parse()
+            {
+                out.groups.entry((*name).to_owned()).or_insert(gid);
+            }
+        }
+        out
+    }
+}
+
+/// A user's hash in the text of `/etc/shadow`.
+#[must_use]
+pub(crate) fn hash_of(shadow: &str, user: &str) -> Option<String> {
+    let line = shadow.lines().find(|l| l.split(':').next() == Some(user))?;
+    line.split(':').nth(1).map(str::to_owned)
+}
+
+/// The text of `/etc/shadow` with another hash for a user, and the day of the change.
+///
+/// # Errors
+/// The user has no line, or the hash cannot stand in one.
+pub(crate) fn with_hash(shadow: &str, user: &str, hash: &str, day: u64) -> Result<String, ShadowError> {
+    if hash.contains([':', '\n', '\r', '\0']) {
+        return Err(ShadowError::BadHash(user.to_owned()));
+    }
+    let mut seen = false;
+    let mut out = String::with_capacity(shadow.len() + hash.len() + 8);
+    for line in shadow.split_inclusive('\n') {
+        let mut fields: Vec<&str> = line.split(':').collect();
+        let day = day.to_string();
+        if !seen && fields.first() == Some(&user) {
+            seen = true;
+            if let Some(f) = fields.get_mut(1) {
+                *f = hash;
+            }
+            if let Some(f) = fields.get_mut(2) {
+                *f = &day;
+            }
+        }
+        out.push_str(&fields.join(":"));
+    }
+    if seen { Ok(out) } else { Err(ShadowError::NoUser(user.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHADOW: &str = "root:*:19000:0:99999:7:::\ncore:!:19000:0:99999:7:::\ncorey:x:1::::::\n";
+
+    #[test]
+    fn users_and_groups_are_read_from_text() {
+        let u = Users::parse(
+            "root:x:0:0:root:/root:/bin/bash\n\nbroken\ncore:x:1000:1001::/home/core:/bin/sh\ncore:x:5:5::/x:/x\n",
+            "root:x:0:\nadm:x:4:core\nbad:x:no:\n",
+        );
+        assert_eq!(u.users["core"], User { uid: 1000, gid: 1001, home: "/home/core".to_owned() });
+        assert_eq!(u.users.len(), 2);
+        assert_eq!(u.groups, BTreeMap::from([("root".to_owned(), 0), ("adm".to_owned(), 4)]));
+    }
+
+    #[test]
+    fn only_the_users_own_line_changes() {
+        let new = with_hash(SHADOW, "core", "$6$a$b", 20_000).unwrap();
+        assert_eq!(
+            new,
+            "root:*:19000:0:99999:7:::\ncore:$6$a$b:20000:0:99999:7:::\ncorey:x:1::::::\n"
+        );
+        assert_eq!(hash_of(&new, "core").as_deref(), Some("$6$a$b"));
+        assert_eq!(hash_of(&new, "cor"), None);
+    }
+
+    #[test]
+    fn a_hash_cannot_break_the_file() {
+        for hash in ["a:b", "a\nroot::0:0"] {
+            assert_eq!(with_hash(SHADOW, "core", hash, 1), Err(ShadowError::BadHash("core".to_owned())));
+        }
+        assert_eq!(with_hash(SHADOW, "bob", "x", 1), Err(ShadowError::NoUser("bob".to_owned())));
+    }
+}
