@@ -82,8 +82,11 @@ pub fn membership(
 pub fn first_annotations(node: &NodeFacts, config: &str, cost: Cost) -> Changes {
     let free = !cost.drain && !cost.reboot;
     if free || !node.ready {
-        return [(annotation::DESIRED_CONFIG, config.to_owned()), (annotation::STATE, state::WORKING.to_owned())]
-            .into();
+        return [
+            (annotation::DESIRED_CONFIG, config.to_owned()),
+            (annotation::STATE, state::WORKING.to_owned()),
+        ]
+        .into();
     }
     [
         (annotation::CURRENT_CONFIG, EMPTY_CONFIG.to_owned()),

@@ -3,11 +3,10 @@
 use api::k8s::Node;
 use api::names::annotation;
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The longest `reason` on a Node, in characters: the published limit of the annotation.
-pub const MAX_REASON_CHARS: usize = 2000;
+const MAX_REASON_CHARS: usize = 2000;
 /// The first wait after a failure.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
 /// The longest wait between two tries: a host that was repaired by hand is back within a minute.
@@ -108,21 +107,29 @@ pub struct DiskFacts {
     pub current: Option<String>,
     /// The first boot left `node-annotations.json` for the Node.
     pub annotations_file: bool,
-    /// The reboot that is owed, if one is.
-    pub reboot: Option<RebootRecord>,
-    /// The running boot.
-    pub boot_id: String,
+    /// A person asks, by a file, for everything to be written again.
+    pub force: bool,
+    /// Whether a reboot is owed, as the host's own record says.
+    pub reboot: RebootFact,
 }
 
-/// Written to the disk before an update that ends in a reboot touches anything, so that no crash can lose the reboot:
-/// once the disk is in `config`, the machine has to have another boot id than `boot_id`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RebootRecord {
-    /// The boot that the update was applied in.
-    pub boot_id: String,
-    /// The config that needs the reboot.
-    pub config: String,
+/// The host records a reboot together with the update that needs it, and with the boot that it was applied in: no
+/// crash can lose it, and a restart of the daemon alone is not one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum RebootFact {
+    /// None is owed.
+    #[default]
+    None,
+    /// This is still the boot that the update was applied in.
+    Owed {
+        /// The config that needs it.
+        config: String,
+    },
+    /// The machine has rebooted since.
+    Rebooted {
+        /// The config that needed it.
+        config: String,
+    },
 }
 
 /// From which config to which.

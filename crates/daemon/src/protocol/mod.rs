@@ -19,7 +19,7 @@ mod step;
 mod tests;
 
 pub use facts::{
-    Cost, DiskFacts, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootRecord, View, backoff, cut_reason,
+    Cost, DiskFacts, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, backoff, cut_reason,
 };
 pub use step::{Action, Changes, EventKind, Note, Waiting, step};
 

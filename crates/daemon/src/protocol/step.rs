@@ -1,7 +1,7 @@
 //! The decision itself.
 
-use super::facts::{Failure, FailureKind, Hand, Job, NodeFacts, Pair, View, cut_reason};
 use super::EMPTY_CONFIG;
+use super::facts::{Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason};
 use api::names::{annotation, state};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 const DRAIN_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 /// How long the uncordon may take before the node says so.
 const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
-/// A machine that still runs this long after its reboot was asked for is asked again.
-pub(crate) const REBOOT_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Annotations to set; all of them in one patch.
 pub type Changes = BTreeMap<&'static str, String>;
@@ -57,10 +55,8 @@ pub enum Action {
         /// The config that needs it.
         config: String,
     },
-    /// The machine has rebooted, or the update that needed it was undone: remove the record.
+    /// The machine has rebooted: remove the record.
     ForgetReboot {
-        /// The machine has rebooted.
-        rebooted: bool,
         /// The config that needed it.
         config: String,
     },
@@ -156,15 +152,6 @@ fn decide(view: &View) -> Action {
     if view.node.deleted {
         return Action::Wait { why: Waiting::Deletion, until: None };
     }
-    if let Some(record) = &view.disk.reboot {
-        let rebooted = record.boot_id != view.disk.boot_id;
-        let applied = view.disk.current.as_ref() == Some(&record.config);
-        // While the update is still to be applied the record stands before it, in this boot.
-        let pending = matches!(&view.hand, Hand::Prepared { pair, .. } if pair.to == record.config);
-        if applied && rebooted || !applied && !pending {
-            return Action::ForgetReboot { rebooted: applied, config: record.config.clone() };
-        }
-    }
     let Some(job) = job(view) else { return Action::Wait { why: Waiting::Desired, until: None } };
     if let Hand::Failed(failure) = &view.hand
         && failure.job == job
@@ -191,8 +178,8 @@ fn base(view: &View) -> String {
 /// What there is to do. `None`: nothing until the controller names a config.
 fn job(view: &View) -> Option<Job> {
     let (node, disk) = (&view.node, &view.disk);
-    if let Some(record) = disk.reboot.as_ref().filter(|r| disk.current.as_ref() == Some(&r.config)) {
-        return Some(Job::Reboot { config: record.config.clone() });
+    if let RebootFact::Owed { config } | RebootFact::Rebooted { config } = &disk.reboot {
+        return Some(Job::Reboot { config: config.clone() });
     }
     if disk.annotations_file {
         return Some(Job::AdoptFile);
@@ -202,6 +189,10 @@ fn job(view: &View) -> Option<Job> {
         return Some(Job::Join);
     }
     let base = base(view);
+    if disk.force && !blank {
+        let to = Some(&node.desired).filter(|d| !d.is_empty()).unwrap_or(&base).clone();
+        return Some(Job::Update(Pair { from: base, to }));
+    }
     // A host that nothing was ever applied to has nothing to be compared with.
     if !view.checked && !blank && base != EMPTY_CONFIG {
         return Some(Job::Check { config: base });
@@ -294,6 +285,9 @@ fn overdue(
 }
 
 fn reboot(view: &View, config: String) -> Action {
+    if matches!(view.disk.reboot, RebootFact::Rebooted { .. }) {
+        return Action::ForgetReboot { config };
+    }
     if view.node.post_action != state::REBOOTING {
         let note = Note::new(EventKind::Reboot, format!("Node will reboot into config {config}"));
         return write([(annotation::POST_CONFIG_ACTION, state::REBOOTING.to_owned())], [note]);
@@ -332,7 +326,10 @@ fn finish(view: &View, config: &str) -> Action {
     let mut notes = vec![];
     if !is_done(node, config) {
         if ours && matches!(view.hand, Hand::Applied { asked: Some(_), .. }) {
-            notes.push(Note::new(EventKind::Uncordon, format!("Update completed for config {config} and node has been uncordoned")));
+            notes.push(Note::new(
+                EventKind::Uncordon,
+                format!("Update completed for config {config} and node has been uncordoned"),
+            ));
         }
         notes.push(Note::new(EventKind::NodeDone, format!("Setting node {config} to Done")));
         changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
@@ -341,8 +338,7 @@ fn finish(view: &View, config: &str) -> Action {
     }
     // Nothing was drained. The request is still made, as others read it, but not over the head of a person who has
     // cordoned the node: completing it would uncordon it.
-    let settled =
-        node.desired_drain.starts_with("uncordon-") || node.unschedulable || config == EMPTY_CONFIG;
+    let settled = node.desired_drain.starts_with("uncordon-") || node.unschedulable || config == EMPTY_CONFIG;
     if !ours && (!settled || !changes.is_empty() && !node.unschedulable) {
         changes.insert(annotation::DESIRED_DRAIN, uncordon);
     }

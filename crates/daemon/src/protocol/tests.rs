@@ -1,8 +1,8 @@
 //! Tables of views and the actions that they lead to, and whole updates played against a node of plain values.
 
 use super::{
-    Action, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootRecord,
-    View, Waiting, backoff, cut_reason, step,
+    Action, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair,
+    RebootFact, View, Waiting, backoff, cut_reason, step,
 };
 use api::names::annotation as a;
 use jiff::{SignedDuration, Timestamp};
@@ -26,7 +26,7 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
         ..NodeFacts::default()
     };
     let current = Some(disk.to_owned()).filter(|d| !d.is_empty());
-    let disk = DiskFacts { current, boot_id: "boot-1".into(), ..DiskFacts::default() };
+    let disk = DiskFacts { current, ..DiskFacts::default() };
     View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing }
 }
 
@@ -80,7 +80,11 @@ fn the_disk_and_the_node_decide_what_is_done() {
         ("wanted before it was ever seen", mk_view("", "", "test1", ""), "mco-empty-mc>test1"),
         ("nothing anywhere", mk_view("", "", "", ""), "join"),
         ("left to the roll-out", mk_view("", EMPTY_CONFIG, EMPTY_CONFIG, "Done"), "idle"),
-        ("rolled out to for the first time", mk_view("", EMPTY_CONFIG, "test1", "Done"), "mco-empty-mc>test1"),
+        (
+            "rolled out to for the first time",
+            mk_view("", EMPTY_CONFIG, "test1", "Done"),
+            "mco-empty-mc>test1",
+        ),
     ];
     for (about, view, want) in rows {
         let got = match step(&view) {
@@ -135,9 +139,7 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
     view.node.last_applied_drain = "drain-b".into();
     view.node.unschedulable = true;
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
-    // The record stands before the first change, and does not stop it.
-    view.disk.reboot = Some(RebootRecord { boot_id: "boot-1".into(), config: "b".into() });
-    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    view.disk.reboot = RebootFact::Owed { config: "b".into() };
     view.disk.current = Some("b".into());
     view.hand = Hand::Nothing;
     assert_eq!(write(&mut view), [EventKind::Reboot]);
@@ -145,9 +147,9 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
     // A restart of the daemon alone is not a reboot.
     view.checked = false;
     assert_eq!(step(&view), Action::Reboot { config: "b".into() });
-    view.disk.boot_id = "boot-2".into();
-    assert_eq!(step(&view), Action::ForgetReboot { rebooted: true, config: "b".into() });
-    view.disk.reboot = None;
+    view.disk.reboot = RebootFact::Rebooted { config: "b".into() };
+    assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
+    view.disk.reboot = RebootFact::None;
     assert_eq!(step(&view), Action::Check { config: "b".into(), record: false });
     view.checked = true;
     assert!(write(&mut view).is_empty());
@@ -201,7 +203,9 @@ fn a_config_that_changes_during_a_drain_is_taken_up_at_once() {
 
 #[test]
 fn a_failing_node_says_why_and_accepts_another_config() {
-    for (kind, state) in [(FailureKind::Degraded, "Degraded"), (FailureKind::Unreconcilable, "Unreconcilable")] {
+    for (kind, state) in
+        [(FailureKind::Degraded, "Degraded"), (FailureKind::Unreconcilable, "Unreconcilable")]
+    {
         let job = Job::Update(pair("a", "b"));
         let mut view = with_failure(mk_view("a", "a", "b", "Working"), job, kind, 1030);
         write(&mut view);
@@ -260,21 +264,6 @@ fn a_person_who_cordoned_the_node_is_not_overruled() {
     write(&mut view);
     assert_eq!((view.node.state.as_str(), view.node.desired_drain.as_str()), ("Done", "uncordon-a"));
     assert_eq!(step(&view), Action::Idle);
-}
-
-#[test]
-fn an_update_that_was_undone_owes_no_reboot() {
-    let mut view = mk_view("a", "a", "b", "Working");
-    view.disk.reboot = Some(RebootRecord { boot_id: "boot-1".into(), config: "b".into() });
-    assert_eq!(step(&view), Action::ForgetReboot { rebooted: false, config: "b".into() });
-    view.hand = Hand::Failed(Failure {
-        job: Job::Update(pair("a", "b")),
-        kind: FailureKind::Degraded,
-        reason: String::new(),
-        tries: 1,
-        retry_at: at(2000),
-    });
-    assert_eq!(step(&view), Action::ForgetReboot { rebooted: false, config: "b".into() });
 }
 
 #[test]

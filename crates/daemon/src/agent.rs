@@ -1,0 +1,520 @@
+//! The agent: does what [`protocol::step`] says, with the API server and the host, and looks again.
+//!
+//! What it is not: a place for decisions. Everything that it holds is in `View`; a new process finds the same on the
+//! Node and on the disk.
+//!
+//! ```text
+//! Feed (own Node) ─┐
+//! disk, boot id ───┼─► View ─► step ─► Action ─► patch | GET | host work (blocking thread) ─► View …
+//! clock ───────────┘
+//! ```
+
+use crate::cluster::{CallError, Cluster, is_ours, pool_of};
+use crate::feed::Feed;
+use crate::join::{self, Membership};
+use crate::machine::{Machine, MachineError, Work};
+use crate::metrics::Metrics;
+use crate::protocol::{
+    Action, Changes, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
+    View, Waiting, backoff, cut_reason, step,
+};
+use crate::report::{Milestone, Reporter};
+use crate::{DaemonError, Exit, Reporting};
+use api::k8s::Node;
+use api::names::{annotation, state};
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often a node without a pool, or a pool without a config, is looked at again.
+const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
+
+/// One node's agent while it runs.
+pub(crate) struct Agent {
+    cluster: Cluster,
+    machine: Arc<Machine>,
+    feed: Feed,
+    shutdown: CancellationToken,
+    metrics: Metrics,
+    reporter: Reporter,
+    reporting: Reporting,
+    view: View,
+    /// What `Hand::Prepared` stands for.
+    work: Option<Work>,
+    /// Calls that failed one after the other.
+    misses: u32,
+}
+
+/// What to do after an action.
+enum Next {
+    Step,
+    /// Nothing until the Node changes, or this time comes.
+    Wait(Option<Timestamp>),
+    Exit(Exit),
+}
+
+impl Agent {
+    pub(crate) fn new(
+        cluster: Cluster,
+        machine: Arc<Machine>,
+        feed: Feed,
+        metrics: Metrics,
+        reporting: Reporting,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let view = View {
+            now: Timestamp::now(),
+            node: NodeFacts::default(),
+            disk: crate::protocol::DiskFacts::default(),
+            checked: false,
+            hand: Hand::Nothing,
+        };
+        let reporter = Reporter::new(cluster.clone(), reporting);
+        Self { cluster, machine, feed, shutdown, metrics, reporter, reporting, view, work: None, misses: 0 }
+    }
+
+    /// Runs until it is told to stop, or has asked for a reboot.
+    pub(crate) async fn run(mut self) -> Result<Exit, DaemonError> {
+        if !self.recover().await {
+            return Ok(Exit::Stopped);
+        }
+        loop {
+            if self.shutdown.is_cancelled() {
+                return Ok(Exit::Stopped);
+            }
+            self.absorb_feed();
+            if self.view.node.uid.is_empty() && self.view.node.resource_version.is_empty() {
+                tracing::debug!("there is no such Node yet");
+                self.wait(None).await;
+                continue;
+            }
+            self.view.now = Timestamp::now();
+            let action = step(&self.view);
+            tracing::debug!(?action, "next");
+            match self.act(action).await {
+                Next::Step => tokio::task::yield_now().await,
+                Next::Wait(until) => self.wait(until).await,
+                Next::Exit(exit) => return Ok(exit),
+            }
+        }
+    }
+
+    /// Finishes or undoes what a crash left half done. Nothing else is done before that has worked; why it does not is
+    /// on the Node. `false`: told to stop.
+    async fn recover(&mut self) -> bool {
+        let mut tries = 0;
+        loop {
+            let found = self.host(|m| m.recover().and_then(|()| m.facts())).await;
+            match found {
+                Ok(disk) => {
+                    self.view.disk = disk;
+                    return true;
+                }
+                Err(error) => {
+                    tries += 1;
+                    tracing::error!(%error, "the host cannot be recovered");
+                    let reason = cut_reason(&error.text);
+                    let changes: Changes =
+                        [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, reason)]
+                            .into();
+                    if let Err(error) = self.cluster.annotate(&changes, None).await {
+                        tracing::warn!(%error, "the node's state cannot be told");
+                    }
+                    let until = Timestamp::now() + backoff(tries, jitter());
+                    if self.sleep_or_stop(until).await {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs host work in a thread of its own, always to its end: a step that has begun is finished and recorded even
+    /// while the process is being stopped.
+    async fn host<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Machine) -> Result<T, MachineError> + Send + 'static,
+    ) -> Result<T, MachineError> {
+        let machine = self.machine.clone();
+        match tokio::task::spawn_blocking(move || work(&machine)).await {
+            Ok(result) => result,
+            Err(error) => Err(MachineError::broken(format!("the host work ended abnormally: {error}"))),
+        }
+    }
+
+    /// Takes in the newest Node, unless a patch of ours has shown a newer one already.
+    fn absorb_feed(&mut self) {
+        let newest = self.feed.borrow_and_update().clone();
+        if let Some(facts) = newest {
+            self.absorb(facts);
+        }
+    }
+
+    fn absorb(&mut self, facts: NodeFacts) {
+        let version = |f: &NodeFacts| f.resource_version.parse::<u64>().ok();
+        if let (Some(old), Some(new)) = (version(&self.view.node), version(&facts))
+            && new < old
+            && facts.uid == self.view.node.uid
+        {
+            return;
+        }
+        self.view.node = facts;
+    }
+
+    /// Waits for a change of the Node, a time, or the end.
+    async fn wait(&mut self, until: Option<Timestamp>) {
+        let sleep = async {
+            match until {
+                Some(t) => tokio::time::sleep(until_then(t)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.shutdown.cancelled() => {}
+            changed = self.feed.changed() => {
+                if changed.is_err() {
+                    // Whoever feeds us is gone: nothing will ever change again.
+                    self.shutdown.cancelled().await;
+                }
+            }
+            () = sleep => {}
+        }
+    }
+
+    /// Waits for a time; `true` if told to stop before.
+    async fn sleep_or_stop(&self, until: Timestamp) -> bool {
+        self.shutdown.run_until_cancelled(tokio::time::sleep(until_then(until))).await.is_none()
+    }
+
+    async fn act(&mut self, action: Action) -> Next {
+        match action {
+            Action::Idle => {
+                self.reporter.reach(&self.view, Milestone::Updated).await;
+                Next::Wait(None)
+            }
+            Action::Wait { why, until } => self.begin_wait(&why, until),
+            Action::Write { changes, notes, conditional } => self.write(changes, notes, conditional).await,
+            Action::AdoptFile => self.adopt_file().await,
+            Action::Join => self.join().await,
+            Action::Check { config, record } => self.check(config, record).await,
+            Action::Prepare(pair) => self.prepare(pair).await,
+            Action::Apply(pair) => self.apply(pair).await,
+            Action::Reboot { config } => self.reboot(config).await,
+            Action::ForgetReboot { config } => self.forget_reboot(config).await,
+        }
+    }
+
+    /// A wait for the drain controller starts its clock when it is first seen: the request may be an older process's.
+    fn begin_wait(&mut self, why: &Waiting, until: Option<Timestamp>) -> Next {
+        let now = self.view.now;
+        let config = self.view.node.desired.clone();
+        let hand = &mut self.view.hand;
+        match (why, &mut *hand) {
+            (Waiting::Drain, Hand::Prepared { asked: asked @ None, .. }) => *asked = Some(now),
+            (Waiting::Uncordon, Hand::Applied { asked: Some(_), .. }) => return Next::Wait(until),
+            (Waiting::Uncordon, _) => *hand = Hand::Applied { config, asked: Some(now) },
+            _ => return Next::Wait(until),
+        }
+        Next::Step
+    }
+
+    async fn write(&mut self, changes: Changes, notes: Vec<Note>, conditional: bool) -> Next {
+        if changes.is_empty() {
+            return Next::Wait(None);
+        }
+        let at = conditional.then(|| self.view.node.resource_version.clone());
+        match self.cluster.annotate(&changes, at.as_deref()).await {
+            Ok(node) => self.absorb_answer(&node),
+            Err(error) => return self.missed(&error),
+        }
+        self.metrics.state(&self.view.node, self.view.now);
+        if let Some(request) = changes.get(annotation::DESIRED_DRAIN) {
+            let now = self.view.now;
+            match (&mut self.view.hand, request.strip_prefix("uncordon-")) {
+                (Hand::Prepared { asked, .. }, None) => *asked = Some(now),
+                (hand, Some(config)) if !changes.contains_key(annotation::STATE) => {
+                    *hand = Hand::Applied { config: config.to_owned(), asked: Some(now) };
+                }
+                _ => {}
+            }
+        }
+        self.tell(&notes).await;
+        match changes.get(annotation::STATE).map(String::as_str) {
+            Some(state::DONE) => {
+                tracing::info!(config = %self.view.node.current, "done");
+                self.view.hand = Hand::Nothing;
+                self.metrics.update_done(&self.view.node.current, self.view.now);
+                self.reporter.reach(&self.view, Milestone::Resumed).await;
+            }
+            Some(state::DEGRADED | state::UNRECONCILABLE) => {
+                tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
+                self.metrics.update_failed(&self.view.node.reason, self.view.now);
+                self.reporter.reach(&self.view, Milestone::Degraded).await;
+            }
+            Some(_) => {
+                tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins")
+            }
+            None => {}
+        }
+        Next::Step
+    }
+
+    fn absorb_answer(&mut self, node: &Node) {
+        self.misses = 0;
+        self.absorb(NodeFacts::of(node));
+    }
+
+    /// The API server did not do what was asked: nothing is lost, look again in a while.
+    fn missed(&mut self, error: &CallError) -> Next {
+        self.misses = self.misses.saturating_add(1);
+        let wait = backoff(self.misses, jitter());
+        tracing::warn!(%error, again_in = %wait, "the API server did not take it");
+        Next::Wait(Some(Timestamp::now() + wait))
+    }
+
+    async fn tell(&self, notes: &[Note]) {
+        for note in notes {
+            if self.reporting.events {
+                self.cluster.tell(note, &self.view.node.uid, Timestamp::now()).await;
+            } else {
+                tracing::info!(event = ?note.kind, "{}", note.text);
+            }
+        }
+    }
+
+    /// Puts a failure in hand; the next step writes it onto the Node and waits.
+    async fn failed(
+        &mut self,
+        job: Job,
+        kind: FailureKind,
+        event: Option<EventKind>,
+        reason: String,
+    ) -> Next {
+        let before = match &self.view.hand {
+            Hand::Failed(f) if f.job == job => f.tries,
+            _ => 0,
+        };
+        let tries = before.saturating_add(1);
+        let now = Timestamp::now();
+        let retry_at = now + backoff(tries, jitter());
+        tracing::warn!(?job, %reason, %retry_at, "failed");
+        if before == 0
+            && let Some(kind) = event
+        {
+            self.tell(&[Note { kind, text: reason.clone() }]).await;
+        }
+        self.work = None;
+        self.view.hand = Hand::Failed(Failure { job, kind, reason, tries, retry_at });
+        Next::Step
+    }
+
+    async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
+        // A config that does not exist is a fault that people must see; an API server that is away is not the node's.
+        let kind = if error.is_not_found() { FailureKind::Degraded } else { FailureKind::Transient };
+        self.failed(job, kind, None, error.to_string()).await
+    }
+
+    async fn adopt_file(&mut self) -> Next {
+        let notes = match self.host(Machine::first_annotations).await {
+            Ok(notes) => notes,
+            Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
+        };
+        // A Node that has a config keeps what it says: the file is of an earlier life of this machine.
+        if self.view.node.current.is_empty() {
+            let notes = notes.into_iter().filter(|(k, _)| is_ours(k)).collect();
+            match self.cluster.annotate_from_file(&notes).await {
+                Ok(node) => self.absorb_answer(&node),
+                Err(error) => return self.missed(&error),
+            }
+        }
+        match self.host(|m| m.retire_first_annotations().and_then(|()| m.facts())).await {
+            Ok(disk) => self.view.disk = disk,
+            Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
+        }
+        Next::Step
+    }
+
+    async fn join(&mut self) -> Next {
+        let pools = match self.cluster.pools().await {
+            Ok(pools) => pools,
+            // No pools' kind yet: the operator is still installing.
+            Err(error) => {
+                return self.failed(Job::Join, FailureKind::Transient, None, error.to_string()).await;
+            }
+        };
+        let config = match join::membership(&self.view.node.labels, &pools) {
+            Ok(Membership::Pool { config, .. }) if !config.is_empty() => config,
+            Ok(Membership::Pool { pool, .. }) => {
+                return self.not_yet(&format!("MachineConfigPool {pool} has no rendered config yet"));
+            }
+            Ok(Membership::NoPool) => return self.not_yet("no MachineConfigPool selects this node"),
+            Err(error) => {
+                return self.failed(Job::Join, FailureKind::Degraded, None, error.to_string()).await;
+            }
+        };
+        let pair = Pair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
+        let cost = match self.plan(&pair).await {
+            Ok((cost, _)) => cost,
+            Err(PlanError::Call(error)) => return self.call_failed(Job::Join, &error).await,
+            // The update itself will meet the same refusal, and say it on the Node.
+            Err(PlanError::Machine(_)) => Cost::default(),
+        };
+        let changes = join::first_annotations(&self.view.node, &config, cost);
+        tracing::info!(%config, ?cost, first = ?changes.get(annotation::DESIRED_CONFIG), "first contact");
+        self.write(changes, vec![], true).await
+    }
+
+    fn not_yet(&self, why: &str) -> Next {
+        tracing::info!(%why, "waiting for a config");
+        Next::Wait(Some(Timestamp::now() + JOIN_POLL.mul_f64(0.5 + jitter() / 2.0)))
+    }
+
+    async fn check(&mut self, config: String, record: bool) -> Next {
+        let job = Job::Check { config: config.clone() };
+        let fetched = if record {
+            match self.cluster.config(&config).await {
+                Ok(fetched) => Some(fetched),
+                Err(error) => return self.call_failed(job, &error).await,
+            }
+        } else {
+            None
+        };
+        match self.host(move |m| m.check(fetched.as_ref()).and_then(|()| m.facts())).await {
+            Ok(disk) => {
+                self.view.disk = disk;
+                self.view.checked = true;
+                self.view.hand = Hand::Nothing;
+                Next::Step
+            }
+            Err(e) => {
+                // A person may have asked by a file for a repair.
+                if let Ok(disk) = self.host(Machine::facts).await {
+                    self.view.disk = disk;
+                }
+                self.failed(job, e.kind, e.event, e.text).await
+            }
+        }
+    }
+
+    async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
+        let to = self.cluster.config(&pair.to).await?;
+        let from = match self.host(Machine::current).await? {
+            Some(from) => from,
+            None => self.cluster.config(&pair.from).await?,
+        };
+        let policies = self.cluster.disruption_policies().await?;
+        Ok(self.host(move |m| m.prepare(&from, &to, policies.as_ref())).await?)
+    }
+
+    async fn prepare(&mut self, pair: Pair) -> Next {
+        self.reporter.reach(&self.view, Milestone::Wanted).await;
+        match self.plan(&pair).await {
+            Ok((cost, work)) => {
+                tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
+                self.work = Some(work);
+                self.view.hand = Hand::Prepared { pair, cost, asked: None };
+                self.reporter.reach(&self.view, Milestone::Prepared(cost)).await;
+                Next::Step
+            }
+            Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
+            Err(PlanError::Machine(e)) => {
+                self.reporter.reach(&self.view, Milestone::Refused(e.text.clone())).await;
+                self.failed(Job::Update(pair), e.kind, e.event, e.text).await
+            }
+        }
+    }
+
+    async fn apply(&mut self, pair: Pair) -> Next {
+        let (Some(work), Hand::Prepared { cost, .. }) = (self.work.take(), &self.view.hand) else {
+            self.view.hand = Hand::Nothing;
+            return Next::Step;
+        };
+        let reboots = cost.reboot;
+        self.reporter.reach(&self.view, Milestone::Applying).await;
+        let work = self.host(move |m| {
+            let applied = m.apply(work);
+            Ok((applied, m.facts()?))
+        });
+        let (applied, disk) = match work.await {
+            Ok(done) => done,
+            Err(e) => return self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
+        };
+        self.view.disk = disk;
+        match applied {
+            Ok(notes) => {
+                tracing::info!(config = %pair.to, reboots, "applied");
+                self.tell(&notes).await;
+                self.reporter.reach(&self.view, Milestone::Applied { reboots }).await;
+                self.view.checked = true;
+                self.view.hand = Hand::Applied { config: pair.to, asked: None };
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
+        }
+    }
+
+    async fn reboot(&mut self, config: String) -> Next {
+        self.reporter.reach(&self.view, Milestone::Rebooting).await;
+        let why = format!("Node will reboot into config {config}");
+        match self.host(move |m| m.reboot(&why)).await {
+            Ok(()) => {
+                tracing::info!(%config, "rebooting");
+                Next::Exit(Exit::Rebooting)
+            }
+            Err(e) => {
+                self.metrics.reboot_failed();
+                self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await
+            }
+        }
+    }
+
+    async fn forget_reboot(&mut self, config: String) -> Next {
+        match self.host(|m| m.reboot_done().and_then(|()| m.facts())).await {
+            Ok(disk) => {
+                self.view.disk = disk;
+                self.view.checked = false;
+                tracing::info!(%config, "rebooted");
+                self.reporter.reach(&self.view, Milestone::Rebooted).await;
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,
+        }
+    }
+}
+
+enum PlanError {
+    Call(CallError),
+    Machine(MachineError),
+}
+
+impl From<CallError> for PlanError {
+    fn from(e: CallError) -> Self {
+        Self::Call(e)
+    }
+}
+
+impl From<MachineError> for PlanError {
+    fn from(e: MachineError) -> Self {
+        Self::Machine(e)
+    }
+}
+
+/// How long until then; nothing if it is past.
+fn until_then(then: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default()
+}
+
+/// A number from 0 to 1, different for each process and call: the hasher's random keys are the source, as nothing
+/// here needs more than that nodes do not act at the same instant.
+pub(crate) fn jitter() -> f64 {
+    use std::hash::{BuildHasher, Hasher};
+    let bits = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    f64::from(u32::try_from(bits >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+}
+
+/// The pool for the reports of a node: as its configs' names say.
+pub(crate) fn pool_name(node: &NodeFacts) -> String {
+    let name = pool_of(&node.desired).or_else(|| pool_of(&node.current));
+    name.unwrap_or(api::names::NOT_YET_SET).to_owned()
+}

@@ -1,0 +1,242 @@
+//! Every call to the API server that a node agent makes. Each has a timeout and an error that names what was tried;
+//! none is retried here: the agent waits, looks at its Node again and decides anew.
+//!
+//! What it is not: the watch of the own Node (see [`crate::feed`]).
+
+use crate::protocol::{Changes, EMPTY_CONFIG, Note};
+use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
+use api::names::{CLUSTER, GROUP, NAMESPACE, annotation};
+use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+/// A call that takes longer is given up: an API server under load answers within seconds, and the agent has nothing to
+/// lose by asking again.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Events are told best effort; they hold nothing up for longer than this.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The component that events come from, as dashboards know it.
+const COMPONENT: &str = "machineconfigdaemon";
+/// The field manager of our patches.
+const FIELD_MANAGER: &str = "machine-config-daemon";
+
+/// A call that did not work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The API server could not be asked, or refused.
+    #[error("{what}: {source}")]
+    Api {
+        /// What was tried.
+        what: String,
+        /// Why it did not work.
+        source: Box<kube::Error>,
+    },
+    /// No answer in time.
+    #[error("{what}: no answer within {} s", CALL_TIMEOUT.as_secs())]
+    Timeout {
+        /// What was tried.
+        what: String,
+    },
+}
+
+impl CallError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            Self::Timeout { .. } => None,
+        }
+    }
+
+    /// The object is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+}
+
+/// The API server, seen from one node.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    node: String,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+async fn call<T>(what: String, f: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match tokio::time::timeout(CALL_TIMEOUT, f).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(CallError::Api { what, source: Box::new(source) }),
+        Err(_) => Err(CallError::Timeout { what }),
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, node: &str) -> Self {
+        Self { client, node: node.to_owned() }
+    }
+
+    /// Sets annotations on the own Node, in one patch; with `only_at`, only if the Node is still at that version.
+    pub(crate) async fn annotate(&self, changes: &Changes, only_at: Option<&str>) -> Result<Node, CallError> {
+        let notes: BTreeMap<&str, &str> = changes.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        self.patch_annotations(json!(notes), only_at).await
+    }
+
+    /// Sets annotations of any name on the own Node.
+    pub(crate) async fn annotate_from_file(
+        &self,
+        notes: &BTreeMap<String, String>,
+    ) -> Result<Node, CallError> {
+        self.patch_annotations(json!(notes), None).await
+    }
+
+    async fn patch_annotations(&self, notes: Value, only_at: Option<&str>) -> Result<Node, CallError> {
+        let mut patch = json!({ "metadata": { "annotations": notes } });
+        if let Some(version) = only_at {
+            patch["metadata"]["resourceVersion"] = version.into();
+        }
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let api: Api<Node> = Api::all(self.client.clone());
+        let what = format!("setting annotations of Node {}", self.node);
+        call(what, api.patch(&self.node, &params, &Patch::Merge(&patch))).await
+    }
+
+    /// A rendered config by name. The empty config has no object.
+    pub(crate) async fn config(&self, name: &str) -> Result<MachineConfig, CallError> {
+        if name == EMPTY_CONFIG {
+            return Ok(empty_config());
+        }
+        let api: Api<MachineConfig> = Api::all(self.client.clone());
+        call(format!("getting MachineConfig {name}"), api.get(name)).await
+    }
+
+    /// All pools; asked for once in a node's life.
+    pub(crate) async fn pools(&self) -> Result<Vec<MachineConfigPool>, CallError> {
+        let api: Api<MachineConfigPool> = Api::all(self.client.clone());
+        let list = call("listing MachineConfigPools".to_owned(), api.list(&ListParams::default())).await?;
+        Ok(list.items)
+    }
+
+    /// What the cluster's MachineConfiguration says about the disruption that a change of a file or unit costs:
+    /// `status.nodeDisruptionPolicyStatus.clusterPolicies`. `None` where there is no such object or no such status.
+    pub(crate) async fn disruption_policies(&self) -> Result<Option<Value>, CallError> {
+        let kind = GroupVersionKind::gvk("operator.openshift.io", "v1", "MachineConfiguration");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        let what = format!("getting MachineConfiguration {CLUSTER}");
+        match call(what, api.get(CLUSTER)).await {
+            Ok(object) => {
+                Ok(object.data.pointer("/status/nodeDisruptionPolicyStatus/clusterPolicies").cloned())
+            }
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The own MachineConfigNode.
+    pub(crate) async fn progress(&self) -> Result<Option<MachineConfigNode>, CallError> {
+        let api: Api<MachineConfigNode> = Api::all(self.client.clone());
+        call(format!("getting MachineConfigNode {}", self.node), api.get_opt(&self.node)).await
+    }
+
+    /// Says our part of the own MachineConfigNode; makes it where there is none.
+    pub(crate) async fn apply_progress(&self, part: &Value) -> Result<MachineConfigNode, CallError> {
+        let api: Api<MachineConfigNode> = Api::all(self.client.clone());
+        let what = format!("changing MachineConfigNode {}", self.node);
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        call(what, api.patch(&self.node, &params, &Patch::Apply(&self.progress_with(part)))).await
+    }
+
+    /// Says our part of the own MachineConfigNode's status.
+    pub(crate) async fn apply_progress_status(&self, part: &Value) -> Result<MachineConfigNode, CallError> {
+        let api: Api<MachineConfigNode> = Api::all(self.client.clone());
+        let what = format!("changing the status of MachineConfigNode {}", self.node);
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        call(what, api.patch_status(&self.node, &params, &Patch::Apply(&self.progress_with(part)))).await
+    }
+
+    fn progress_with(&self, part: &Value) -> Value {
+        let mut object = json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigNode", "metadata": { "name": self.node },
+        });
+        json_patch::merge(&mut object, part);
+        object
+    }
+
+    /// The node's name.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Tells people something, as an event on the own Node. Best effort: an event that cannot be told is in the log.
+    pub(crate) async fn tell(&self, note: &Note, uid: &str, now: Timestamp) {
+        let reason = format!("{:?}", note.kind);
+        let Note { kind, text } = note;
+        tracing::info!(node = %self.node, event = %reason, "{text}");
+        let name = format!("{}.{:x}", self.node, now.as_nanosecond());
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..Default::default()
+            },
+            involved_object: ObjectReference {
+                kind: Some("Node".to_owned()),
+                api_version: Some("v1".to_owned()),
+                name: Some(self.node.clone()),
+                uid: Some(uid.to_owned()),
+                // The API server wants an event to stand in the namespace of what it is about.
+                namespace: Some(NAMESPACE.to_owned()),
+                ..Default::default()
+            },
+            type_: Some(if kind.is_warning() { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(reason),
+            message: Some(text.chars().take(1024).collect()),
+            source: Some(k8s_openapi::api::core::v1::EventSource {
+                component: Some(COMPONENT.to_owned()),
+                host: Some(self.node.clone()),
+            }),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            count: Some(1),
+            ..Default::default()
+        };
+        let api: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
+        match tokio::time::timeout(EVENT_TIMEOUT, api.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an event could not be written"),
+            Err(_) => tracing::debug!("an event could not be written: no answer"),
+        }
+    }
+}
+
+/// The config of a host that none was ever applied to.
+pub(crate) fn empty_config() -> MachineConfig {
+    let spec = api::v1::MachineConfigSpec {
+        config: Some(json!({ "ignition": { "version": api::names::IGNITION_VERSION } })),
+        ..Default::default()
+    };
+    MachineConfig::new(EMPTY_CONFIG, spec)
+}
+
+/// The pool that a rendered config was made for, as its name says: `rendered-POOL-HASH`.
+pub(crate) fn pool_of(config: &str) -> Option<&str> {
+    config.strip_prefix("rendered-")?.rsplit_once('-').map(|(pool, _)| pool)
+}
+
+/// The annotations of `node-annotations.json` that are let onto the Node: those of this system.
+pub(crate) fn is_ours(key: &str) -> bool {
+    let prefix = annotation::CURRENT_CONFIG.split('/').next().unwrap_or_default();
+    key.split_once('/').is_some_and(|(p, _)| p == prefix)
+}

@@ -1,0 +1,262 @@
+//! The host, as the agent needs it: the `host` crate's operations put together into the protocol's steps, with errors
+//! that know what they make of the node.
+//!
+//! What it is not: changes of files. The one file that is handled here is the note that the first boot leaves for the
+//! Node.
+
+use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
+use api::v1::{MachineConfig, MachineConfigSpec};
+use host::{
+    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the first boot leaves for the Node: a map of annotations.
+const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
+/// What it is renamed to when it was used; the name is the one that is known, without the `s`.
+const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
+/// The input of a first boot. Where the agent runs, the first boot is over.
+const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
+/// Presets that Ignition writes for the first boot; later boots must not see them.
+const FIRSTBOOT_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
+
+/// Host work that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct MachineError {
+    /// What it makes of the node.
+    pub(crate) kind: FailureKind,
+    /// The event that tells of it, if one does.
+    pub(crate) event: Option<EventKind>,
+    /// The whole chain of causes.
+    pub(crate) text: String,
+}
+
+impl MachineError {
+    pub(crate) fn broken(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Degraded, event: None, text: text.into() }
+    }
+
+    fn with(mut self, event: EventKind) -> Self {
+        self.event = Some(event);
+        self
+    }
+}
+
+impl From<Error> for MachineError {
+    fn from(error: Error) -> Self {
+        Self::broken(chain(&error))
+    }
+}
+
+impl From<host::FsError> for MachineError {
+    fn from(error: host::FsError) -> Self {
+        Self::broken(chain(&error))
+    }
+}
+
+/// An error and its causes. A cause that its error already tells is left out.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        let more = e.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = e.source();
+    }
+    text
+}
+
+/// A planned update.
+#[derive(Debug)]
+pub(crate) struct Work {
+    plan: HostPlan,
+    desired: MachineConfigSpec,
+}
+
+/// The host of one agent. Its work is synchronous; the agent gives it a thread.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    root: Root,
+    host: Mutex<Host>,
+}
+
+impl Machine {
+    pub(crate) fn new(root: Root, host: Host) -> Self {
+        Self { root, host: Mutex::new(host) }
+    }
+
+    /// A thread that panicked with the lock held left a journal; the next recovery deals with it.
+    fn host(&self) -> MutexGuard<'_, Host> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finishes or undoes what a crash interrupted, and clears what a first boot left.
+    pub(crate) fn recover(&self) -> Result<(), MachineError> {
+        match self.host().recover()? {
+            Recovery::Nothing => {}
+            Recovery::Undone { config, desired } => {
+                tracing::warn!(%config, %desired, "an update that was interrupted has been undone");
+            }
+            Recovery::Finished { config } => {
+                tracing::info!(%config, "an update that was interrupted is through")
+            }
+        }
+        if !self.root.found(FIRSTBOOT_FILE)?.is_absent() {
+            tracing::warn!("{FIRSTBOOT_FILE} was left by the first boot; renamed");
+            self.root.rename(FIRSTBOOT_FILE, &format!("{FIRSTBOOT_FILE}.bak"))?;
+        }
+        if !self.root.found(FIRSTBOOT_PRESET)?.is_absent() {
+            self.root.remove(FIRSTBOOT_PRESET)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn facts(&self) -> Result<DiskFacts, MachineError> {
+        let mut host = self.host();
+        let reboot = match host.reboot_status()? {
+            RebootStatus::None => RebootFact::None,
+            RebootStatus::Owed(r) => RebootFact::Owed { config: r.config },
+            RebootStatus::Rebooted(r) => RebootFact::Rebooted { config: r.config },
+        };
+        Ok(DiskFacts {
+            current: host.current_config()?.map(|c| c.name),
+            annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
+            force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
+            reboot,
+        })
+    }
+
+    /// The config that was applied last.
+    pub(crate) fn current(&self) -> Result<Option<MachineConfig>, MachineError> {
+        Ok(self.host().current_config()?.map(|c| MachineConfig::new(&c.name, c.spec)))
+    }
+
+    /// What the first boot left for the Node.
+    pub(crate) fn first_annotations(&self) -> Result<BTreeMap<String, String>, MachineError> {
+        let text = self.root.text(ANNOTATIONS_FILE)?.unwrap_or_default();
+        serde_json::from_str(&text).map_err(|e| {
+            let remedy = "repair or remove the file";
+            MachineError::broken(format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); {remedy}"))
+        })
+    }
+
+    /// It was used.
+    pub(crate) fn retire_first_annotations(&self) -> Result<(), MachineError> {
+        Ok(self.root.rename(ANNOTATIONS_FILE, ANNOTATIONS_FILE_USED)?)
+    }
+
+    /// Compares the disk with the config that it should be in: the one that it was given last, or on a disk that knows
+    /// of none this one, which is then recorded.
+    pub(crate) fn check(&self, unrecorded: Option<&MachineConfig>) -> Result<(), MachineError> {
+        let recorded = self.current()?;
+        let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(()) };
+        let mut host = self.host();
+        validate(&mut host, config, EventKind::OnDiskStateValidationFailed)?;
+        if recorded.is_none() {
+            let name = config.metadata.name.clone().unwrap_or_default();
+            let names = Names { current: name.clone(), desired: name };
+            let facts = host.probe(&config.spec, &config.spec)?;
+            let plan = host::plan(&config.spec, &config.spec, &names, &DisruptionPolicy::default(), &facts)
+                .map_err(|e| refusal(&e))?;
+            host.apply(&plan, &config.spec)?;
+        }
+        Ok(())
+    }
+
+    /// Plans the way from one config to another; refuses what cannot be done, and a host that is not as it should be.
+    pub(crate) fn prepare(
+        &self,
+        from: &MachineConfig,
+        to: &MachineConfig,
+        policies: Option<&Value>,
+    ) -> Result<(Cost, Work), MachineError> {
+        let policy = match policies {
+            None => DisruptionPolicy::default(),
+            Some(p) => serde_json::from_value(p.clone()).map_err(|e| {
+                let at = "MachineConfiguration cluster, status.nodeDisruptionPolicyStatus.clusterPolicies";
+                MachineError::broken(format!("{at}: {e}"))
+            })?,
+        };
+        let name = |c: &MachineConfig| c.metadata.name.clone().unwrap_or_default();
+        let names = Names { current: name(from), desired: name(to) };
+        let mut host = self.host();
+        // An undo that was not complete goes on first.
+        host.recover()?;
+        let facts = host.probe(&from.spec, &to.spec)?;
+        let plan = host::plan(&from.spec, &to.spec, &names, &policy, &facts).map_err(|e| refusal(&e))?;
+        if !facts.force && names.current != EMPTY_CONFIG {
+            validate(&mut host, from, EventKind::PreflightConfigDriftCheckFailed)?;
+        }
+        for note in &plan.notes {
+            tracing::info!("{note}");
+        }
+        let cost = Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() };
+        tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
+        Ok((cost, Work { plan, desired: to.spec.clone() }))
+    }
+
+    /// Does what was planned: all of it or nothing.
+    #[allow(clippy::needless_pass_by_value, reason = "a plan is used once")]
+    pub(crate) fn apply(&self, work: Work) -> Result<Vec<Note>, MachineError> {
+        let Work { plan, desired } = work;
+        self.host().apply(&plan, &desired)?;
+        let mut notes: Vec<Note> = plan
+            .disruption
+            .services
+            .iter()
+            .map(|s| match s.action {
+                ServiceAction::Reload => Note {
+                    kind: EventKind::ServiceReload,
+                    text: format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
+                },
+                ServiceAction::Restart => Note {
+                    kind: EventKind::ServiceRestart,
+                    text: format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
+                },
+            })
+            .collect();
+        if notes.is_empty() && !plan.disruption.needs_reboot() {
+            let text = "Config changes do not require reboot.".to_owned();
+            notes.push(Note { kind: EventKind::SkipReboot, text });
+        }
+        Ok(notes)
+    }
+
+    /// Begins a reboot.
+    pub(crate) fn reboot(&self, why: &str) -> Result<(), MachineError> {
+        Ok(self.host().reboot(why)?)
+    }
+
+    /// Forgets a reboot that has happened.
+    pub(crate) fn reboot_done(&self) -> Result<(), MachineError> {
+        Ok(self.host().reboot_done()?)
+    }
+}
+
+fn validate(host: &mut Host, config: &MachineConfig, event: EventKind) -> Result<(), MachineError> {
+    match host.validate(&config.spec)? {
+        Ok(()) => Ok(()),
+        Err(drift) => {
+            let name = config.metadata.name.as_deref().unwrap_or_default();
+            let remedy = format!(
+                "put back what {name} says, or create {} to have it written anew",
+                host::paths::FORCE_FILE
+            );
+            let text = format!("unexpected on-disk state validating against {name}: {drift}; {remedy}");
+            Err(MachineError::broken(text).with(event))
+        }
+    }
+}
+
+/// A config that asks for what cannot be done is Unreconcilable; something in the way on this machine is Degraded.
+fn refusal(why: &[host::Irreconcilable]) -> MachineError {
+    let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
+    let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
+    let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    MachineError { kind, event: Some(EventKind::FailedToReconcile), text }
+}

@@ -1,0 +1,170 @@
+//! `daemon start` and `daemon recover`: builds the parts of the one agent of a real host, and runs it.
+//!
+//! What it is not: the reading of flags and environment (the program's), nor any decision.
+
+use crate::{DaemonError, Exit, Metrics, Parts, Reporting, run_with};
+use host::{Host, Recovery, Root, Unsupported};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use prometheus_client::registry::Registry;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// A machine that still runs this long after its reboot was begun is asked again.
+const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+/// How long a connection to the API server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A scrape's request is one line and a few headers.
+const MAX_REQUEST_BYTES: usize = 8 * 1024;
+/// A scraper that sends nothing is not waited for.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What `daemon start` is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The kubeconfig. `None`: the pod's service account, or `$KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+    /// The name of the own Node.
+    pub node_name: String,
+    /// The host's root folder: `/`, or where it is mounted.
+    pub root_mount: PathBuf,
+    /// Where metrics are served. `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// What is told beside the Node's annotations.
+    pub reporting: Reporting,
+}
+
+impl Options {
+    /// The agent of the host that it runs on.
+    pub fn new(node_name: impl Into<String>) -> Self {
+        Self {
+            kubeconfig: None,
+            node_name: node_name.into(),
+            root_mount: PathBuf::from("/"),
+            metrics: None,
+            reporting: Reporting::default(),
+        }
+    }
+}
+
+/// Runs the agent of this host until `shutdown`. After it has begun a reboot it waits for the end, and asks again if
+/// that does not come.
+///
+/// # Errors
+/// What it needs to begin cannot be had: name, root folder, systemd, API server's address, metrics' address.
+pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), DaemonError> {
+    let Options { kubeconfig, node_name, root_mount, metrics: address, reporting } = options;
+    let client = client(kubeconfig.as_deref()).await?;
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    if let Some(address) = address {
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| DaemonError::Metrics { address, source })?;
+        tokio::spawn(shutdown.clone().run_until_cancelled_owned(serve(listener, Arc::new(registry))));
+    }
+    loop {
+        let mount = root_mount.clone();
+        let (root, host) = tokio::task::spawn_blocking(move || open(&mount))
+            .await
+            .map_err(|e| DaemonError::Client { why: e.to_string() })??;
+        let parts = Parts { reporting, metrics: metrics.clone(), ..Parts::new(&node_name, root, host) };
+        match run_with(client.clone(), parts, shutdown.clone()).await? {
+            Exit::Stopped => return Ok(()),
+            Exit::Rebooting => {
+                if shutdown.run_until_cancelled(tokio::time::sleep(REBOOT_PATIENCE)).await.is_none() {
+                    return Ok(());
+                }
+                tracing::error!(
+                    "the machine still runs, {} minutes after its reboot was begun",
+                    REBOOT_PATIENCE.as_secs() / 60
+                );
+            }
+        }
+    }
+}
+
+/// Finishes or undoes what a crash interrupted, without any cluster: for a unit that runs before the kubelet.
+///
+/// # Errors
+/// The root folder, systemd, a damaged journal, an undo that fails.
+pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
+    let (_, mut host) = open(root_mount)?;
+    host.recover().map_err(DaemonError::Recover)
+}
+
+fn open(root_mount: &Path) -> Result<(Root, Host), DaemonError> {
+    let path = root_mount.display().to_string();
+    let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source })?;
+    let systemd = systemd(&root)?;
+    let host = Host::new(root.clone(), systemd, Box::new(Unsupported));
+    Ok((root, host))
+}
+
+fn systemd(_: &Root) -> Result<Box<dyn host::Systemd>, DaemonError> {
+    let why = "not there yet";
+    Err(DaemonError::Systemd(host::SystemdError::new("be reached for", "the host", why)))
+}
+
+async fn client(kubeconfig: Option<&Path>) -> Result<Client, DaemonError> {
+    let fail = |why: String| DaemonError::Client { why };
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|e| fail(format!("{}: {e}", path.display())))?;
+            let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+            config.map_err(|e| fail(format!("{}: {e}", path.display())))?
+        }
+        None => Config::infer().await.map_err(|e| fail(e.to_string()))?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // The agent looks again by itself, where the reason is visible.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|e| fail(e.to_string()))
+}
+
+/// Serves the registry to any request. One scrape at a time is enough.
+async fn serve(listener: TcpListener, registry: Arc<Registry>) {
+    loop {
+        match listener.accept().await {
+            Ok((mut stream, _)) => {
+                let answer = answer(&mut stream, &registry);
+                if let Ok(Err(error)) = tokio::time::timeout(SCRAPE_TIMEOUT, answer).await {
+                    tracing::debug!(%error, "a scrape");
+                }
+            }
+            // Out of descriptors, mostly; it passes.
+            Err(error) => {
+                tracing::warn!(%error, "metrics");
+                tokio::time::sleep(SCRAPE_TIMEOUT).await;
+            }
+        }
+    }
+}
+
+async fn answer(stream: &mut tokio::net::TcpStream, registry: &Registry) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    let mut limited = (&mut *stream).take(MAX_REQUEST_BYTES as u64);
+    while !request.windows(4).any(|w| w == b"\r\n\r\n") {
+        if limited.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let mut body = String::new();
+    let status = if request.starts_with(b"GET /metrics") {
+        prometheus_client::encoding::text::encode(&mut body, registry).map_err(std::io::Error::other)?;
+        "200 OK"
+    } else {
+        "404 Not Found"
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
+}
