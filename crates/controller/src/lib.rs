@@ -13,15 +13,34 @@
 
 mod backoff;
 mod call;
+mod context;
+mod events;
+mod files;
+mod garbage;
+mod http;
+mod leader;
+mod metrics;
+mod nodes;
+mod passes;
+mod progress;
+mod patch;
 mod queue;
 mod store;
 mod watch;
 
 pub use call::CallError;
 
+use crate::context::Context;
+use crate::events::Recorder;
+use crate::leader::{Alone, ByLease, Leadership};
+use crate::metrics::Metrics;
+use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Where the controller listens for `/metrics` and `/healthz` unless told otherwise.
 pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:8797";
@@ -81,10 +100,65 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
 /// # Errors
 /// As [`start`].
 pub async fn run_with(
-    _client: kube::Client,
-    _options: Options,
+    client: kube::Client,
+    options: Options,
     shutdown: CancellationToken,
 ) -> Result<(), ControllerError> {
-    shutdown.cancelled().await;
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let (events, write_events) = Recorder::new(client.clone());
+    // Not a child of `shutdown`: watches and metrics end after the passes and the lease.
+    let rest = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    if let Some(address) = options.metrics_listen {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| ControllerError::Listen { address, source })?;
+        tasks.spawn(http::serve(listener, Arc::new(registry), rest.clone()));
+    }
+    let context = Arc::new(Context::new(client.clone(), options.templates, events, metrics));
+    let events_task = tokio::spawn(write_events);
+    context.watch(&tasks, &rest);
+
+    let leadership: Box<dyn Leadership> =
+        if options.leader_elect { Box::new(ByLease::new(client)) } else { Box::new(Alone) };
+    let leading = tokio::sync::watch::Sender::new(false);
+    let mut lead = leading.subscribe();
+    let give_up = CancellationToken::new();
+    let lease = tokio::spawn(leadership.run(leading, give_up.clone()));
+
+    while !shutdown.is_cancelled() {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            led = lead.wait_for(|l| *l) => if led.is_err() { break },
+        }
+        context.metrics.leader.set(1);
+        let term = shutdown.child_token();
+        let passes = tokio::spawn(passes::run(context.clone(), term.clone()));
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            _ = lead.wait_for(|l| !*l) => {}
+        }
+        term.cancel();
+        if let Err(error) = passes.await {
+            tracing::error!("the passes ended badly: {error}");
+        }
+        context.metrics.leader.set(0);
+    }
+    give_up.cancel();
+    if let Err(error) = lease.await {
+        tracing::error!("leader election ended badly: {error}");
+    }
+    rest.cancel();
+    tasks.close();
+    tasks.wait().await;
+    // Dropping the last recorder ends the task that writes events, once it has written what waits.
+    drop(context);
+    if tokio::time::timeout(LAST_EVENTS, events_task).await.is_err() {
+        tracing::warn!("some events were not written before the end");
+    }
     Ok(())
 }
+
+/// How long a shutdown waits for events that are not written yet.
+const LAST_EVENTS: std::time::Duration = std::time::Duration::from_secs(1);

@@ -10,6 +10,7 @@
 
 use crate::backoff;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
@@ -98,24 +99,16 @@ struct History {
 }
 
 /// When may a key run that was marked now?
-fn due(history: &mut History, spacing: Spacing, now: Instant) -> Instant {
-    let Some(last) = history.last_start else { return now };
-    let next = last + history.gap;
-    if next <= now {
-        // Calm since the last pass: back to the shortest distance.
-        history.gap = spacing.first;
-        return now;
-    }
-    next
+fn due(history: &History, now: Instant) -> Instant {
+    history.last_start.map_or(now, |last| (last + history.gap).max(now))
 }
 
 /// Works a queue until the token is cancelled. Passes that run then are dropped: each is written so that a restart
 /// at any line is harmless.
-pub(crate) async fn work<K, F, Fut>(queue: &Queue<K>, work: Work, stop: &CancellationToken, pass: F)
+pub(crate) async fn work<K, F>(queue: &Queue<K>, work: Work, stop: &CancellationToken, pass: F)
 where
     K: Clone + Ord + Hash + Display,
-    F: Fn(K) -> Fut,
-    Fut: Future<Output = Outcome>,
+    F: Fn(K) -> BoxFuture<'static, Outcome>,
 {
     let mut waiting: BTreeMap<K, Instant> = BTreeMap::new();
     let mut history: HashMap<K, History> = HashMap::new();
@@ -129,7 +122,7 @@ where
                 again.insert(key);
                 continue;
             }
-            let at = due(history.entry(key.clone()).or_default(), work.spacing, now);
+            let at = due(history.entry(key.clone()).or_default(), now);
             // A change brings a repetition forward: what failed may now work.
             waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
         }
@@ -164,7 +157,7 @@ where
                 running.remove(&key);
                 let h = history.entry(key.clone()).or_default();
                 let marked = again.remove(&key);
-                if let Some(at) = settle(work.name, &key, outcome, marked, h, work.spacing) {
+                if let Some(at) = settle(work.name, &key, outcome, marked, h) {
                     waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
                 } else if history.len() > FORGET_ABOVE {
                     history.retain(|k, h| {
@@ -194,10 +187,9 @@ fn settle(
     outcome: Outcome,
     marked: bool,
     history: &mut History,
-    spacing: Spacing,
 ) -> Option<Instant> {
     let now = Instant::now();
-    let for_mark = marked.then(|| due(history, spacing, now));
+    let for_mark = marked.then(|| due(history, now));
     let for_outcome = match outcome {
         Outcome::Done => {
             (history.failures, history.stale) = (0, 0);
@@ -249,10 +241,10 @@ mod tests {
         let engine = work(&queue, WORK, &stop, |key: String| {
             starts.lock().unwrap().push((key, begin.elapsed()));
             let outcome = outcome(n.fetch_add(1, Ordering::Relaxed));
-            async move {
+            Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 outcome
-            }
+            })
         });
         let feed = async {
             drive(queue.clone()).await;

@@ -1,0 +1,39 @@
+//! The controller by itself, for development: `alone crds` prints the CustomResourceDefinitions, `alone run
+//! KUBECONFIG TEMPLATES [METRICS_ADDRESS]` runs until Ctrl-C. Users run `mco controller start`.
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["crds"] => {
+            for crd in api::crds::all()? {
+                println!("---\n{}", api::yaml::to_string(&crd.object)?);
+            }
+            Ok(())
+        }
+        ["run", kubeconfig, templates, rest @ ..] => {
+            let options = controller::Options {
+                kubeconfig: Some((*kubeconfig).into()),
+                metrics_listen: rest.first().map(|a| a.parse()).transpose().context("METRICS_ADDRESS")?,
+                leader_elect: rest.len() < 2,
+                ..controller::Options::new(*templates)
+            };
+            let shutdown = CancellationToken::new();
+            let signal = shutdown.clone();
+            tokio::spawn(async move {
+                let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok();
+                tokio::select! {
+                    _ = tokio::signal::ctrl_c() => {}
+                    Some(_) = async { match term.as_mut() { Some(t) => t.recv().await, None => None } } => {}
+                }
+                signal.cancel();
+            });
+            Ok(controller::start(options, shutdown).await?)
+        }
+        _ => anyhow::bail!("usage: alone crds | alone run KUBECONFIG TEMPLATES [METRICS_ADDRESS]"),
+    }
+}

@@ -1,0 +1,350 @@
+//! What all passes share: caches, queues, client, events, metrics; and which key a changed object makes dirty.
+//!
+//! What it is not: a decision. Marking too many keys costs a pass that finds nothing to do; marking too few loses a
+//! change. So marks are generous.
+
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use crate::passes::ALL;
+use crate::queue::Queue;
+use crate::store::{Change, Item, Store};
+use crate::watch::{OnChange, follow, follow_ours, version_of};
+use api::k8s::{Node, ObjectMeta, ResourceExt};
+use api::selector;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use kube::{Api, Client};
+use rollout::view::{Names, NodeView};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The caches.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    pub(crate) pools: Arc<Store<MachineConfigPool>>,
+    pub(crate) configs: Arc<Store<Config>>,
+    pub(crate) controller_configs: Arc<Store<ControllerConfig>>,
+    pub(crate) nodes: Arc<Store<NodeView>>,
+    /// Not waited for: the kind may not be installed.
+    pub(crate) progress: Arc<Store<MachineConfigNode>>,
+}
+
+impl Stores {
+    /// Waits until every kind was listed once.
+    pub(crate) async fn synced(&self) {
+        let Self { pools, configs, controller_configs, nodes, progress: _ } = self;
+        tokio::join!(pools.synced(), configs.synced(), controller_configs.synced(), nodes.synced());
+    }
+
+    /// The one ControllerConfig.
+    pub(crate) fn controller_config(&self) -> Option<Arc<ControllerConfig>> {
+        self.controller_configs.get(api::names::CONTROLLER_CONFIG)
+    }
+}
+
+/// A MachineConfig as the cache keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Config {
+    /// Input of rendering: kept whole.
+    Source(Arc<MachineConfig>),
+    /// A pool's rendered config, up to 1.5 MB: kept without its spec, which is read when a pass needs it.
+    Rendered(Rendered),
+}
+
+/// What is kept of a rendered config.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rendered {
+    /// Name, annotations, owners, time of creation.
+    pub(crate) metadata: ObjectMeta,
+    /// The pool that owns it.
+    pub(crate) pool: String,
+}
+
+impl Config {
+    fn new(object: MachineConfig) -> Self {
+        let owner = object
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|o| o.controller == Some(true) && o.kind == "MachineConfigPool");
+        match owner.map(|o| o.name.clone()) {
+            Some(pool) => {
+                let mut metadata = object.metadata;
+                metadata.managed_fields = None;
+                Self::Rendered(Rendered { metadata, pool })
+            }
+            None => {
+                let mut object = object;
+                object.metadata.managed_fields = None;
+                Self::Source(Arc::new(object))
+            }
+        }
+    }
+
+    /// The object, where it is an input of rendering.
+    pub(crate) fn source(&self) -> Option<&Arc<MachineConfig>> {
+        match self {
+            Self::Source(object) => Some(object),
+            Self::Rendered(_) => None,
+        }
+    }
+}
+
+/// The queues.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    pub(crate) template: Queue<String>,
+    pub(crate) render: Queue<String>,
+    pub(crate) node: Queue<String>,
+    pub(crate) drain: Queue<String>,
+    pub(crate) progress: Queue<String>,
+    pub(crate) garbage: Queue<String>,
+}
+
+/// What all passes share.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) templates: PathBuf,
+    pub(crate) stores: Stores,
+    pub(crate) queues: Queues,
+    pub(crate) events: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) names: Mutex<Names>,
+}
+
+impl Context {
+    pub(crate) fn new(client: Client, templates: PathBuf, events: Recorder, metrics: Metrics) -> Self {
+        Self {
+            client,
+            templates,
+            stores: Stores::default(),
+            queues: Queues::default(),
+            events,
+            metrics,
+            names: Mutex::default(),
+        }
+    }
+
+    /// Every kind's API is cluster-scoped here.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    /// Trims a Node.
+    pub(crate) fn view(&self, node: &Node) -> NodeView {
+        NodeView::interned(node, &mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Marks everything: on start and on becoming leader.
+    pub(crate) fn mark_all(&self) {
+        let Queues { template, render, node, drain, progress, garbage } = &self.queues;
+        template.mark(api::names::CONTROLLER_CONFIG.to_owned());
+        let pools = self.stores.pools.names();
+        render.mark_all(pools.clone());
+        garbage.mark_all(pools);
+        node.mark(ALL.to_owned());
+        let nodes = self.stores.nodes.names();
+        drain.mark_all(nodes.clone());
+        // Objects of nodes that went away meanwhile are deleted.
+        progress.mark_all(nodes.into_iter().chain(self.stores.progress.names()));
+    }
+
+    /// Starts the watches; they run until `stop`, whoever leads.
+    pub(crate) fn watch(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
+        let client = || self.client.clone();
+        let stores = &self.stores;
+        tasks.spawn(follow_ours(
+            client(),
+            stores.pools.clone(),
+            |mut p: MachineConfigPool| {
+                p.metadata.managed_fields = None;
+                p
+            },
+            self.then(Self::pool_changed),
+            stop.clone(),
+        ));
+        tasks.spawn(follow_ours(
+            client(),
+            stores.configs.clone(),
+            Config::new,
+            self.then(Self::config_changed),
+            stop.clone(),
+        ));
+        tasks.spawn(follow_ours(
+            client(),
+            stores.controller_configs.clone(),
+            |mut c: ControllerConfig| {
+                c.metadata.managed_fields = None;
+                c
+            },
+            self.then(Self::controller_config_changed),
+            stop.clone(),
+        ));
+        tasks.spawn(follow_ours(
+            client(),
+            stores.progress.clone(),
+            |mut n: MachineConfigNode| {
+                n.metadata.managed_fields = None;
+                n
+            },
+            self.then(Self::progress_changed),
+            stop.clone(),
+        ));
+        let (me, nodes, on_change) = (self.clone(), stores.nodes.clone(), self.then(Self::node_changed));
+        let (api, stop) = (Api::<Node>::all(client()), stop.clone());
+        tasks.spawn(async move {
+            let keep = |node: Node| Ok(me.view(&node));
+            follow(api, kube::runtime::watcher::Config::default(), "Node".to_owned(), &nodes, keep, on_change, stop)
+                .await;
+        });
+    }
+
+    fn mark_cluster(&self) {
+        self.queues.node.mark(ALL.to_owned());
+    }
+
+    fn then<T: 'static>(self: &Arc<Self>, f: fn(&Self, &Change<T>)) -> OnChange<T> {
+        let me = self.clone();
+        Box::new(move |change| f(&me, change))
+    }
+
+    fn pool_changed(&self, change: &Change<MachineConfigPool>) {
+        let name = &change.name;
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if new.is_none() {
+            self.metrics.forget_pool(name);
+        }
+        let selects = |p: Option<&MachineConfigPool>| p.and_then(|p| p.spec.node_selector.clone());
+        if old.is_none() || new.is_none() || selects(old) != selects(new) {
+            // Nodes may come from any pool, or go to any.
+            self.mark_cluster();
+            self.queues.progress.mark_all(self.stores.nodes.names());
+        }
+        let (Some(new), old) = (new, old) else { return };
+        let same_input = old.is_some_and(|o| {
+            o.spec == new.spec && o.metadata.labels == new.metadata.labels && o.metadata.uid == new.metadata.uid
+        });
+        if !same_input {
+            self.queues.render.mark(name.clone());
+        }
+        self.mark_cluster();
+    }
+
+    fn config_changed(&self, change: &Change<Config>) {
+        for config in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
+            match config {
+                Config::Rendered(rendered) => {
+                    // Gone or tampered with: the pool's pass puts it back.
+                    self.queues.render.mark(rendered.pool.clone());
+                    self.mark_cluster();
+                }
+                Config::Source(object) => {
+                    let labels = object.metadata.labels.as_ref();
+                    let selected = self.stores.pools.all().into_iter().filter(|p| {
+                        // A selector that cannot be evaluated is reported by the pool's own pass.
+                        selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
+                    });
+                    self.queues.render.mark_all(selected.map(|p| p.name_any()));
+                    if is_from_template(object) {
+                        self.queues.template.mark(api::names::CONTROLLER_CONFIG.to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    fn controller_config_changed(&self, change: &Change<ControllerConfig>) {
+        if change.name != api::names::CONTROLLER_CONFIG {
+            return;
+        }
+        self.queues.template.mark(change.name.clone());
+        self.queues.render.mark_all(self.stores.pools.names());
+        self.mark_cluster();
+    }
+
+    fn progress_changed(&self, change: &Change<MachineConfigNode>) {
+        let spec = |n: &Option<Arc<MachineConfigNode>>| n.as_ref().map(|n| n.spec.clone());
+        if spec(&change.old) != spec(&change.new) {
+            self.queues.progress.mark(change.name.clone());
+        }
+    }
+
+    fn node_changed(&self, change: &Change<NodeView>) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if let (Some(old), Some(new)) = (old, new)
+            && old.alike(new)
+        {
+            return;
+        }
+        if new.is_none() {
+            self.metrics.forget_node(&change.name);
+        }
+        self.queues.drain.mark(change.name.clone());
+        self.queues.progress.mark(change.name.clone());
+        self.mark_cluster();
+    }
+
+    /// Puts the answer to a write of ours to a Node into the cache.
+    pub(crate) fn node_answer(&self, node: &Node) {
+        let item = Item {
+            version: version_of(node),
+            uid: node.uid().unwrap_or_default(),
+            value: Arc::new(self.view(node)),
+        };
+        if let Some(change) = self.stores.nodes.answer(&node.name_any(), item) {
+            self.node_changed(&change);
+        }
+    }
+
+    /// The same for a pool.
+    pub(crate) fn pool_answer(&self, pool: MachineConfigPool) {
+        self.answer(&self.stores.pools, pool, Self::pool_changed);
+    }
+
+    /// The same for the ControllerConfig.
+    pub(crate) fn controller_config_answer(&self, config: ControllerConfig) {
+        self.answer(&self.stores.controller_configs, config, Self::controller_config_changed);
+    }
+
+    /// The same for a MachineConfigNode, also one that we have just made.
+    pub(crate) fn progress_answer(&self, object: MachineConfigNode) {
+        let item = whole(object);
+        if let Some(change) = self.stores.progress.apply(item.value.name_any(), item) {
+            self.progress_changed(&change);
+        }
+    }
+
+    fn answer<K: ResourceExt>(&self, store: &Store<K>, object: K, changed: fn(&Self, &Change<K>)) {
+        let item = whole(object);
+        if let Some(change) = store.answer(&item.value.name_any(), item) {
+            changed(self, &change);
+        }
+    }
+
+    /// The same for a MachineConfig, also one that we have just made.
+    pub(crate) fn config_answer(&self, config: MachineConfig) {
+        let name = config.name_any();
+        let (version, uid) = (version_of(&config), config.uid().unwrap_or_default());
+        let item = Item { version, uid, value: Arc::new(Config::new(config)) };
+        if let Some(change) = self.stores.configs.apply(name, item) {
+            self.config_changed(&change);
+        }
+    }
+}
+
+/// Made by the template pass: owned by the ControllerConfig.
+pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
+    let owners = object.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|o| o.controller == Some(true) && o.kind == "ControllerConfig")
+}
+
+/// An object kept whole, but for its record of who wrote which field.
+fn whole<K: ResourceExt>(mut object: K) -> Item<K> {
+    object.managed_fields_mut().clear();
+    Item { version: version_of(&object), uid: object.uid().unwrap_or_default(), value: Arc::new(object) }
+}

@@ -1,0 +1,174 @@
+//! Events: what changed, told on the object it concerns. Only transitions are told, so nothing here limits or counts.
+//!
+//! Events about cluster-scoped objects stand in our own namespace. Where that is missing, or an event is refused, one
+//! warning is logged and the work goes on: an event is never worth a failed pass.
+
+use crate::call::call;
+use api::k8s::{Event, ObjectMeta, ObjectReference, Time};
+use api::names::{NAMESPACE, annotation};
+use k8s_openapi::api::core::v1::EventSource;
+use kube::api::{Api, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::mpsc;
+
+/// Events that wait for an API server that is slow or away. More are dropped, with a warning.
+const WAITING: usize = 1024;
+
+/// Who tells an event: the source components of the API, which dashboards select by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Render,
+    Node,
+    Template,
+}
+
+impl Source {
+    fn component(self) -> &'static str {
+        match self {
+            Self::Render => "machineconfigcontroller-rendercontroller",
+            // The drain controller tells its events under this name, too.
+            Self::Node => "machineconfigcontroller-nodecontroller",
+            Self::Template => "machineconfigcontroller-templatecontroller",
+        }
+    }
+}
+
+/// How serious it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Normal,
+    Warning,
+}
+
+/// Hands events to the task that writes them; a full queue never holds a pass up.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<Event>,
+}
+
+/// A reference to a cluster-scoped object, as events and owner references need it.
+pub(crate) fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: Some(object.name_any()),
+        uid: object.uid(),
+        ..ObjectReference::default()
+    }
+}
+
+/// A reference to a node: `kubectl describe node` looks events up by the name in place of the uid.
+pub(crate) fn node_reference(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+impl Recorder {
+    /// A recorder and the task that writes what it is given.
+    pub(crate) fn new(client: Client) -> (Self, impl Future<Output = ()> + Send) {
+        let (queue, waiting) = mpsc::channel(WAITING);
+        (Self { queue }, write(client, waiting))
+    }
+
+    /// Tells one event.
+    pub(crate) fn tell(
+        &self,
+        source: Source,
+        severity: Severity,
+        about: ObjectReference,
+        reason: &str,
+        message: String,
+    ) {
+        let name = about.name.as_deref().unwrap_or_default();
+        match severity {
+            Severity::Normal => tracing::info!(reason, object = name, "{message}"),
+            Severity::Warning => tracing::warn!(reason, object = name, "{message}"),
+        }
+        let event = event(source, severity, about, reason, message);
+        if self.queue.try_send(event).is_err() {
+            tracing::warn!(reason, "an event was dropped: {WAITING} wait for the API server already");
+        }
+    }
+}
+
+/// The largest message that the API takes, in bytes.
+const MAX_MESSAGE: usize = 1024;
+
+fn event(source: Source, severity: Severity, about: ObjectReference, reason: &str, message: String) -> Event {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let now = jiff::Timestamp::now();
+    // As client-go names them: unique over restarts by the clock, within one by the number.
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let stem = about.name.clone().unwrap_or_default();
+    let component = source.component().to_owned();
+    let mut message = message;
+    if message.len() > MAX_MESSAGE {
+        let cut = (0..=MAX_MESSAGE - 3).rev().find(|i| message.is_char_boundary(*i)).unwrap_or_default();
+        message.truncate(cut);
+        message.push_str("...");
+    }
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{stem}.{:x}{serial:x}", now.as_microsecond())),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: about,
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        type_: Some(if severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned()),
+        source: Some(EventSource { component: Some(component.clone()), host: None }),
+        reporting_component: Some(component),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+async fn write(client: Client, mut waiting: mpsc::Receiver<Event>) {
+    let api: Api<Event> = Api::namespaced(client, NAMESPACE);
+    let told = AtomicBool::new(false);
+    while let Some(event) = waiting.recv().await {
+        let what = || format!("event {}", event.reason.as_deref().unwrap_or_default());
+        match call(what, api.create(&PostParams::default(), &event)).await {
+            Ok(_) => told.store(false, Ordering::Relaxed),
+            Err(_) if told.swap(true, Ordering::Relaxed) => {}
+            Err(e) if e.is_not_found() => {
+                tracing::warn!("events are not kept: namespace {NAMESPACE} does not exist; `mco install` makes it");
+            }
+            Err(e) => tracing::warn!("an event could not be written: {}", e.chain()),
+        }
+    }
+}
+
+/// The version that ControllerConfig speaks for, which events about rendering name.
+pub(crate) fn release_version(config: &api::v1::ControllerConfig) -> &str {
+    config.annotations().get(annotation::RELEASE_IMAGE_VERSION).map_or("", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character_and_stays_within_the_limit() {
+        let e = event(Source::Node, Severity::Warning, node_reference("n"), "DrainFailed", "ä".repeat(2000));
+        let message = e.message.unwrap();
+        assert!(message.len() <= MAX_MESSAGE && message.ends_with("ä..."), "{}", message.len());
+        assert_eq!(e.type_.as_deref(), Some("Warning"));
+        assert_eq!(e.metadata.namespace.as_deref(), Some(NAMESPACE));
+    }
+
+    #[test]
+    fn two_events_never_share_a_name() {
+        let mk = || event(Source::Render, Severity::Normal, node_reference("n"), "R", String::new()).metadata.name;
+        assert_ne!(mk(), mk());
+    }
+}

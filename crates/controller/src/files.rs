@@ -1,0 +1,148 @@
+//! The few files that the controller reads and writes: a template tree, a folder of manifests, a bootstrap's output.
+//!
+//! What it is not: parsing. Text goes in and out; errors name the path.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A file that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {action}", path.display())]
+pub struct FileError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What was tried.
+    pub action: &'static str,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+fn failed<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) -> FileError + 'a {
+    move |source| FileError { path: path.to_owned(), action, source }
+}
+
+/// Template trees are five folders deep; deeper is a loop of links or a wrong folder.
+const MAX_DEPTH: usize = 8;
+/// A template tree of the largest known distribution has some 220 files of some kilobytes.
+const MAX_FILES: usize = 10_000;
+
+/// All files below a folder, by their path from it, `/`-separated.
+pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![(root.to_owned(), String::new(), 0)];
+    while let Some((folder, prefix, depth)) = open.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(failed(&folder, "cannot list the folder"))? {
+            let entry = entry.map_err(failed(&folder, "cannot list the folder"))?;
+            let path = entry.path();
+            let name = entry.file_name();
+            let name = name.to_str().ok_or_else(|| {
+                failed(&path, "not read")(io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))
+            })?;
+            // The kubelet projects ConfigMaps as links beside folders of this kind.
+            if name.starts_with('.') {
+                continue;
+            }
+            let relative = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+            // Links are followed: a projected file is one.
+            let kind = std::fs::metadata(&path).map_err(failed(&path, "cannot be read"))?;
+            if kind.is_dir() {
+                if depth == MAX_DEPTH {
+                    let e = io::Error::new(io::ErrorKind::InvalidData, "folders are nested too deep");
+                    return Err(failed(&path, "not read")(e));
+                }
+                open.push((path, relative, depth + 1));
+            } else if kind.is_file() {
+                let text = std::fs::read_to_string(&path).map_err(failed(&path, "cannot be read"))?;
+                files.insert(relative, text);
+            }
+            if files.len() > MAX_FILES {
+                let e = io::Error::new(io::ErrorKind::InvalidData, "more than 10,000 files: not a template tree");
+                return Err(failed(root, "not read")(e));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The regular files of one folder, not those of folders in it, by name.
+pub(crate) fn folder(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(root).map_err(failed(root, "cannot list the folder"))? {
+        let path = entry.map_err(failed(root, "cannot list the folder"))?.path();
+        if !std::fs::metadata(&path).map_err(failed(&path, "cannot be read"))?.is_file() {
+            continue;
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        files.insert(name, read(&path)?);
+    }
+    Ok(files)
+}
+
+/// One file's text.
+pub(crate) fn read(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(failed(path, "cannot be read"))
+}
+
+/// Folders and files of a bootstrap's output have these modes; the config server reads them as another user.
+const FOLDER_MODE: u32 = 0o764;
+const FILE_MODE: u32 = 0o664;
+
+/// Writes one file, by its path from `root`, making folders on the way. A reader sees the old file or the whole new
+/// one.
+pub(crate) fn write(root: &Path, relative: &str, text: &str) -> Result<(), FileError> {
+    let path = root.join(relative);
+    let folder = path.parent().unwrap_or(root);
+    std::fs::create_dir_all(folder).map_err(failed(folder, "cannot make the folder"))?;
+    if folder != root {
+        let mode = std::fs::Permissions::from_mode(FOLDER_MODE);
+        std::fs::set_permissions(folder, mode).map_err(failed(folder, "cannot set the mode"))?;
+    }
+    let mut temporary = path.clone().into_os_string();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    std::fs::write(&temporary, text).map_err(failed(&temporary, "cannot be written"))?;
+    let mode = std::fs::Permissions::from_mode(FILE_MODE);
+    std::fs::set_permissions(&temporary, mode).map_err(failed(&temporary, "cannot set the mode"))?;
+    std::fs::rename(&temporary, &path).map_err(failed(&path, "cannot be put in place"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_read_by_relative_paths_through_links_and_without_hidden_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("worker/00-worker/_base/files")).unwrap();
+        std::fs::create_dir_all(root.join("..data")).unwrap();
+        std::fs::write(root.join("..data/x.yaml"), "x").unwrap();
+        std::os::unix::fs::symlink("../../../../..data/x.yaml", root.join("worker/00-worker/_base/files/x.yaml"))
+            .unwrap();
+        let files = tree(root).unwrap();
+        assert_eq!(files, BTreeMap::from([("worker/00-worker/_base/files/x.yaml".to_owned(), "x".to_owned())]));
+    }
+
+    #[test]
+    fn a_loop_of_links_and_a_missing_folder_are_errors_that_name_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("again")).unwrap();
+        let error = tree(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("again"), "{error}");
+        let error = tree(Path::new("/nowhere/templates")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/templates"), "{error}");
+    }
+
+    #[test]
+    fn output_has_the_modes_that_the_server_expects_and_leaves_nothing_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "machine-pools/worker.yaml", "a: 1\n").unwrap();
+        write(dir.path(), "machine-pools/worker.yaml", "a: 2\n").unwrap();
+        let mode = |p: &str| std::fs::metadata(dir.path().join(p)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode("machine-pools"), mode("machine-pools/worker.yaml")), (0o764, 0o664));
+        assert_eq!(std::fs::read_to_string(dir.path().join("machine-pools/worker.yaml")).unwrap(), "a: 2\n");
+        assert_eq!(std::fs::read_dir(dir.path().join("machine-pools")).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,280 @@
+//! Leadership: only the holder of a Lease acts; everyone else keeps caches warm.
+//!
+//! Flow: read the lease; take it when it is free, ours or expired; renew it well before it ends; give it up at once
+//! when renewing fails for too long, or on shutdown. Writes are bound to the version that was read, so two candidates
+//! never both succeed.
+//!
+//! Guarantees: a free lease is taken at the first look, so a fresh cluster waits for one request. Clocks are not
+//! compared between machines: a lease is expired when *we* have seen no change of it for its whole duration.
+//!
+//! What it is not: fencing. Between a lost lease and its holder's noticing, both may write; every write is bound to
+//! the object's version, and both decide by the same functions, so what is lost is a try.
+
+use crate::call::{CallError, call};
+use api::k8s::{ObjectMeta, Time};
+use api::names::NAMESPACE;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The lease's name.
+const NAME: &str = "machine-config-controller";
+/// A holder that is silent this long is taken for dead.
+const DURATION: Duration = Duration::from_secs(15);
+/// Tries to renew; several fit into [`GIVE_UP`].
+const RENEW: Duration = Duration::from_secs(4);
+/// The holder stops acting when it could not renew for this long: before anyone else may start.
+const GIVE_UP: Duration = Duration::from_secs(11);
+/// How often a candidate looks: what a clean hand-over costs.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Says whether this process is to act. The value is watched, not asked for.
+pub(crate) trait Leadership: Send {
+    /// Follows leadership until `stop`, then gives it up.
+    fn run(
+        self: Box<Self>,
+        leading: watch::Sender<bool>,
+        stop: CancellationToken,
+    ) -> futures::future::BoxFuture<'static, ()>;
+}
+
+/// Always leading: for a controller that is known to be alone.
+#[derive(Debug)]
+pub(crate) struct Alone;
+
+impl Leadership for Alone {
+    fn run(
+        self: Box<Self>,
+        leading: watch::Sender<bool>,
+        stop: CancellationToken,
+    ) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(async move {
+            leading.send_replace(true);
+            stop.cancelled().await;
+            leading.send_replace(false);
+        })
+    }
+}
+
+/// Leading while it holds the Lease.
+pub(crate) struct ByLease {
+    client: Client,
+    identity: String,
+}
+
+impl ByLease {
+    pub(crate) fn new(client: Client) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let (host, pid) = (host.trim(), std::process::id());
+        let start = jiff::Timestamp::now().as_microsecond();
+        Self { client, identity: format!("{host}_{pid}_{start:x}") }
+    }
+}
+
+impl Leadership for ByLease {
+    fn run(
+        self: Box<Self>,
+        leading: watch::Sender<bool>,
+        stop: CancellationToken,
+    ) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(campaign(*self, leading, stop))
+    }
+}
+
+/// What a look at the lease says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Nobody has it: take it.
+    Free,
+    /// We have it: renew it.
+    Ours,
+    /// Somebody else has it.
+    Theirs,
+}
+
+fn look(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> Look {
+    let lasts = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default();
+    match spec.holder_identity.as_deref() {
+        None | Some("") => Look::Free,
+        Some(holder) if holder == identity => Look::Ours,
+        Some(_) if unchanged_for >= Duration::from_secs(lasts) => Look::Free,
+        Some(_) => Look::Theirs,
+    }
+}
+
+async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationToken) {
+    let api: Api<Lease> = Api::namespaced(me.client.clone(), NAMESPACE);
+    let mut seen: Option<(String, Instant)> = None;
+    let mut renewed: Option<Instant> = None;
+    let mut told: Option<String> = None;
+    loop {
+        let attempt = Instant::now();
+        let result = tokio::time::timeout(RENEW, attempt_once(&api, &me.identity, &mut seen)).await;
+        match result {
+            Ok(Ok(Held::Ours)) => {
+                renewed = Some(attempt);
+                told = None;
+                if !leading.send_replace(true) {
+                    tracing::info!(identity = me.identity, "leading");
+                }
+            }
+            Ok(Ok(Held::Theirs(holder))) => {
+                if leading.send_replace(false) {
+                    tracing::warn!(holder, "lost the lease to another controller; standing by");
+                } else if told.as_ref() != Some(&holder) {
+                    tracing::info!(holder, "standing by: another controller leads");
+                    told = Some(holder);
+                }
+                renewed = None;
+            }
+            Ok(Err(error)) => {
+                let text = if error.is_not_found() {
+                    format!("namespace {NAMESPACE} does not exist; `mco install` makes it, --leader-elect=false does without")
+                } else {
+                    error.chain()
+                };
+                if told.as_ref() != Some(&text) {
+                    tracing::warn!("no lease: {text}");
+                    told = Some(text);
+                }
+            }
+            Err(_) => tracing::warn!("no lease: the API server did not answer within {} s", RENEW.as_secs()),
+        }
+        if renewed.is_some_and(|at| at.elapsed() > GIVE_UP) {
+            tracing::warn!("the lease could not be renewed for {} s; standing by", GIVE_UP.as_secs());
+            leading.send_replace(false);
+            renewed = None;
+        }
+        let pause = if *leading.borrow() && told.is_none() { RENEW } else { LOOK };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    if leading.send_replace(false) {
+        release(&api, &me.identity).await;
+    }
+}
+
+enum Held {
+    Ours,
+    Theirs(String),
+}
+
+async fn attempt_once(
+    api: &Api<Lease>,
+    identity: &str,
+    seen: &mut Option<(String, Instant)>,
+) -> Result<Held, CallError> {
+    let what = || format!("lease {NAMESPACE}/{NAME}");
+    let Some(lease) = call(what, api.get_opt(NAME)).await? else {
+        let mut lease = Lease {
+            metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+            spec: None,
+        };
+        lease.spec = Some(taken(None, identity));
+        return match call(what, api.create(&PostParams::default(), &lease)).await {
+            Ok(_) => Ok(Held::Ours),
+            Err(e) if e.is_conflict() => Ok(Held::Theirs("a controller that was faster".to_owned())),
+            Err(e) => Err(e),
+        };
+    };
+    let version = lease.resource_version().unwrap_or_default();
+    let since = match seen {
+        Some((v, at)) if *v == version => *at,
+        _ => {
+            let now = Instant::now();
+            *seen = Some((version, now));
+            now
+        }
+    };
+    let spec = lease.spec.clone().unwrap_or_default();
+    if look(&spec, identity, since.elapsed()) == Look::Theirs {
+        return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default()));
+    }
+    let mut next = lease;
+    next.spec = Some(taken(Some(&spec), identity));
+    match call(what, api.replace(NAME, &PostParams::default(), &next)).await {
+        Ok(_) => Ok(Held::Ours),
+        Err(e) if e.is_conflict() => Ok(Held::Theirs("a controller that was faster".to_owned())),
+        Err(e) => Err(e),
+    }
+}
+
+/// The lease as we hold it.
+fn taken(old: Option<&LeaseSpec>, identity: &str) -> LeaseSpec {
+    let now = MicroTime(jiff::Timestamp::now());
+    let ours = old.filter(|o| o.holder_identity.as_deref() == Some(identity));
+    let transitions = old.and_then(|o| o.lease_transitions).unwrap_or_default();
+    LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        acquire_time: ours.and_then(|o| o.acquire_time.clone()).or_else(|| Some(now.clone())),
+        renew_time: Some(now),
+        lease_transitions: Some(if ours.is_some() { transitions } else { transitions.saturating_add(1) }),
+        ..LeaseSpec::default()
+    }
+}
+
+/// Gives the lease up, so that the next one does not wait for its end.
+async fn release(api: &Api<Lease>, identity: &str) {
+    let what = || format!("lease {NAMESPACE}/{NAME}");
+    let given_up = async {
+        let Some(mut lease) = call(what, api.get_opt(NAME)).await? else { return Ok(()) };
+        let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(identity)) else {
+            return Ok(());
+        };
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        call(what, api.replace(NAME, &PostParams::default(), &lease)).await.map(|_| ())
+    };
+    // A shutdown does not wait for an API server that is away: the lease then runs out by itself.
+    match tokio::time::timeout(LOOK, given_up).await {
+        Ok(Ok(())) => tracing::info!("lease given up"),
+        Ok(Err(error)) => tracing::warn!("lease not given up: {}", CallError::chain(&error)),
+        Err(_) => tracing::warn!("lease not given up: no answer"),
+    }
+}
+
+/// The time as API objects write it.
+pub(crate) fn now() -> Time {
+    Time(jiff::Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_taken_when_free_ours_or_silent_for_its_whole_duration() {
+        let held = |holder: &str| LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        };
+        let secs = Duration::from_secs;
+        for (spec, silent, want) in [
+            (LeaseSpec::default(), secs(0), Look::Free),
+            (held(""), secs(0), Look::Free),
+            (held("me"), secs(0), Look::Ours),
+            (held("you"), secs(14), Look::Theirs),
+            (held("you"), secs(15), Look::Free),
+        ] {
+            assert_eq!(look(&spec, "me", silent), want, "{spec:?} {silent:?}");
+        }
+    }
+
+    #[test]
+    fn taking_over_counts_a_transition_and_renewing_does_not() {
+        let first = taken(None, "a");
+        let renewed = taken(Some(&first), "a");
+        assert_eq!(renewed.lease_transitions, first.lease_transitions);
+        assert_eq!(renewed.acquire_time, first.acquire_time);
+        assert_eq!(taken(Some(&renewed), "b").lease_transitions, Some(2));
+    }
+}

@@ -1,0 +1,242 @@
+//! The node pass: one `rollout::plan` over the whole cluster, carried out.
+//!
+//! Flow: caches → plan → all Node patches at once (a bounded number in flight) → pool status → events. Each patch is
+//! bound to the version that the plan was made from; when one is refused because its node has moved on, the pool's
+//! status is not written and the cluster is planned anew: nothing is repeated blindly.
+//!
+//! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
+
+use crate::call::{CallError, call};
+use crate::context::{Config, Context};
+use crate::events::{Severity, Source, node_reference, reference};
+use crate::leader::now;
+use crate::metrics;
+use crate::patch::{bound, difference};
+use crate::queue::Outcome;
+use api::k8s::{Node, ResourceExt};
+use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
+use futures::StreamExt;
+use kube::api::{Patch, PatchParams};
+use rollout::{About, EventKind, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan};
+use rollout::view::NodeView;
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Patches in flight at once. The API server serves 200 writes at a time by default; this leaves room for others.
+const IN_FLIGHT: usize = 64;
+
+/// The node pass and the little that it remembers between runs: what it has told already.
+pub(crate) struct Nodes {
+    context: Arc<Context>,
+    told: Mutex<HashMap<Arc<str>, NoPool>>,
+}
+
+/// What a plan is made from, held for as long as the plan is.
+struct Snapshot {
+    pools: Vec<Arc<MachineConfigPool>>,
+    exists: Vec<bool>,
+    nodes: Vec<Arc<NodeView>>,
+    facts: Facts,
+}
+
+impl Nodes {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, told: Mutex::default() }
+    }
+
+    /// One pass over all pools and nodes.
+    pub(crate) async fn pass(&self) -> Outcome {
+        let snapshot = self.snapshot();
+        let plan = rollout::plan(&snapshot.inputs());
+        self.tell_unmanaged(&plan);
+        self.count(&plan, &snapshot);
+        let done: Vec<_> =
+            plan.pools.iter().zip(&snapshot.pools).map(|(plan, pool)| self.carry_out(plan, pool)).collect();
+        let done = futures::future::join_all(done);
+        let mut outcome = Outcome::Done;
+        for result in done.await {
+            match result {
+                Ok(()) => {}
+                Err(e) if e.is_conflict() || e.is_not_found() => {
+                    tracing::debug!("{}", e.chain());
+                    if outcome == Outcome::Done {
+                        outcome = Outcome::Stale;
+                    }
+                }
+                Err(e) => outcome = Outcome::Failed(e.chain()),
+            }
+        }
+        outcome
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let stores = &self.context.stores;
+        let pools = stores.pools.all();
+        let exists = pools
+            .iter()
+            .map(|p| stores.configs.get(&p.spec.configuration.name).is_some())
+            .collect();
+        let nodes = stores.nodes.all();
+        let controller_config = stores.controller_config();
+        let first_pivot_pools: BTreeMap<Arc<str>, Arc<str>> = nodes
+            .iter()
+            .filter(|n| !n.custom_pool_labels_applied)
+            .filter_map(|n| n.first_pivot_config.clone())
+            .filter_map(|name| match stores.configs.get(&name).as_deref() {
+                Some(Config::Rendered(rendered)) => Some((name, rendered.pool.as_str().into())),
+                _ => None,
+            })
+            .collect();
+        let facts = Facts {
+            control_plane_topology: controller_config
+                .as_ref()
+                .map_or("", |c| c.spec.control_plane_topology())
+                .into(),
+            certificates: controller_config
+                .as_ref()
+                .and_then(|c| c.status.as_ref()?.controller_certificates.clone())
+                .unwrap_or_default(),
+            first_pivot_pools,
+            ..Facts::default()
+        };
+        Snapshot { pools, exists, nodes, facts }
+    }
+
+    async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<(), CallError> {
+        let mut first_error = None;
+        let patches = plan.patches.iter().cloned().map(|patch| {
+            let context = self.context.clone();
+            async move { patch_node(&context, &patch).await }
+        });
+        let mut results = futures::stream::iter(patches).buffer_unordered(IN_FLIGHT);
+        while let Some(result) = results.next().await {
+            if let Err(error) = result {
+                // A conflict gives way to a real failure in what is reported.
+                if first_error.as_ref().is_none_or(CallError::is_conflict) {
+                    first_error = Some(error);
+                }
+            }
+        }
+        if let Some(error) = first_error {
+            return Err(error);
+        }
+        if let Some(status) = &plan.status {
+            write_status(&self.context, pool, status).await?;
+        }
+        for event in &plan.events {
+            self.tell(event, pool);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
+        let about = match &event.about {
+            About::Pool(name) if **name == pool.name_any() => reference(pool),
+            About::Pool(name) => match self.context.stores.pools.get(name) {
+                Some(pool) => reference(&*pool),
+                None => return,
+            },
+            About::Node(name) => node_reference(name),
+        };
+        let severity = match event.kind {
+            EventKind::Normal => Severity::Normal,
+            EventKind::Warning => Severity::Warning,
+        };
+        self.context.events.tell(Source::Node, severity, about, &event.reason, event.message.clone());
+    }
+
+    /// Nodes that no pool can own: told once, and again when the reason changes.
+    fn tell_unmanaged(&self, plan: &RolloutPlan) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|node, _| plan.unmanaged.iter().any(|u| u.node == *node));
+        for unmanaged in &plan.unmanaged {
+            if told.get(&unmanaged.node) == Some(&unmanaged.why) {
+                continue;
+            }
+            match &unmanaged.why {
+                NoPool::NoMatch => {
+                    tracing::debug!(node = %unmanaged.node, "no pool's nodeSelector matches; the node is left alone");
+                }
+                // The pools' conditions and events say it, too; this line is for those who look for the node.
+                NoPool::SeveralCustom(pools) => tracing::warn!(
+                    node = %unmanaged.node,
+                    "matches the custom pools {}; left alone until its labels match one of them only",
+                    pools.join(" and ")
+                ),
+            }
+            told.insert(unmanaged.node.clone(), unmanaged.why.clone());
+        }
+    }
+
+    fn count(&self, plan: &RolloutPlan, snapshot: &Snapshot) {
+        let metrics = &self.context.metrics;
+        for (plan, pool) in plan.pools.iter().zip(&snapshot.pools) {
+            let Some(status) = plan.status.as_ref().or(pool.status.as_ref()) else { continue };
+            let labels = metrics::Pool { pool: plan.pool.to_string() };
+            for (family, value) in [
+                (&metrics.machine_count, status.machine_count),
+                (&metrics.updated_machine_count, status.updated_machine_count),
+                (&metrics.degraded_machine_count, status.degraded_machine_count),
+                (&metrics.unavailable_machine_count, status.unavailable_machine_count),
+            ] {
+                family.get_or_create(&labels).set(value.into());
+            }
+        }
+        for node in &snapshot.nodes {
+            let alert = plan.pool_alerts.contains(&node.name);
+            let labels = metrics::Node { node: node.name.to_string() };
+            if alert {
+                metrics.pool_alert.get_or_create(&labels).set(1);
+            } else {
+                metrics.pool_alert.remove(&labels);
+            }
+        }
+    }
+}
+
+impl Snapshot {
+    fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            pools: self
+                .pools
+                .iter()
+                .zip(&self.exists)
+                .map(|(pool, exists)| PoolInput { config_exists: *exists, ..PoolInput::of(pool) })
+                .collect(),
+            nodes: self.nodes.iter().map(AsRef::as_ref).collect(),
+            facts: &self.facts,
+            now: now(),
+        }
+    }
+}
+
+/// Sends one Node patch and puts the answer into the cache.
+pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
+    let api = context.api::<Node>();
+    let body = Patch::Merge(patch.merge_patch());
+    let node = call(|| format!("patch of node {patch}"), api.patch(&patch.node, &PatchParams::default(), &body)).await?;
+    tracing::info!(node = %patch.node, "{patch}");
+    context.node_answer(&node);
+    Ok(())
+}
+
+/// Writes what differs of a pool's status, bound to the version that it was computed from.
+pub(crate) async fn write_status(
+    context: &Context,
+    pool: &MachineConfigPool,
+    status: &MachineConfigPoolStatus,
+) -> Result<(), CallError> {
+    let name = pool.name_any();
+    let old = pool.status.as_ref().map_or(json!({}), |s| json!(s));
+    let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
+    let body = Patch::Merge(bound("status", patch, pool.metadata.resource_version.as_deref()));
+    let api = context.api::<MachineConfigPool>();
+    let answer = call(
+        || format!("status of machineconfigpool {name}"),
+        api.patch_status(&name, &PatchParams::default(), &body),
+    )
+    .await?;
+    context.pool_answer(answer);
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Which queue is worked how, by which pass; runs while this process leads.
+
+use crate::context::{Context, Queues};
+use crate::nodes::Nodes;
+use crate::queue::{Outcome, Queue, Spacing, Work, work};
+use crate::{garbage, metrics, progress};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Rendering: every distinct result is an object that stays, and nodes begin to move to it; so a burst of changes is
+/// spread a little wider than elsewhere. A single change is rendered at once all the same.
+const RENDER: Work = Work {
+    name: "render",
+    parallel: 8,
+    spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(1) },
+};
+
+/// The one key of the node queue: a plan looks at the whole cluster, since a node's pool depends on all pools.
+pub(crate) const ALL: &str = "cluster";
+
+/// Nodes: at the far end of the spacing a plan over thousands of nodes runs four times a second.
+const NODE: Work = Work {
+    name: "node",
+    parallel: 1,
+    spacing: Spacing { first: Duration::from_millis(5), last: Duration::from_millis(250) },
+};
+
+/// What nobody waits for.
+const QUIET: Work = Work {
+    name: "quiet",
+    parallel: 16,
+    spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(5) },
+};
+
+/// Runs all passes until `stop`.
+pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = context.stores.synced() => {}
+    }
+    context.mark_all();
+    let nodes = Arc::new(Nodes::new(context.clone()));
+    let mut tasks = JoinSet::new();
+    let mut start = |queue: fn(&Queues) -> &Queue<String>, how: Work, pass: Pass| {
+        tasks.spawn(counted(context.clone(), queue, how, stop.clone(), pass));
+    };
+    start(|q| &q.node, NODE, Box::new(move |_| {
+        let nodes = nodes.clone();
+        Box::pin(async move { nodes.pass().await })
+    }));
+    start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
+    start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));
+    while tasks.join_next().await.is_some() {}
+}
+
+type Pass = Box<dyn Fn(String) -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+/// A pass that remembers nothing between runs.
+fn on<F, Fut>(context: &Arc<Context>, pass: F) -> Pass
+where
+    F: Fn(Arc<Context>, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Outcome> + Send + 'static,
+{
+    let context = context.clone();
+    Box::new(move |key| Box::pin(pass(context.clone(), key)))
+}
+
+async fn counted(
+    context: Arc<Context>,
+    queue: fn(&Queues) -> &Queue<String>,
+    how: Work,
+    stop: CancellationToken,
+    pass: Pass,
+) {
+    let passes = context.metrics.passes.clone();
+    let counted = move |key| -> BoxFuture<'static, Outcome> {
+        let (pass, passes) = (pass(key), passes.clone());
+        Box::pin(async move {
+            let outcome = pass.await;
+            let word = match &outcome {
+                Outcome::Done => "done",
+                Outcome::Stale => "stale",
+                Outcome::After(_) => "again",
+                Outcome::Failed(_) => "failed",
+            };
+            let labels = metrics::Pass { queue: how.name.to_owned(), outcome: word.to_owned() };
+            passes.get_or_create(&labels).inc();
+            outcome
+        })
+    };
+    work(queue(&context.queues), how, &stop, counted).await;
+}
