@@ -43,10 +43,13 @@ pub(crate) fn adjust(node: &NodeView, facts: &Facts, patch: &mut NodePatch) {
     }
 }
 
+/// Labels to set.
+pub(crate) type LabelSet = BTreeMap<Arc<str>, Arc<str>>;
+
 /// Which pool's config a machine first booted into, where that matters.
 pub(crate) enum Booted {
     /// A custom pool's, and it is not in that pool: it gets these labels before any other config.
-    Elsewhere { pool: Arc<str>, labels: BTreeMap<Arc<str>, Arc<str>> },
+    Elsewhere { pool: Arc<str>, labels: LabelSet },
     /// The custom pool's that it is in: to be remembered, so that a label that is removed later stays away.
     Here,
     /// Neither.
@@ -76,7 +79,7 @@ pub(crate) fn booted_into(
 }
 
 /// The labels that a selector asks for, where it leaves no choice.
-pub(crate) fn selector_labels(selector: Option<&LabelSelector>) -> BTreeMap<Arc<str>, Arc<str>> {
+pub(crate) fn selector_labels(selector: Option<&LabelSelector>) -> LabelSet {
     let mut labels = BTreeMap::new();
     let Some(selector) = selector else { return labels };
     for r in selector.match_expressions.iter().flatten() {

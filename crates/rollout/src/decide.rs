@@ -262,7 +262,7 @@ struct Choice {
     picks: HashSet<Arc<str>>,
     deferred: Option<Arc<str>>,
     /// Labels of the custom pool that a node booted into, and that pool.
-    labels: BTreeMap<Arc<str>, (Arc<str>, BTreeMap<Arc<str>, Arc<str>>)>,
+    labels: BTreeMap<Arc<str>, (Arc<str>, control_plane::LabelSet)>,
     /// Nodes that booted into the pool that they are in.
     booted_here: HashSet<Arc<str>>,
 }

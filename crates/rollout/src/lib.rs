@@ -8,8 +8,10 @@
 mod capacity;
 mod control_plane;
 mod decide;
+pub mod drain;
 mod explain;
 mod layered;
+pub mod mcn;
 mod membership;
 mod node;
 mod patch;

@@ -1,0 +1,359 @@
+//! Cordon, eviction and uncordon of one node, as its daemon asks for them by annotation.
+//!
+//! Data flow: `desiredDrain` ≠ `lastAppliedDrain` → [`plan`] with the node, its pods and all budgets → one patch,
+//! evictions, what is waited for → answers go into the state with [`Drain::record`] → plan again, on every change of
+//! node, pods or budgets and at [`DrainPlan::recheck`] at the latest.
+//!
+//! What it is not: a client, or a bound on how many nodes drain at once: that is who was given a desired config.
+//! State in memory is a convenience: after a restart of the controller, everything but the start time comes back
+//! from the cluster.
+
+mod pods;
+
+pub use pods::{Blocker, Evict, Skip, Skipped, Waiting};
+
+use crate::mcn::Progress;
+use crate::patch::{Change, NodePatch};
+use crate::plan::{About, EventKind, EventPlan};
+use crate::view::{BudgetView, CordonMark, NodeView, PodView};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How long a drain may wait before the node says what for. Most pods are gone by then; people ask within a minute.
+pub const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(10);
+/// How often that text may change: it costs a write to the node.
+pub const REPORT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
+/// From here on a drain is slow: event `DrainThresholdExceeded`. As the reference.
+pub const SLOW_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// From here on it has failed for the daemon, which gives up waiting: event `DrainFailed` and metric. It goes on.
+pub const LATE_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// The first wait after a refused eviction.
+pub const RETRY_MIN: SignedDuration = SignedDuration::from_secs(1);
+/// The longest wait between two evictions of one pod. The reference tries every 5 s.
+pub const RETRY_MAX: SignedDuration = SignedDuration::from_secs(10);
+/// The shortest, where a budget was seen to allow it: its status may lag behind the eviction that used it up.
+pub const RETRY_ALLOWED: SignedDuration = SignedDuration::from_millis(200);
+/// How long an accepted eviction may take to show in the cache before it is sent again.
+pub const ECHO: SignedDuration = SignedDuration::from_secs(5);
+
+/// What the daemon asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Nothing, or what was done already.
+    None,
+    /// `drain-CONFIG`.
+    Drain(&'a str),
+    /// `uncordon-CONFIG`.
+    Uncordon(&'a str),
+    /// Anything else.
+    Unknown(&'a str),
+}
+
+impl<'a> Request<'a> {
+    /// The open request of a node.
+    pub fn of(node: &'a NodeView) -> Self {
+        let text = node.desired_drain.as_deref().unwrap_or_default();
+        if text == node.last_applied_drain.as_deref().unwrap_or_default() {
+            return Self::None;
+        }
+        match verb(text) {
+            "drain" => Self::Drain(text),
+            "uncordon" => Self::Uncordon(text),
+            _ => Self::Unknown(text),
+        }
+    }
+}
+
+fn verb(text: &str) -> &str {
+    text.split('-').next().unwrap_or_default()
+}
+
+/// How far a node's drain is. Held in memory by the controller, one for each node that has a request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Drain {
+    /// Nothing goes on.
+    #[default]
+    Idle,
+    /// Pods are leaving.
+    Draining {
+        /// The request.
+        request: Arc<str>,
+        /// When the node was cordoned for it, or first seen so.
+        since: Timestamp,
+        /// What people were told.
+        told: Told,
+        /// When the node's text was last written.
+        reported: Option<Timestamp>,
+        /// Evictions, by pod UID.
+        tries: BTreeMap<Box<str>, Try>,
+    },
+}
+
+/// What people were told of a drain that does not end. Each is said once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Told {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// What it waits for, after [`REPORT_AFTER`].
+    Waiting,
+    /// That it is slow, after [`SLOW_AFTER`].
+    Slow,
+    /// That the daemon has given up, after [`LATE_AFTER`].
+    Late,
+}
+
+/// The evictions of one pod so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Try {
+    /// How many.
+    pub count: u32,
+    /// The last one's time.
+    pub at: Timestamp,
+    /// The last one's answer.
+    pub answer: Answer,
+}
+
+/// The API server's answer to an eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The pod is being deleted.
+    Accepted,
+    /// There is no such pod any more (404, or 409 on the UID).
+    Gone,
+    /// A budget does not allow it now (429), in the API server's words.
+    Blocked(String),
+    /// Anything else: refused, or no answer.
+    Failed(String),
+}
+
+impl Answer {
+    /// From an HTTP status and the text that came with it.
+    pub fn from_status(code: u16, message: &str) -> Self {
+        match code {
+            200..=299 => Self::Accepted,
+            404 | 409 => Self::Gone,
+            429 => Self::Blocked(message.to_owned()),
+            _ => Self::Failed(format!("{code}: {message}")),
+        }
+    }
+}
+
+impl Drain {
+    /// Notes the answer to an eviction.
+    pub fn record(&mut self, pod_uid: &str, answer: Answer, now: Timestamp) {
+        let Self::Draining { tries, .. } = self else { return };
+        let count = tries.get(pod_uid).map_or(0, |t| t.count).saturating_add(1);
+        tries.insert(pod_uid.into(), Try { count, at: now, answer });
+    }
+}
+
+/// What is to be done for one node now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainPlan {
+    /// The node.
+    pub node: Arc<str>,
+    /// The state to keep for the next plan.
+    pub state: Drain,
+    /// The node's change, where there is one. Evictions below go on only in a plan made after it is in.
+    pub patch: Option<NodePatch>,
+    /// Pods to evict now, all at once, each with a precondition on its UID.
+    pub evict: Vec<Evict>,
+    /// Pods that stay, and why.
+    pub skipped: Vec<Skipped>,
+    /// Pods that are waited for, and why they are still there.
+    pub waiting: Vec<Waiting>,
+    /// Transitions to tell people about.
+    pub events: Vec<EventPlan>,
+    /// The MachineConfigNode's progress, where it changed.
+    pub progress: Option<Progress>,
+    /// Plan again after this long even if nothing is seen to change.
+    pub recheck: Option<SignedDuration>,
+    /// The drain takes more than [`LATE_AFTER`] (metric `mcc_drain_err`).
+    pub late: bool,
+    /// What is wrong with the request, where it cannot be served.
+    pub refused: Option<String>,
+}
+
+/// Decides for one node. `pods` may be those of other nodes too; `budgets` are all there are.
+///
+/// # Guarantees
+/// - No pod is evicted before the node is seen cordoned, and `lastAppliedDrain` is written only while it is and no
+///   pod that must go is left.
+/// - A cordon that was there before the drain stays after it.
+///
+/// # Assumes
+/// - The views are not older than the node's: a pod bound before the cordon is among them.
+pub fn plan(
+    node: &NodeView,
+    pods: &[&PodView],
+    budgets: &[&BudgetView],
+    state: &Drain,
+    now: Timestamp,
+) -> DrainPlan {
+    let mut plan = DrainPlan { node: node.name.clone(), ..DrainPlan::default() };
+    let mut patch = NodePatch::on(node);
+    match Request::of(node) {
+        Request::None => drop_wait(node, &mut patch),
+        Request::Unknown(text) => {
+            plan.refused = Some(format!(
+                "node {}: annotation desiredDrain {text:?} is neither drain-CONFIG nor uncordon-CONFIG; \
+                 the node's daemon writes it",
+                node.name
+            ));
+        }
+        Request::Uncordon(request) => {
+            if node.unschedulable && node.cordon != Some(CordonMark::Kept) {
+                patch.unschedulable = Some(false);
+            }
+            finish(node, request, &mut patch);
+            if node.cordon.is_some() {
+                patch.cordon = Change::Remove;
+            }
+            plan.progress = Some(Progress::uncordoned(&node.name, node.cordon == Some(CordonMark::Kept)));
+        }
+        Request::Drain(request) if !node.unschedulable => {
+            patch.unschedulable = Some(true);
+            if node.cordon != Some(CordonMark::Drain) {
+                patch.cordon = Change::Set(CordonMark::Drain);
+            }
+            plan.state = begun(request, now);
+            plan.progress = Some(Progress::cordoned(&node.name));
+        }
+        Request::Drain(request) => {
+            plan.state = match state {
+                Drain::Draining { request: same, .. } if &**same == request => state.clone(),
+                _ => {
+                    plan.progress = Some(Progress::draining(&node.name, None));
+                    begun(request, now)
+                }
+            };
+            drain(node, request, pods, budgets, now, &mut plan, &mut patch);
+        }
+    }
+    plan.patch = (!patch.is_empty()).then_some(patch);
+    plan
+}
+
+fn begun(request: &str, now: Timestamp) -> Drain {
+    Drain::Draining {
+        request: request.into(),
+        since: now,
+        told: Told::Nothing,
+        reported: None,
+        tries: BTreeMap::new(),
+    }
+}
+
+fn drop_wait(node: &NodeView, patch: &mut NodePatch) {
+    if node.drain_wait.is_some() {
+        patch.drain_wait = Change::Remove;
+    }
+}
+
+fn finish(node: &NodeView, request: &str, patch: &mut NodePatch) {
+    patch.last_applied_drain = Change::Set(request.into());
+    drop_wait(node, patch);
+}
+
+/// The node is cordoned: pods leave, or have left.
+fn drain(
+    node: &NodeView,
+    request: &str,
+    pods: &[&PodView],
+    budgets: &[&BudgetView],
+    now: Timestamp,
+    plan: &mut DrainPlan,
+    patch: &mut NodePatch,
+) {
+    let Drain::Draining { since, told, reported, tries, .. } = &mut plan.state else { return };
+    let found = pods::sort(node, pods, budgets, tries, now);
+    tries.retain(|uid, _| found.waiting.iter().any(|w| w.uid == *uid));
+    plan.skipped = found.skipped;
+    let waited = now.duration_since(*since);
+    if found.waiting.is_empty() {
+        finish(node, request, patch);
+        // Unschedulable, not by us, and not by an earlier drain of this update: a person did it.
+        let earlier = node.last_applied_drain.as_deref().is_some_and(|text| verb(text) == "drain");
+        if node.cordon.is_none() && !earlier {
+            patch.cordon = Change::Set(CordonMark::Kept);
+        }
+        plan.state = Drain::Idle;
+        plan.progress = Some(Progress::drained(&node.name));
+        return;
+    }
+    let text = pods::in_words(&found.waiting);
+    let due = if waited >= LATE_AFTER {
+        Told::Late
+    } else if waited >= SLOW_AFTER {
+        Told::Slow
+    } else if waited >= REPORT_AFTER {
+        Told::Waiting
+    } else {
+        Told::Nothing
+    };
+    if due > *told {
+        *told = due;
+        plan.events.push(say(&node.name, due, &text));
+    }
+    plan.late = *told == Told::Late;
+    let mut next = found.next;
+    if due >= Told::Waiting && node.drain_wait.as_deref() != Some(&text) {
+        let wait = reported.map_or(SignedDuration::ZERO, |at| REPORT_INTERVAL - now.duration_since(at));
+        if wait <= SignedDuration::ZERO {
+            *reported = Some(now);
+            plan.progress = Some(Progress::draining(&node.name, Some(&text)));
+            patch.drain_wait = Change::Set(text.into());
+        } else {
+            next = next.min(wait);
+        }
+    }
+    for limit in [REPORT_AFTER, SLOW_AFTER, LATE_AFTER] {
+        if waited < limit {
+            next = next.min(limit - waited);
+        }
+    }
+    plan.recheck = Some(next);
+    plan.evict = found.evict;
+    plan.waiting = found.waiting;
+}
+
+fn say(node: &Arc<str>, told: Told, text: &str) -> EventPlan {
+    let (kind, reason, prefix) = match told {
+        Told::Nothing | Told::Waiting => (EventKind::Normal, "DrainWaiting", "The drain waits for"),
+        Told::Slow => (
+            EventKind::Warning,
+            "DrainThresholdExceeded",
+            "The drain takes more than 10 minutes; it waits for",
+        ),
+        Told::Late => {
+            (EventKind::Warning, "DrainFailed", "The drain takes more than 1 hour and goes on; it waits for")
+        }
+    };
+    EventPlan {
+        kind,
+        reason: reason.into(),
+        about: About::Node(node.clone()),
+        message: format!("{prefix} {text}"),
+    }
+}
+
+impl fmt::Display for DrainPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "drain of {}:", self.node)?;
+        if let Some(text) = &self.refused {
+            writeln!(f, "  refused: {text}")?;
+        }
+        if let Some(patch) = &self.patch {
+            writeln!(f, "  patch {patch}")?;
+        }
+        self.evict.iter().try_for_each(|e| writeln!(f, "  evict {e}"))?;
+        self.skipped.iter().try_for_each(|s| writeln!(f, "  skip {s}"))?;
+        self.waiting.iter().try_for_each(|w| writeln!(f, "  waits for {w}"))?;
+        self.events.iter().try_for_each(|e| writeln!(f, "  event {e}"))
+    }
+}

@@ -1,0 +1,266 @@
+//! Which pods a drain evicts, leaves or waits for: kubectl's rules with `--force --ignore-daemonsets
+//! --delete-emptydir-data --grace-period=-1`.
+//!
+//! Finished pods are evicted too, as kubectl does: no budget guards them. What it is not: the node's part, see the
+//! parent module.
+
+use super::{Answer, ECHO, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Try};
+use crate::view::{BudgetView, NodeView, PodPhase, PodView};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// How many pods a text names before it says how many more there are.
+const NAMED_PODS: usize = 3;
+
+/// A pod to evict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evict {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The precondition: another pod of the same name is not meant.
+    pub uid: Box<str>,
+    /// The grace period to ask for; `None`: the pod's own.
+    pub grace: Option<i64>,
+    /// Nothing will make it again: it has no controller.
+    pub unmanaged: bool,
+    /// Its emptyDir volumes go with it.
+    pub loses_data: bool,
+}
+
+/// A pod that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// `NAMESPACE/NAME`.
+    pub pod: String,
+    /// Why.
+    pub why: Skip,
+}
+
+/// Why a pod stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Skip {
+    /// Its DaemonSet would put it back at once.
+    DaemonSet,
+    /// The kubelet runs it from a file.
+    Mirror,
+}
+
+/// A pod that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// `NAMESPACE/NAME`.
+    pub pod: String,
+    /// Its UID.
+    pub uid: Box<str>,
+    /// Why it is still there.
+    pub why: Blocker,
+}
+
+/// Why a pod is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blocker {
+    /// It is to be evicted now.
+    Asked,
+    /// It has its grace period to end, in seconds.
+    Terminating(Option<i64>),
+    /// A budget guards it.
+    Budget {
+        /// `NAMESPACE/NAME`.
+        budget: String,
+        /// How many disruptions it allows now.
+        allowed: i32,
+        /// How many pods are healthy.
+        healthy: i32,
+        /// How many must be.
+        needed: i32,
+    },
+    /// A budget guards it that is not known here, in the API server's words.
+    UnknownBudget(String),
+    /// The eviction was refused or not answered.
+    Refused(String),
+}
+
+/// What the pods of a node come to.
+pub(super) struct Found {
+    pub(super) evict: Vec<Evict>,
+    pub(super) skipped: Vec<Skipped>,
+    pub(super) waiting: Vec<Waiting>,
+    /// When to look again at the latest.
+    pub(super) next: SignedDuration,
+}
+
+pub(super) fn sort(
+    node: &NodeView,
+    pods: &[&PodView],
+    budgets: &[&BudgetView],
+    tries: &BTreeMap<Box<str>, Try>,
+    now: Timestamp,
+) -> Found {
+    let mut found = Found { evict: vec![], skipped: vec![], waiting: vec![], next: RETRY_MAX };
+    let mut mine: Vec<&PodView> = pods.iter().copied().filter(|p| p.node == node.name).collect();
+    mine.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    // What each budget still allows within this plan: many pods of one budget are not all tried for one free place.
+    let mut left: Vec<i32> = budgets.iter().map(|b| b.disruptions_allowed).collect();
+    for pod in mine {
+        if let Some(why) = stays(pod) {
+            found.skipped.push(Skipped { pod: pod.to_string(), why });
+            continue;
+        }
+        let why = if pod.deleting {
+            Blocker::Terminating(pod.grace)
+        } else {
+            let (due, why) = next_try(pod, budgets, &mut left, tries.get(&pod.uid), now);
+            if due <= SignedDuration::ZERO {
+                found.evict.push(evict(pod));
+            } else {
+                found.next = found.next.min(due);
+            }
+            why
+        };
+        found.waiting.push(Waiting { pod: pod.to_string(), uid: pod.uid.clone(), why });
+    }
+    found
+}
+
+fn stays(pod: &PodView) -> Option<Skip> {
+    let by_daemon_set = pod.owner.as_ref().is_some_and(|o| &*o.kind == "DaemonSet");
+    if pod.mirror {
+        Some(Skip::Mirror)
+    } else if by_daemon_set && pod.phase == PodPhase::Alive {
+        Some(Skip::DaemonSet)
+    } else {
+        None
+    }
+}
+
+fn evict(pod: &PodView) -> Evict {
+    let alive = pod.phase == PodPhase::Alive;
+    Evict {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        grace: None,
+        unmanaged: alive && pod.owner.is_none(),
+        loses_data: alive && pod.empty_dir,
+    }
+}
+
+/// How long until the pod is to be evicted (zero: now), and why it is still there.
+fn next_try(
+    pod: &PodView,
+    budgets: &[&BudgetView],
+    left: &mut [i32],
+    last: Option<&Try>,
+    now: Timestamp,
+) -> (SignedDuration, Blocker) {
+    let Some(last) = last else {
+        take(pod, budgets, left);
+        return (SignedDuration::ZERO, Blocker::Asked);
+    };
+    let since = now.duration_since(last.at);
+    match &last.answer {
+        Answer::Accepted | Answer::Gone => (ECHO - since, Blocker::Terminating(pod.grace)),
+        Answer::Failed(text) => (backoff(pod, last.count) - since, Blocker::Refused(text.clone())),
+        Answer::Blocked(text) => {
+            let guards = || budgets.iter().enumerate().filter(|(_, b)| b.guards(pod));
+            let why = match guards().min_by_key(|(_, b)| b.disruptions_allowed) {
+                None => Blocker::UnknownBudget(text.clone()),
+                Some((_, b)) => Blocker::Budget {
+                    budget: format!("{}/{}", b.namespace, b.name),
+                    allowed: b.disruptions_allowed,
+                    healthy: b.current_healthy,
+                    needed: b.desired_healthy,
+                },
+            };
+            let free = guards().next().is_some()
+                && guards().all(|(i, _)| left.get(i).is_some_and(|places| *places > 0));
+            let wait = if free { RETRY_ALLOWED } else { backoff(pod, last.count) } - since;
+            if free && wait <= SignedDuration::ZERO {
+                take(pod, budgets, left);
+            }
+            (wait, why)
+        }
+    }
+}
+
+fn take(pod: &PodView, budgets: &[&BudgetView], left: &mut [i32]) {
+    for (places, budget) in left.iter_mut().zip(budgets) {
+        if pod.phase == PodPhase::Alive && budget.guards(pod) {
+            *places -= 1;
+        }
+    }
+}
+
+/// Doubles from [`RETRY_MIN`] to [`RETRY_MAX`], less up to a quarter that differs from pod to pod: the pods of one
+/// budget do not all come back in the same instant.
+fn backoff(pod: &PodView, count: u32) -> SignedDuration {
+    let whole = RETRY_MIN.saturating_mul(1 << count.saturating_sub(1).min(8)).min(RETRY_MAX);
+    let mut hasher = std::hash::DefaultHasher::new();
+    (&pod.uid, count).hash(&mut hasher);
+    let part = i32::try_from(hasher.finish() % 256).unwrap_or(0);
+    whole - (whole / 4).saturating_mul(part) / 256
+}
+
+/// The list for a text, an event or a condition.
+pub(super) fn in_words(waiting: &[Waiting]) -> String {
+    // Those that somebody may have to help come first.
+    let helpless = |w: &&Waiting| matches!(w.why, Blocker::Asked | Blocker::Terminating(_));
+    let (calm, stuck): (Vec<_>, Vec<_>) = waiting.iter().partition(helpless);
+    let all: Vec<_> = stuck.into_iter().chain(calm).collect();
+    let mut text = all.iter().take(NAMED_PODS).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    if all.len() > NAMED_PODS {
+        text.push_str(&format!("; and {} more pods", all.len() - NAMED_PODS));
+    }
+    text
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pod {}: {}", self.pod, self.why)
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("being evicted"),
+            Self::Terminating(Some(grace)) => write!(f, "terminating, it has {grace} s"),
+            Self::Terminating(None) => f.write_str("terminating"),
+            Self::Budget { budget, allowed, healthy, needed } => write!(
+                f,
+                "PodDisruptionBudget {budget} allows {allowed} disruptions ({healthy} pods healthy, {needed} needed)"
+            ),
+            Self::UnknownBudget(text) => write!(f, "a PodDisruptionBudget: {text}"),
+            Self::Refused(text) => write!(f, "eviction refused: {text}"),
+        }
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.why {
+            Skip::DaemonSet => "of a DaemonSet",
+            Skip::Mirror => "a static pod's mirror",
+        };
+        write!(f, "pod {}: {why}", self.pod)
+    }
+}
+
+impl fmt::Display for Evict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pod {}/{}", self.namespace, self.name)?;
+        if self.unmanaged {
+            write!(f, ", nothing makes it again")?;
+        }
+        if self.loses_data {
+            write!(f, ", its emptyDir goes with it")?;
+        }
+        Ok(())
+    }
+}
