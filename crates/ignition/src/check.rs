@@ -67,7 +67,12 @@ impl Checker {
         }
     }
 
-    fn object(&mut self, path: &str, map: Map<String, Value>, fields: &[Field]) -> Result<Value, TypeMismatch> {
+    fn object(
+        &mut self,
+        path: &str,
+        map: Map<String, Value>,
+        fields: &[Field],
+    ) -> Result<Value, TypeMismatch> {
         let mut out = Map::new();
         for (key, value) in map {
             let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -78,13 +83,20 @@ impl Checker {
                         out.insert(key, clean);
                     }
                 }
-                Some(f) => self.warn(at, format!(
-                    "spec {} does not know this field (3.{} does) and ignores it; raise ignition.version",
-                    self.version, f.since
-                )),
+                Some(f) => self.warn(
+                    at,
+                    format!(
+                        "spec {} does not know this field (3.{} does) and ignores it; raise ignition.version",
+                        self.version, f.since
+                    ),
+                ),
                 None => {
-                    let hint = closest(&key, fields).map(|n| format!("; is {n:?} meant?")).unwrap_or_default();
-                    self.warn(at, format!("spec {} does not know this field and ignores it{hint}", self.version));
+                    let hint =
+                        closest(&key, fields).map(|n| format!("; is {n:?} meant?")).unwrap_or_default();
+                    self.warn(
+                        at,
+                        format!("spec {} does not know this field and ignores it{hint}", self.version),
+                    );
                 }
             }
         }

@@ -34,16 +34,8 @@ pub enum Version {
 
 impl Version {
     /// Every version, oldest first.
-    pub const ALL: [Self; 8] = [
-        Self::V2_2,
-        Self::V3_0,
-        Self::V3_1,
-        Self::V3_2,
-        Self::V3_3,
-        Self::V3_4,
-        Self::V3_5,
-        Self::V3_6,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::V2_2, Self::V3_0, Self::V3_1, Self::V3_2, Self::V3_3, Self::V3_4, Self::V3_5, Self::V3_6];
 
     /// As it is written in `ignition.version`.
     pub fn as_str(self) -> &'static str {

@@ -116,7 +116,10 @@ fn hex(bytes: &[u8]) -> String {
 pub fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ResourceError> {
     let limit = u64::try_from(MAX_UNPACKED).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
-    flate2::read::MultiGzDecoder::new(packed).take(limit).read_to_end(&mut bytes).map_err(ResourceError::Gzip)?;
+    flate2::read::MultiGzDecoder::new(packed)
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(ResourceError::Gzip)?;
     if bytes.len() > MAX_UNPACKED { Err(ResourceError::TooLarge) } else { Ok(bytes) }
 }
 
@@ -168,7 +171,10 @@ mod tests {
         let right = format!("sha256-{}", hex(&Sha256::digest(b"x")));
         assert_eq!(mk("data:,x", None, Some(&right)).decode().unwrap(), b"x");
         let wrong = format!("sha512-{}", "0".repeat(128));
-        assert!(matches!(mk("data:,x", None, Some(&wrong)).decode(), Err(ResourceError::HashMismatch { .. })));
+        assert!(matches!(
+            mk("data:,x", None, Some(&wrong)).decode(),
+            Err(ResourceError::HashMismatch { .. })
+        ));
         assert!(matches!(mk("data:,x", None, Some("md5-00")).decode(), Err(ResourceError::HashForm(_))));
     }
 }

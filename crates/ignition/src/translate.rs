@@ -51,12 +51,20 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
         before_3_1(&mut found, config);
     }
     for (i, l) in config.storage.luks.iter().enumerate() {
-        found.if_set(version < Version::V3_5 && !l.cex.absent(), format!("storage.luks[{i}].cex"), "came with 3.5");
+        found.if_set(
+            version < Version::V3_5 && !l.cex.absent(),
+            format!("storage.luks[{i}].cex"),
+            "came with 3.5",
+        );
     }
     if version == Version::V2_2 {
         only_3(&mut found, config);
     }
-    let written = if version == Version::V2_2 { serde_json::to_value(crate::v2_write::from_v3(config)) } else { config.to_value() };
+    let written = if version == Version::V2_2 {
+        serde_json::to_value(crate::v2_write::from_v3(config))
+    } else {
+        config.to_value()
+    };
     match written {
         Err(e) => {
             found.add("(the whole config)".to_owned(), &e.to_string());
@@ -119,10 +127,15 @@ fn before_3_4(found: &mut Places, config: &Config) {
         found.if_set(l.discard == Some(true), format!("{at}.discard"), "came with 3.4");
         found.if_set(!l.open_options.is_empty(), format!("{at}.openOptions"), "came with 3.4");
         for (n, t) in l.clevis.tang.iter().enumerate() {
-            found.if_set(t.advertisement.is_some(), format!("{at}.clevis.tang[{n}].advertisement"), "came with 3.4");
+            found.if_set(
+                t.advertisement.is_some(),
+                format!("{at}.clevis.tang[{n}].advertisement"),
+                "came with 3.4",
+            );
         }
     }
-    let files = config.storage.files.iter().enumerate().map(|(i, f)| (format!("storage.files[{i}].mode"), f.mode));
+    let files =
+        config.storage.files.iter().enumerate().map(|(i, f)| (format!("storage.files[{i}].mode"), f.mode));
     let directories = config.storage.directories.iter().enumerate();
     let modes = files.chain(directories.map(|(i, d)| (format!("storage.directories[{i}].mode"), d.mode)));
     for (at, mode) in modes {
@@ -141,7 +154,9 @@ fn before_3_2(found: &mut Places, config: &Config) {
     let users = config.passwd.users.iter().enumerate();
     let users = users.map(|(i, u)| (format!("passwd.users[{i}].shouldExist"), u.should_exist));
     let groups = config.passwd.groups.iter().enumerate();
-    for (at, exist) in users.chain(groups.map(|(i, g)| (format!("passwd.groups[{i}].shouldExist"), g.should_exist))) {
+    for (at, exist) in
+        users.chain(groups.map(|(i, g)| (format!("passwd.groups[{i}].shouldExist"), g.should_exist)))
+    {
         found.if_set(exist == Some(false), at, "came with 3.2");
     }
     for (i, d) in config.storage.disks.iter().enumerate() {

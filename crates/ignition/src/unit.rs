@@ -2,7 +2,17 @@
 
 /// Unit types that systemd knows.
 const TYPES: [&str; 11] = [
-    "service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope",
+    "service",
+    "socket",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "target",
+    "path",
+    "timer",
+    "slice",
+    "scope",
 ];
 /// systemd's limit for a unit's name, with the closing zero byte.
 const NAME_MAX: usize = 255;
@@ -95,18 +105,20 @@ pub fn check_contents(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Does the text have a section of this name?
-pub(crate) fn has_section(text: &str, section: &str) -> bool {
-    text.lines().any(|l| l.trim().strip_prefix('[').and_then(|l| l.strip_suffix(']')) == Some(section))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_that_systemd_loads_are_accepted() {
-        for name in ["a.service", "foo@.service", "foo@bar.service", "dev-disk\\x2dby.mount", "a:b_c.timer", "A.slice"] {
+        for name in [
+            "a.service",
+            "foo@.service",
+            "foo@bar.service",
+            "dev-disk\\x2dby.mount",
+            "a:b_c.timer",
+            "A.slice",
+        ] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
     }
@@ -114,9 +126,18 @@ mod tests {
     #[test]
     fn names_that_systemd_refuses_are_refused() {
         let long = format!("{}.service", "a".repeat(250));
-        for name in
-            ["", "nodots", "a.conf", ".service", "@.service", "@x.service", "a/b.service", "a b.service", "é.service", &long]
-        {
+        for name in [
+            "",
+            "nodots",
+            "a.conf",
+            ".service",
+            "@.service",
+            "@x.service",
+            "a/b.service",
+            "a b.service",
+            "é.service",
+            &long,
+        ] {
             assert!(check_name(name).is_err(), "{name}");
         }
     }

@@ -2,8 +2,8 @@
 //! same file or unit many times, and has parts that spec 3 dropped; those are refused with their path.
 
 use crate::model::{
-    self as v3, Directory, Disk, Dropin, File, Group, Link, Owner, Partition, Raid, Resource, Timeouts, Unit, User,
-    Verification,
+    self as v3, Directory, Disk, Dropin, File, Group, Link, Owner, Partition, Raid, Resource, Timeouts, Unit,
+    User, Verification,
 };
 use crate::object::data;
 use std::collections::HashSet;
@@ -343,7 +343,10 @@ fn users(all: Vec<User2>) -> Result<Vec<User>, V2Error> {
             return Err(refuse(format!("passwd.users[{i}].name"), "only the user core can be managed"));
         }
         if create != Create::default() {
-            return Err(refuse(format!("passwd.users[{i}].create"), "spec 3 has no create; use the user's own fields"));
+            return Err(refuse(
+                format!("passwd.users[{i}].create"),
+                "spec 3 has no create; use the user's own fields",
+            ));
         }
         match &mut kept {
             Some(user) => user.ssh_authorized_keys.extend(ssh_authorized_keys),

@@ -3,8 +3,8 @@
 
 use crate::model::{self as v3, Owner, Resource};
 use crate::v2::{
-    Config, Directory2, Disk2, File2, Filesystem2, Ignition, IgnitionConfig, Link2, Mount, Networkd, Partition2,
-    Passwd, Storage, Systemd, Unit2, User2,
+    Config, Directory2, Disk2, File2, Filesystem2, Ignition, IgnitionConfig, Link2, Mount, Networkd,
+    Partition2, Passwd, Storage, Systemd, Unit2, User2,
 };
 
 /// The config in the model of spec 2.2.
@@ -69,7 +69,9 @@ impl Roots {
 
     /// On which file system a path stands, and where there.
     fn place(&self, path: &str) -> (Option<String>, String) {
-        let under = |root: &str| path.strip_prefix(root).filter(|r| root == "/" || r.is_empty() || r.starts_with('/'));
+        let under = |root: &str| {
+            path.strip_prefix(root).filter(|r| root == "/" || r.is_empty() || r.starts_with('/'))
+        };
         let best = self.0.iter().filter_map(|(name, root)| Some((root.len(), name, under(root)?))).max();
         match best {
             Some((_, name, rest)) => (Some(name.clone()), format!("/{}", rest.trim_start_matches('/'))),
@@ -109,7 +111,14 @@ fn storage(s: &v3::Storage) -> Storage {
 fn directory(roots: &Roots, d: &v3::Directory) -> Directory2 {
     let (filesystem, path) = roots.place(&d.path);
     let (group, user): (Owner, Owner) = (d.group.clone(), d.user.clone());
-    Directory2 { filesystem, group, mode: d.mode, overwrite: Some(d.overwrite.unwrap_or_default()), path, user }
+    Directory2 {
+        filesystem,
+        group,
+        mode: d.mode,
+        overwrite: Some(d.overwrite.unwrap_or_default()),
+        path,
+        user,
+    }
 }
 
 fn link(roots: &Roots, l: &v3::Link) -> Link2 {

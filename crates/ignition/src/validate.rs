@@ -67,7 +67,10 @@ impl Report {
         let mut seen: HashMap<&str, usize> = HashMap::new();
         for (i, key) in keys.enumerate() {
             if let Some(first) = seen.insert(key, i) {
-                self.add(format!("{list}[{i}]"), format!("{key:?} stands in {list}[{first}] already; keep one of them"));
+                self.add(
+                    format!("{list}[{i}]"),
+                    format!("{key:?} stands in {list}[{first}] already; keep one of them"),
+                );
             }
         }
     }
@@ -161,7 +164,9 @@ fn check_source(source: &str) -> Result<(), String> {
     let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {
         "http" | "https" | "tftp" | "s3" | "arn" | "gs" => Ok(()),
-        other => Err(format!("{other}: is not a known scheme; use data:, http:, https:, tftp:, s3:, arn: or gs:")),
+        other => {
+            Err(format!("{other}: is not a known scheme; use data:, http:, https:, tftp:, s3:, arn: or gs:"))
+        }
     }
 }
 
@@ -200,7 +205,10 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
 
 fn mode(report: &mut Report, path: &str, mode: Option<i64>) {
     if mode.is_some_and(|m| !(0..=0o7777).contains(&m)) {
-        report.add(format!("{path}.mode"), "must be between 0 and 07777 (decimal 4095); JSON has no octal numbers");
+        report.add(
+            format!("{path}.mode"),
+            "must be between 0 and 07777 (decimal 4095); JSON has no octal numbers",
+        );
     }
 }
 
@@ -216,13 +224,19 @@ fn owners(report: &mut Report, path: &str, user: &Owner, group: &Owner) {
 fn nodes(report: &mut Report, s: &Storage) {
     let mut seen: HashMap<&str, String> = HashMap::new();
     let all = (s.files.iter().enumerate().map(|(i, f)| (f.path.as_str(), format!("storage.files[{i}]"))))
-        .chain(s.directories.iter().enumerate().map(|(i, d)| (d.path.as_str(), format!("storage.directories[{i}]"))))
+        .chain(
+            s.directories
+                .iter()
+                .enumerate()
+                .map(|(i, d)| (d.path.as_str(), format!("storage.directories[{i}]"))),
+        )
         .chain(s.links.iter().enumerate().map(|(i, l)| (l.path.as_str(), format!("storage.links[{i}]"))));
     let links: std::collections::HashSet<&str> = s.links.iter().map(|l| l.path.as_str()).collect();
     for (path, at) in all {
         report.check(format!("{at}.path"), check_path(path));
         if let Some(link) = parents(path).find(|p| links.contains(p)) {
-            report.add(format!("{at}.path"), format!("stands under {link:?}, which is a link in this config"));
+            report
+                .add(format!("{at}.path"), format!("stands under {link:?}, which is a link in this config"));
         }
         if let Some(first) = seen.get(path) {
             report.add(format!("{at}.path"), format!("{path:?} stands in {first} already; keep one of them"));

@@ -39,10 +39,10 @@ fn disk(report: &mut Report, at: &str, d: &Disk) {
         if p.number != 0 && !numbers.insert(p.number) {
             report.add(format!("{at}.number"), "stands twice on this disk");
         }
-        if let Some(label) = p.label.as_deref().filter(|l| !l.is_empty()) {
-            if !labels.insert(label) {
-                report.add(format!("{at}.label"), "stands twice on this disk");
-            }
+        if let Some(label) = p.label.as_deref().filter(|l| !l.is_empty())
+            && !labels.insert(label)
+        {
+            report.add(format!("{at}.label"), "stands twice on this disk");
         }
         if let (Some(start), Some(size)) = (p.start_mib.filter(|s| *s > 0), p.size_mib.filter(|s| *s > 0)) {
             spans.push((start, start.saturating_add(size), i));
@@ -50,10 +50,10 @@ fn disk(report: &mut Report, at: &str, d: &Disk) {
     }
     spans.sort_unstable();
     for pair in spans.windows(2) {
-        if let [(_, end, a), (start, _, b)] = pair {
-            if start < end {
-                report.add(format!("{at}.partitions[{b}]"), format!("overlaps {at}.partitions[{a}]"));
-            }
+        if let [(_, end, a), (start, _, b)] = pair
+            && start < end
+        {
+            report.add(format!("{at}.partitions[{b}]"), format!("overlaps {at}.partitions[{a}]"));
         }
     }
 }
@@ -88,7 +88,12 @@ fn partition(report: &mut Report, at: &str, p: &Partition) {
         if *number == 0 {
             report.add(format!("{at}.number"), "a partition that is to go needs its number");
         }
-        if label.is_some() || guid.is_some() || type_guid.is_some() || size_mib.is_some() || start_mib.is_some() {
+        if label.is_some()
+            || guid.is_some()
+            || type_guid.is_some()
+            || size_mib.is_some()
+            || start_mib.is_some()
+        {
             report.add(at, "a partition that is to go has no label, size, start or GUIDs");
         }
     }
@@ -131,7 +136,9 @@ fn luks(report: &mut Report, at: &str, l: &Luks) {
     }
     resource(report, &format!("{at}.keyFile"), &l.key_file);
     clevis(report, &format!("{at}.clevis"), &l.clevis);
-    if l.cex.enabled == Some(true) && (l.clevis != crate::model::Clevis::default() || l.key_file.source.is_some()) {
+    if l.cex.enabled == Some(true)
+        && (l.clevis != crate::model::Clevis::default() || l.key_file.source.is_some())
+    {
         report.add(format!("{at}.cex"), "excludes clevis and keyFile");
     }
 }

@@ -1,1 +1,351 @@
-//! render
+//! MachineConfigs and templates to one rendered MachineConfig a pool.
+//!
+//! What it is: pure functions. [`select`] picks a pool's MachineConfigs, [`plan`] checks, merges and names them and
+//! says where everything comes from; the modules
+//! `template` and `bootstrap` make MachineConfigs from templates and render whole sets of manifests.
+//!
+//! What it is not: the network, clocks, files. Who calls it writes the result.
+
+mod check;
+mod error;
+mod merge;
+mod name;
+pub mod provenance;
+mod reconcile;
+mod yaml;
+
+pub use check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
+pub use error::{Finding, Reason, RenderError};
+pub use merge::{Merged, OsImages, merge, sort};
+pub use name::name;
+pub use provenance::{Origin, Provenance};
+pub use reconcile::{Overrides, reconcilable};
+
+use api::k8s::{ObjectMeta, ObjectReference, OwnerReference, ResourceExt as _};
+use api::names::{GROUP, MAX_RENDERED_BYTES, annotation};
+use api::selector;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use std::collections::BTreeMap;
+
+/// The build that renders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versions {
+    /// The version as people write it; the operator puts it on ControllerConfig.
+    pub raw: String,
+    /// The hash of the build; it stands on everything generated.
+    pub hash: String,
+}
+
+impl Versions {
+    /// What a build without version information says of itself.
+    pub fn unknown() -> Self {
+        Self { raw: "v0.0.0-was-not-built-properly".to_owned(), hash: "was-not-built-properly".to_owned() }
+    }
+}
+
+/// How strict rendering is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// In a cluster, with machines that follow: versions must agree, and what no host could apply is refused.
+    #[default]
+    Cluster,
+    /// Before there is a cluster, as the reference implementation renders: what no host could apply is a warning.
+    Bootstrap,
+}
+
+/// What a pool is rendered from.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The pool.
+    pub pool: &'a MachineConfigPool,
+    /// Its MachineConfigs, in any order; see [`select`].
+    pub configs: &'a [&'a MachineConfig],
+    /// Cluster facts.
+    pub controller_config: &'a ControllerConfig,
+    /// The rendered config that the pool is at, where it has one.
+    pub current: Option<&'a MachineConfig>,
+    /// The build that renders.
+    pub versions: &'a Versions,
+    /// The images of the pool's OS stream, where it follows one; else ControllerConfig's.
+    pub stream: Option<&'a OsImages>,
+    /// Changes that are let pass although machines will not follow.
+    pub overrides: Overrides,
+    /// How strict.
+    pub mode: Mode,
+}
+
+impl<'a> Inputs<'a> {
+    /// Inputs for a cluster, without stream and overrides.
+    pub fn new(
+        pool: &'a MachineConfigPool,
+        configs: &'a [&'a MachineConfig],
+        controller_config: &'a ControllerConfig,
+        versions: &'a Versions,
+    ) -> Self {
+        let (current, stream, overrides, mode) = (None, None, Overrides::default(), Mode::default());
+        Self { pool, configs, controller_config, current, versions, stream, overrides, mode }
+    }
+}
+
+/// What is to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RenderPlan {
+    /// The rendered MachineConfig, whole: name, owner, annotations, spec.
+    pub rendered: MachineConfig,
+    /// What it was merged from, in merge order; for the pool's `configuration.source`.
+    pub source: Vec<ObjectReference>,
+    /// Where everything in it comes from.
+    pub provenance: Provenance,
+    /// What has no effect or will not work.
+    pub warnings: Vec<Finding>,
+}
+
+impl RenderPlan {
+    /// The rendered MachineConfig's name.
+    pub fn name(&self) -> &str {
+        self.rendered.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// The MachineConfigs that a pool's selector picks, by name. An absent or empty selector picks none.
+///
+/// # Errors
+/// A selector that cannot be evaluated.
+pub fn select<'a>(
+    pool: &MachineConfigPool,
+    all: impl IntoIterator<Item = &'a MachineConfig>,
+) -> Result<Vec<&'a MachineConfig>, RenderError> {
+    let picks = |mc: &MachineConfig| {
+        selector::matches(pool.spec.machine_config_selector.as_ref(), mc.metadata.labels.as_ref())
+    };
+    let mut picked = Vec::new();
+    for mc in all {
+        match picks(mc) {
+            Ok(true) => picked.push(mc),
+            Ok(false) => {}
+            Err(e) => {
+                let path = "spec.machineConfigSelector".to_owned();
+                let finding = Finding { object: pool_object(pool), path, message: e.to_string() };
+                return Err(RenderError::one(&pool.name_any(), Reason::Selector, finding));
+            }
+        }
+    }
+    picked.sort_by_key(|mc| mc.name_any());
+    Ok(picked)
+}
+
+fn pool_object(pool: &MachineConfigPool) -> String {
+    format!("MachineConfigPool {}", pool.name_any())
+}
+
+/// Renders a pool's MachineConfigs into one.
+///
+/// # Errors
+/// See [`Reason`]; every cause names its object and path.
+pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
+    let Inputs { pool, configs, controller_config, current, versions, stream, overrides, mode } = *inputs;
+    let pool_name = pool.name_any();
+    let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
+    if configs.is_empty() {
+        let message =
+            "no MachineConfig has labels that this picks; label one, or correct the selector".to_owned();
+        let finding =
+            Finding { object: pool_object(pool), path: "spec.machineConfigSelector".to_owned(), message };
+        return Err(fail(Reason::NoConfigs, vec![finding]));
+    }
+    if mode == Mode::Cluster {
+        versions_agree(configs, controller_config, versions)
+            .map_err(|f| fail(Reason::VersionSkew, vec![f]))?;
+    }
+    let (mut components, mut warnings) = read(configs).map_err(|f| fail(Reason::Refused, f))?;
+    let unreadable: Vec<Finding> = components.iter().flat_map(Component::unreadable_contents).collect();
+    if mode == Mode::Cluster && !unreadable.is_empty() {
+        return Err(fail(Reason::Refused, unreadable));
+    }
+    warnings.extend(unreadable);
+    sort(&mut components);
+    let base = base_images(controller_config, stream);
+    let merged = merge(&components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
+    let overridden = merged.spec.os_image_url != base.os;
+    if overridden && pool.spec.os_image_stream.is_some() {
+        let message = "a MachineConfig of this pool sets osImageURL; remove that or the stream".to_owned();
+        let finding = Finding { object: pool_object(pool), path: "spec.osImageStream".to_owned(), message };
+        return Err(fail(Reason::Refused, vec![finding]));
+    }
+    if overridden && !merged.spec.os_image_url.contains("sha256:") {
+        let by =
+            components.iter().rev().find(|c| c.machine_config.spec.os_image_url == merged.spec.os_image_url);
+        let name = by.map(Component::name).unwrap_or_default();
+        warnings.push(Finding::on(name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
+    }
+    // A merge of valid configs can be invalid: a mode without contents, a path under another config's link.
+    if let Err(errors) = ignition::validate(&merged.config) {
+        let provenance = provenance::trace(&components);
+        let findings: Vec<Finding> =
+            errors.0.into_iter().map(|e| blame(&merged.config, &provenance, e)).collect();
+        if mode == Mode::Cluster || overridden {
+            return Err(fail(Reason::Refused, findings));
+        }
+        warnings.extend(findings);
+    }
+    let rendered = rendered(pool, controller_config, versions, &merged, overridden);
+    if let Some(current) = current.filter(|c| c.metadata.name != rendered.metadata.name) {
+        compare(current, &merged, &components, overrides).map_err(|f| fail(Reason::Irreconcilable, f))?;
+    }
+    warnings.extend(fits(&rendered).map_err(|f| fail(Reason::TooLarge, vec![f]))?);
+    let source = components.iter().map(|c| reference(c.name())).collect();
+    Ok(RenderPlan { rendered, source, provenance: provenance::trace(&components), warnings })
+}
+
+/// Reads and checks all; every broken rule of every one is told.
+fn read<'a>(configs: &[&'a MachineConfig]) -> Result<(Vec<Component<'a>>, Vec<Finding>), Vec<Finding>> {
+    let (mut components, mut warnings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    for mc in configs {
+        match validate_machine_config(mc) {
+            Ok(mut component) => {
+                warnings.append(&mut component.warnings);
+                components.push(component);
+            }
+            Err(more) => findings.extend(more),
+        }
+    }
+    if findings.is_empty() { Ok((components, warnings)) } else { Err(findings) }
+}
+
+/// Turns a finding on the merged config into one on the MachineConfigs that made that part of it.
+fn blame(config: &ignition::Config, provenance: &Provenance, e: ignition::ValidationError) -> Finding {
+    let index = |list: &str| -> Option<usize> { e.path.strip_prefix(list)?.split_once(']')?.0.parse().ok() };
+    let name = index("storage.files[")
+        .and_then(|i| config.storage.files.get(i).map(|f| f.path.as_str()))
+        .or_else(|| config.storage.links.get(index("storage.links[")?).map(|l| l.path.as_str()))
+        .or_else(|| config.storage.directories.get(index("storage.directories[")?).map(|d| d.path.as_str()))
+        .or_else(|| config.systemd.units.get(index("systemd.units[")?).map(|u| u.name.as_str()))
+        .unwrap_or_default();
+    let mut who: Vec<&str> = provenance.of(name).map(|o| o.set_by.as_str()).collect();
+    who.sort_unstable();
+    who.dedup();
+    let object = match who.as_slice() {
+        [] => "the rendered MachineConfig".to_owned(),
+        [one] => format!("MachineConfig {one}"),
+        many => format!("MachineConfigs {}", many.join(", ")),
+    };
+    let about = if name.is_empty() { String::new() } else { format!("{name}: ") };
+    Finding { object, path: format!("spec.config.{}", e.path), message: format!("{about}{}", e.message) }
+}
+
+fn base_images(controller_config: &ControllerConfig, stream: Option<&OsImages>) -> OsImages {
+    let spec = &controller_config.spec;
+    stream.cloned().unwrap_or_else(|| OsImages {
+        os: spec.base_os_container_image.clone(),
+        extensions: spec.base_os_extensions_container_image.clone().unwrap_or_default(),
+    })
+}
+
+/// In the middle of an upgrade, inputs of two versions would mix; wait until they agree.
+fn versions_agree(
+    configs: &[&MachineConfig],
+    controller_config: &ControllerConfig,
+    versions: &Versions,
+) -> Result<(), Finding> {
+    let annotation_of =
+        |meta: &ObjectMeta, key: &str| meta.annotations.as_ref().and_then(|a| a.get(key).cloned());
+    // Absent where no operator stands: there is nothing to disagree with.
+    let by = annotation_of(&controller_config.metadata, annotation::GENERATED_BY_VERSION);
+    if let Some(by) = by.filter(|by| *by != versions.raw) {
+        return Err(Finding {
+            object: format!("ControllerConfig {}", controller_config.name_any()),
+            path: format!("metadata.annotations[{}]", annotation::GENERATED_BY_VERSION),
+            message: format!(
+                "is {by:?}, this controller is {:?}; waiting for the operator to update it",
+                versions.raw
+            ),
+        });
+    }
+    for mc in configs {
+        let by = annotation_of(&mc.metadata, annotation::GENERATED_BY_CONTROLLER).unwrap_or_default();
+        if !by.is_empty() && by != versions.hash {
+            let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_CONTROLLER);
+            let message = format!(
+                "is {by:?}, this controller is {:?}; waiting for it to be generated anew",
+                versions.hash
+            );
+            return Err(Finding::on(&mc.name_any(), path, message));
+        }
+    }
+    Ok(())
+}
+
+fn rendered(
+    pool: &MachineConfigPool,
+    controller_config: &ControllerConfig,
+    versions: &Versions,
+    merged: &Merged,
+    overridden: bool,
+) -> MachineConfig {
+    let release = controller_config.metadata.annotations.as_ref();
+    let release = release.and_then(|a| a.get(annotation::RELEASE_IMAGE_VERSION)).cloned().unwrap_or_default();
+    let mut annotations = BTreeMap::from([
+        (annotation::GENERATED_BY_CONTROLLER.to_owned(), versions.hash.clone()),
+        (annotation::RELEASE_IMAGE_VERSION.to_owned(), release),
+    ]);
+    if overridden {
+        annotations.insert(annotation::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
+    }
+    let pool_name = pool.name_any();
+    let mut mc = MachineConfig::new(&name::name(&pool_name, &merged.spec), merged.spec.clone());
+    mc.metadata.annotations = Some(annotations);
+    mc.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: format!("{GROUP}/v1"),
+        kind: "MachineConfigPool".to_owned(),
+        name: pool_name,
+        uid: pool.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }]);
+    mc
+}
+
+/// A reference to a MachineConfig as pools carry it.
+pub fn reference(machine_config: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(format!("{GROUP}/v1")),
+        kind: Some("MachineConfig".to_owned()),
+        name: Some(machine_config.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn compare(
+    current: &MachineConfig,
+    merged: &Merged,
+    components: &[Component<'_>],
+    overrides: Overrides,
+) -> Result<(), Vec<Finding>> {
+    let name = current.name_any();
+    let old = match current.spec.config.as_ref().filter(|c| !c.is_null()) {
+        None => ignition::empty(),
+        Some(raw) => {
+            ignition::parse_value(raw)
+                .map_err(|e| vec![Finding::on(&name, "spec.config", format!("the present config: {e}"))])?
+                .config
+        }
+    };
+    let new = (&merged.config, merged.spec.fips);
+    reconcilable((&old, current.spec.fips), new, components, overrides)
+}
+
+/// Does the object fit into the store? A warning when it soon will not.
+fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
+    let object = || "the rendered MachineConfig".to_owned();
+    let size = serde_json::to_vec(rendered).map(|v| v.len()).unwrap_or(usize::MAX);
+    let message = format!(
+        "{size} bytes of at most {MAX_RENDERED_BYTES}; make files smaller, pack them (compression: gzip), or leave \
+         large ones to a container image"
+    );
+    let finding = Finding { object: object(), path: String::new(), message };
+    match size {
+        n if n > MAX_RENDERED_BYTES => Err(finding),
+        n if n > MAX_RENDERED_BYTES / 5 * 4 => Ok(Some(finding)),
+        _ => Ok(None),
+    }
+}

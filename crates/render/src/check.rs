@@ -1,0 +1,119 @@
+//! The rules for one MachineConfig before it is merged. Pure; knows nothing of pools.
+//!
+//! What it is not: Ignition's own rules, which `ignition::validate` has.
+
+use crate::error::Finding;
+use api::k8s::ResourceExt as _;
+use api::v1::MachineConfig;
+use ignition::{Config, Version};
+use serde_json::Value;
+
+/// Values of `kernelType`; empty means not said.
+pub const KERNEL_TYPES: [&str; 3] = ["default", "realtime", "64k-pages"];
+
+/// Extensions that a host knows how to install.
+pub const EXTENSIONS: [&str; 7] =
+    ["two-node-ha", "ipsec", "usbguard", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat"];
+
+/// The largest file mode: no set-user-ID, set-group-ID or sticky bits.
+pub(crate) const MODE_MAX: i64 = 0o777;
+
+/// A MachineConfig that was read and keeps the rules.
+#[derive(Debug, Clone)]
+pub struct Component<'a> {
+    /// The object.
+    pub machine_config: &'a MachineConfig,
+    /// Its Ignition config, where it has one.
+    pub config: Option<Config>,
+    /// What has no effect.
+    pub warnings: Vec<Finding>,
+}
+
+impl Component<'_> {
+    /// The object's name.
+    pub fn name(&self) -> &str {
+        self.machine_config.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its role label; empty where it has none.
+    pub fn role(&self) -> &str {
+        self.machine_config.labels().get(api::names::label::ROLE).map_or("", String::as_str)
+    }
+
+    /// Contents that no host could write: remote sources, packed bytes that do not unpack, wrong hashes.
+    pub fn unreadable_contents(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (i, f) in self.config.iter().flat_map(|c| &c.storage.files).enumerate() {
+            let at = format!("spec.config.storage.files[{i}]");
+            let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
+            for (at, resource) in [(format!("{at}.contents"), &f.contents)].into_iter().chain(append) {
+                if let Err(e) = resource.decode() {
+                    findings.push(Finding::on(self.name(), at, format!("{}: {e}", f.path)));
+                }
+            }
+        }
+        findings
+    }
+}
+
+/// Reads and checks one MachineConfig.
+///
+/// # Errors
+/// Every rule that it breaks, with its path.
+pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Component<'_>, Vec<Finding>> {
+    let name = machine_config.name_any();
+    let spec = &machine_config.spec;
+    let mut findings = Vec::new();
+    let kernel = spec.kernel_type.as_str();
+    if !kernel.is_empty() && !KERNEL_TYPES.contains(&kernel) {
+        let known = KERNEL_TYPES.join(", ");
+        findings.push(Finding::on(
+            &name,
+            "spec.kernelType",
+            format!("{kernel:?} is not known; use one of {known}"),
+        ));
+    }
+    for (i, extension) in spec.extensions.iter().flatten().enumerate() {
+        if !EXTENSIONS.contains(&extension.as_str()) {
+            let message =
+                format!("{extension:?} is not a known extension; use some of {}", EXTENSIONS.join(", "));
+            findings.push(Finding::on(&name, format!("spec.extensions[{i}]"), message));
+        }
+    }
+    let mut component = Component { machine_config, config: None, warnings: Vec::new() };
+    if let Some(raw) = spec.config.as_ref().filter(|c| !c.is_null()) {
+        match ignition_config(&name, raw) {
+            Ok((config, warnings)) => {
+                component.config = Some(config);
+                component.warnings = warnings;
+            }
+            Err(more) => findings.extend(more),
+        }
+    }
+    if findings.is_empty() { Ok(component) } else { Err(findings) }
+}
+
+/// Reads an Ignition config and checks it by the spec's rules and ours.
+fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Vec<Finding>> {
+    let parsed =
+        ignition::parse_value(raw).map_err(|e| vec![Finding::on(name, "spec.config", e.to_string())])?;
+    let warnings = parsed.warnings.into_iter();
+    let warnings =
+        warnings.map(|w| Finding::on(name, format!("spec.config.{}", w.path), w.message)).collect();
+    let mut findings = Vec::new();
+    if parsed.version > Version::V3_5 {
+        let message = "hosts read Ignition up to 3.5.0; write 3.5.0 here (3.6 adds no field)";
+        findings.push(Finding::on(name, "spec.config.ignition.version", message));
+    }
+    if let Err(errors) = ignition::validate(&parsed.config) {
+        let errors = errors.0.into_iter();
+        findings.extend(errors.map(|e| Finding::on(name, format!("spec.config.{}", e.path), e.message)));
+    }
+    for (i, f) in parsed.config.storage.files.iter().enumerate() {
+        if let Some(mode) = f.mode.filter(|m| *m > MODE_MAX) {
+            let message = format!("mode {mode:#o} of {} has bits above 0777; remove them", f.path);
+            findings.push(Finding::on(name, format!("spec.config.storage.files[{i}].mode"), message));
+        }
+    }
+    if findings.is_empty() { Ok((parsed.config, warnings)) } else { Err(findings) }
+}

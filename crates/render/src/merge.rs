@@ -1,0 +1,112 @@
+//! Lays MachineConfigs over each other, in order, into one spec. Pure.
+
+use crate::check::Component;
+use crate::error::Finding;
+use api::names::{WORKER, annotation};
+use api::v1::MachineConfigSpec;
+use ignition::Config;
+
+/// The images that hosts run when no MachineConfig says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OsImages {
+    /// The OS.
+    pub os: String,
+    /// Its extensions.
+    pub extensions: String,
+}
+
+/// The result of a merge.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Merged {
+    /// The merged spec; its `config` is written out.
+    pub spec: MachineConfigSpec,
+    /// The merged Ignition config.
+    pub config: Config,
+}
+
+/// Puts MachineConfigs into merge order: those of the role `worker` first, then all others, each by name. So a
+/// custom pool's own MachineConfigs win over those that it takes from `worker`, whatever their names.
+pub fn sort(components: &mut [Component<'_>]) {
+    components.sort_by(|a, b| {
+        (a.role() != WORKER)
+            .cmp(&(b.role() != WORKER))
+            .then_with(|| a.name().as_bytes().cmp(b.name().as_bytes()))
+    });
+}
+
+/// Merges MachineConfigs that stand in merge order.
+///
+/// # Errors
+/// A combination that no host can be in.
+pub fn merge(components: &[Component<'_>], images: &OsImages) -> Result<Merged, Finding> {
+    let config = ignition_config(components);
+    let specs = || components.iter().map(|c| &c.machine_config.spec);
+    let kernel_type =
+        specs().rev().map(|s| s.kernel_type.as_str()).find(|k| matches!(*k, "realtime" | "64k-pages"));
+    let kernel_type = kernel_type.unwrap_or("default").to_owned();
+    let extensions: Vec<String> = specs().flat_map(|s| s.extensions.iter().flatten().cloned()).collect();
+    if kernel_type != "default" {
+        let devel = components.iter().find_map(|c| {
+            Some((c, c.machine_config.spec.extensions.iter().flatten().position(|e| e == "kernel-devel")?))
+        });
+        if let Some((c, i)) = devel {
+            let message =
+                format!("kernel-devel does not go with kernelType {kernel_type}; remove one of them");
+            return Err(Finding::on(c.name(), format!("spec.extensions[{i}]"), message));
+        }
+    }
+    // Generated MachineConfigs of old releases carried images; only the user's count.
+    let users = || components.iter().filter(|c| !is_generated(c)).map(|c| &c.machine_config.spec);
+    let last = |field: fn(&MachineConfigSpec) -> &String, default: &String| {
+        users().rev().map(field).find(|v| !v.is_empty()).unwrap_or(default).clone()
+    };
+    let written = config.to_value().map_err(|e| Finding {
+        object: "the rendered MachineConfig".to_owned(),
+        path: "spec.config".to_owned(),
+        message: e.to_string(),
+    })?;
+    let spec = MachineConfigSpec {
+        os_image_url: last(|s| &s.os_image_url, &images.os),
+        base_os_extensions_container_image: last(
+            |s| &s.base_os_extensions_container_image,
+            &images.extensions,
+        ),
+        config: Some(written),
+        kernel_arguments: Some(specs().flat_map(|s| s.kernel_arguments.iter().flatten().cloned()).collect()),
+        extensions: Some(extensions),
+        fips: specs().any(|s| s.fips),
+        kernel_type,
+    };
+    Ok(Merged { spec, config })
+}
+
+/// Made by a controller, not by a user.
+pub(crate) fn is_generated(c: &Component<'_>) -> bool {
+    let annotations = c.machine_config.metadata.annotations.as_ref();
+    annotations.and_then(|a| a.get(annotation::GENERATED_BY_CONTROLLER)).is_some_and(|v| !v.is_empty())
+}
+
+fn ignition_config(components: &[Component<'_>]) -> Config {
+    let mut rest = components.iter();
+    let mut merged = rest.next().and_then(|c| c.config.clone()).unwrap_or_else(ignition::empty);
+    let mut any = false;
+    for config in rest.filter_map(|c| c.config.clone()) {
+        any = true;
+        merged = ignition::merge(merged, plain_unless_packed(config));
+    }
+    for f in &mut merged.storage.files {
+        if any && f.contents.compression.as_deref() == Some("") {
+            f.contents.compression = None;
+        }
+        f.overwrite.get_or_insert(true);
+    }
+    merged
+}
+
+/// Says "no compression" aloud, so that a plain file takes the place of a packed one with its compression.
+fn plain_unless_packed(mut config: Config) -> Config {
+    for f in &mut config.storage.files {
+        f.contents.compression.get_or_insert_default();
+    }
+    config
+}

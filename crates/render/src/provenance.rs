@@ -1,0 +1,227 @@
+//! Which MachineConfig set what in a rendered one, and which others wanted to. Pure; holds names, never contents.
+
+use crate::check::Component;
+use crate::merge::is_generated;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A sort of thing that a MachineConfig sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// A file; its name is the path.
+    File,
+    /// A directory; its name is the path.
+    Directory,
+    /// A link; its name is the path.
+    Link,
+    /// A unit.
+    Unit,
+    /// A drop-in; its name is `UNIT/DROPIN`.
+    Dropin,
+    /// A user.
+    User,
+    /// A public key of a user; its name is `USER/KEY`, the key by its type and comment.
+    SshKey,
+    /// A group.
+    Group,
+    /// A kernel argument; its name is the argument.
+    KernelArgument,
+    /// An extension.
+    Extension,
+    /// A field of the spec that has one value.
+    Scalar,
+    /// A section of the Ignition config that is not taken apart further.
+    Section,
+}
+
+/// Where one thing comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// What sort of thing.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Which part of it, for example `contents` or `mode`. Empty: all of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+    /// The MachineConfig whose word counts.
+    pub set_by: String,
+    /// Those that said something else before, in merge order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+}
+
+/// The origins of everything in a rendered MachineConfig, sorted by kind, name and field.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Provenance(pub Vec<Origin>);
+
+impl Provenance {
+    /// The origins of a thing by its name: a path, a unit, a drop-in, a kernel argument.
+    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Origin> {
+        self.0.iter().filter(move |o| o.name == name)
+    }
+
+    /// Things that more than one MachineConfig sets.
+    pub fn contested(&self) -> impl Iterator<Item = &Origin> {
+        self.0.iter().filter(|o| !o.lost.is_empty())
+    }
+}
+
+#[derive(Default)]
+struct Ledger {
+    keyed: BTreeMap<(Kind, String, String), (String, Vec<String>)>,
+    listed: Vec<Origin>,
+}
+
+impl Ledger {
+    fn set(&mut self, kind: Kind, name: &str, field: &str, by: &str) {
+        let slot = self.keyed.entry((kind, name.to_owned(), field.to_owned()));
+        let (set_by, lost) = slot.or_insert_with(|| (by.to_owned(), Vec::new()));
+        if set_by != by {
+            lost.push(std::mem::replace(set_by, by.to_owned()));
+        }
+    }
+
+    /// A path that becomes another sort of thing takes the earlier one's history along.
+    fn take_path(&mut self, kind: Kind, path: &str, by: &str) {
+        let others = [Kind::File, Kind::Directory, Kind::Link].into_iter().filter(|k| *k != kind);
+        let mut history = Vec::new();
+        for other in others {
+            let keys: Vec<_> =
+                self.keyed.keys().filter(|(k, name, _)| *k == other && name == path).cloned().collect();
+            for key in keys {
+                if let Some((set_by, lost)) = self.keyed.remove(&key) {
+                    history.extend(lost.into_iter().chain([set_by]));
+                }
+            }
+        }
+        history.dedup();
+        if !history.is_empty() {
+            self.keyed.insert((kind, path.to_owned(), String::new()), (by.to_owned(), history));
+        }
+    }
+}
+
+/// The origins of everything that MachineConfigs in merge order set together.
+pub fn trace(components: &[Component<'_>]) -> Provenance {
+    let mut ledger = Ledger::default();
+    for c in components {
+        ignition(&mut ledger, c);
+        spec(&mut ledger, c);
+    }
+    let Ledger { keyed, mut listed } = ledger;
+    listed.extend(keyed.into_iter().map(|((kind, name, field), (set_by, lost))| Origin {
+        kind,
+        name,
+        field,
+        set_by,
+        lost,
+    }));
+    listed.sort_by(|a, b| (a.kind, &a.name, &a.field).cmp(&(b.kind, &b.name, &b.field)));
+    Provenance(listed)
+}
+
+fn spec(ledger: &mut Ledger, c: &Component<'_>) {
+    let (by, spec) = (c.name(), &c.machine_config.spec);
+    let listed = |kind, name: &String| Origin {
+        kind,
+        name: name.clone(),
+        field: String::new(),
+        set_by: by.to_owned(),
+        lost: Vec::new(),
+    };
+    ledger.listed.extend(spec.kernel_arguments.iter().flatten().map(|a| listed(Kind::KernelArgument, a)));
+    ledger.listed.extend(spec.extensions.iter().flatten().map(|e| listed(Kind::Extension, e)));
+    if spec.fips {
+        ledger.set(Kind::Scalar, "fips", "", by);
+    }
+    // A later "default" does not take a special kernel away.
+    if matches!(spec.kernel_type.as_str(), "realtime" | "64k-pages") {
+        ledger.set(Kind::Scalar, "kernelType", "", by);
+    }
+    if !is_generated(c) {
+        if !spec.os_image_url.is_empty() {
+            ledger.set(Kind::Scalar, "osImageURL", "", by);
+        }
+        if !spec.base_os_extensions_container_image.is_empty() {
+            ledger.set(Kind::Scalar, "baseOSExtensionsContainerImage", "", by);
+        }
+    }
+}
+
+fn ignition(ledger: &mut Ledger, c: &Component<'_>) {
+    let (by, Some(config)) = (c.name(), &c.config) else { return };
+    for f in &config.storage.files {
+        ledger.take_path(Kind::File, &f.path, by);
+        let append = (!f.append.is_empty()).then_some("append");
+        let parts = [
+            f.contents.source.as_ref().map(|_| "contents"),
+            f.mode.map(|_| "mode"),
+            (f.user != ignition::Owner::default()).then_some("user"),
+            (f.group != ignition::Owner::default()).then_some("group"),
+            f.overwrite.map(|_| "overwrite"),
+            append,
+        ];
+        parts.into_iter().flatten().for_each(|part| ledger.set(Kind::File, &f.path, part, by));
+    }
+    for d in &config.storage.directories {
+        ledger.take_path(Kind::Directory, &d.path, by);
+        ledger.set(Kind::Directory, &d.path, "", by);
+    }
+    for l in &config.storage.links {
+        ledger.take_path(Kind::Link, &l.path, by);
+        ledger.set(Kind::Link, &l.path, "", by);
+    }
+    for u in &config.systemd.units {
+        let parts =
+            [u.contents.as_ref().map(|_| "contents"), u.enabled.map(|_| "enabled"), u.mask.map(|_| "mask")];
+        parts.into_iter().flatten().for_each(|part| ledger.set(Kind::Unit, &u.name, part, by));
+        for d in &u.dropins {
+            ledger.set(Kind::Dropin, &format!("{}/{}", u.name, d.name), "", by);
+        }
+    }
+    for u in &config.passwd.users {
+        if u.password_hash.is_some() {
+            ledger.set(Kind::User, &u.name, "passwordHash", by);
+        }
+        for key in &u.ssh_authorized_keys {
+            ledger.set(Kind::SshKey, &format!("{}/{}", u.name, short_key(key)), "", by);
+        }
+        let rest = ignition::User { password_hash: None, ssh_authorized_keys: Vec::new(), ..u.clone() };
+        if rest != (ignition::User { name: u.name.clone(), ..ignition::User::default() }) {
+            ledger.set(Kind::User, &u.name, "account", by);
+        }
+    }
+    for g in &config.passwd.groups {
+        ledger.set(Kind::Group, &g.name, "", by);
+    }
+    let s = &config.storage;
+    let sections = [
+        ("storage.disks", s.disks.is_empty()),
+        ("storage.raid", s.raid.is_empty()),
+        ("storage.luks", s.luks.is_empty()),
+        ("storage.filesystems", s.filesystems.is_empty()),
+        ("kernelArguments", config.kernel_arguments == ignition::KernelArguments::default()),
+        ("ignition.config", config.ignition.config == ignition::IgnitionConfig::default()),
+        ("ignition.proxy", config.ignition.proxy == ignition::Proxy::default()),
+        ("ignition.security", config.ignition.security == ignition::Security::default()),
+        ("ignition.timeouts", config.ignition.timeouts == ignition::Timeouts::default()),
+    ];
+    sections
+        .into_iter()
+        .filter(|(_, empty)| !empty)
+        .for_each(|(name, _)| ledger.set(Kind::Section, name, "", by));
+}
+
+/// A public key by its type, the end of its body and its comment: enough to tell it, short enough to show.
+fn short_key(key: &str) -> String {
+    const TAIL: usize = 8;
+    let mut words = key.split_whitespace();
+    let (kind, body) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let tail: String = body.chars().rev().take(TAIL).collect::<Vec<_>>().into_iter().rev().collect();
+    let comment = words.collect::<Vec<_>>().join(" ");
+    format!("{kind} …{tail} {comment}").trim_end().to_owned()
+}
