@@ -1,0 +1,286 @@
+//! A rendered MachineConfig → the bytes that a booting machine gets, for one Ignition version. Pure.
+//!
+//! Flow: parse and check the config → current CA bundles in → kernel arguments to where an old Ignition does not need
+//! to know them → the files that the first boot needs (node annotations, kubeconfig, the MachineConfig itself) →
+//! written in the version → bytes, ETag, gzip.
+//!
+//! What it is not: which config a pool serves (see `bootstrap` and `proven`), and which version (see `accept`).
+
+use crate::accept::SERVED;
+use crate::document;
+use crate::refusal::{Place, Refusal};
+use api::names::annotation;
+use api::v1::MachineConfig;
+use ignition::{Config, File, Resource, Version};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use std::io::Write as _;
+use std::sync::Arc;
+
+/// Where the kubelet reads the CA of the API server's clients.
+pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
+/// Where the cloud provider's CA stands.
+pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
+/// The annotations that the node gets when it joins.
+pub const NODE_ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
+/// The kubelet's first kubeconfig.
+pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
+/// The MachineConfig that was served, whole.
+pub const SERVED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
+/// The MachineConfig without its Ignition part: what the daemon completes at first boot.
+pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
+/// On a rendered MachineConfig: the image that the machine boots straight into.
+pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+/// The mode of every file that is added.
+const MODE: i64 = 0o644;
+/// Below this, packing saves less than the headers cost.
+const MIN_GZIP: usize = 1024;
+
+/// Which of the two servers answers; they differ in a few points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// From a directory, before there is a cluster.
+    Bootstrap,
+    /// From the cluster.
+    Cluster,
+}
+
+/// Everything that an answer is made of.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// The pool.
+    pub pool: String,
+    /// The rendered config to serve.
+    pub machine_config: Arc<MachineConfig>,
+    /// Which server answers.
+    pub mode: Mode,
+    /// PEM; empty: none.
+    pub kubelet_ca: Vec<u8>,
+    /// PEM; empty: none.
+    pub cloud_ca: Vec<u8>,
+    /// The kubelet's first kubeconfig.
+    pub kubeconfig: Vec<u8>,
+    /// CA certificates of image registries, by registry.
+    pub registry_certificates: Vec<(String, Vec<u8>)>,
+    /// The layered OS image that was built for this very config, where there is one.
+    pub layered_image: Option<String>,
+}
+
+impl Source {
+    /// A short text that is equal for sources that give equal answers.
+    pub fn fingerprint(&self) -> String {
+        let Self { pool, machine_config, mode, kubelet_ca, cloud_ca, kubeconfig, registry_certificates, layered_image } =
+            self;
+        let mut hash = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            hash.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(pool.as_bytes());
+        add(&serde_json::to_vec(&**machine_config).unwrap_or_default());
+        add(if *mode == Mode::Cluster { b"c" } else { b"b" });
+        add(kubelet_ca);
+        add(cloud_ca);
+        add(kubeconfig);
+        for (name, bytes) in registry_certificates {
+            add(name.as_bytes());
+            add(bytes);
+        }
+        add(layered_image.as_deref().unwrap_or_default().as_bytes());
+        hex(&hash.finalize())
+    }
+}
+
+/// An answer, ready to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    /// The version that it is written in.
+    pub version: Version,
+    /// The config as JSON.
+    pub body: Vec<u8>,
+    /// The same, packed; absent where that does not pay.
+    pub gzip: Option<Vec<u8>>,
+    /// The plain body's entity tag, with its quotes.
+    pub etag: String,
+    /// The packed body's.
+    pub gzip_etag: String,
+    /// What was left out because the version has no word for it, and the reference leaves it out too.
+    pub dropped: Vec<Place>,
+}
+
+/// Makes the answer of a source in a version.
+///
+/// # Errors
+/// [`Refusal::Inexpressible`] where the version cannot say it, [`Refusal::Broken`] where the stored config is not
+/// valid.
+pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
+    let inexpressible = |places: Vec<Place>| Refusal::Inexpressible { pool: source.pool.clone(), version, places };
+    if !SERVED.contains(&version) {
+        let message = "this version is not served; ask for 3.1 or newer";
+        return Err(inexpressible(vec![Place { path: "ignition.version".to_owned(), message: message.to_owned() }]));
+    }
+    let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why };
+    let name = source.machine_config.metadata.name.clone().unwrap_or_default();
+    let mut config = match &source.machine_config.spec.config {
+        None | Some(Value::Null) => ignition::empty(),
+        Some(value) => ignition::parse_value(value).map_err(|e| broken(format!("{name}: spec.config: {e}")))?.config,
+    };
+    ignition::validate(&config).map_err(|e| broken(format!("{name}: spec.config: {e}")))?;
+    let mut machine_config = (*source.machine_config).clone();
+
+    for (path, data) in [(KUBELET_CA, &source.kubelet_ca), (CLOUD_CA, &source.cloud_ca)] {
+        if !data.is_empty() {
+            set_contents(&mut config, path, data);
+        }
+    }
+    let image = layered_image(source);
+    if let Some(url) = &source.layered_image {
+        url.clone_into(&mut machine_config.spec.os_image_url);
+    }
+    if source.mode == Mode::Cluster && version < Version::V3_3 {
+        migrate_kernel_arguments(&mut config, &mut machine_config).map_err(&inexpressible)?;
+    }
+    let added = added_files(source, version, &name, image, &machine_config).map_err(|e| broken(format!("{name}: {e}")))?;
+    for (path, bytes) in added {
+        // A file of the config at one of these paths would win over the one that the first boot needs.
+        config.storage.files.retain(|f| f.path != path);
+        config.storage.files.push(file(path, &bytes));
+    }
+    let dropped = drop_silently(&mut config, version);
+    let value = ignition::translate(&config, version).map_err(|e| {
+        inexpressible(e.places.into_iter().map(|p| Place { path: p.path, message: p.message }).collect())
+    })?;
+    finish(&value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
+}
+
+/// The bytes of a config.
+///
+/// # Errors
+/// A config that is no JSON, which none is.
+pub fn finish(config: &Value, version: Version, dropped: Vec<Place>) -> std::io::Result<Prepared> {
+    let body = serde_json::to_vec(config)?;
+    let gzip = if body.len() < MIN_GZIP { None } else { Some(pack(&body)?) };
+    let hash: String = hex(&Sha256::digest(&body)).chars().take(32).collect();
+    Ok(Prepared { version, body, gzip, etag: format!("\"{hash}\""), gzip_etag: format!("\"{hash}-gzip\""), dropped })
+}
+
+/// Gzip without a time stamp: equal bodies have equal packed bodies.
+fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut w = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::default());
+    w.write_all(body)?;
+    let mut packed = w.finish()?;
+    packed.shrink_to_fit();
+    Ok(packed)
+}
+
+/// The image that the machine is to boot into: the one on the config wins over the one that was found.
+fn layered_image(source: &Source) -> Option<String> {
+    let on_config = source.machine_config.metadata.annotations.as_ref().and_then(|a| a.get(PRE_BUILT_IMAGE));
+    on_config.filter(|i| !i.is_empty()).or(source.layered_image.as_ref()).cloned()
+}
+
+/// A file with these bytes; one that is there keeps all but its contents.
+fn set_contents(config: &mut Config, path: &str, bytes: &[u8]) {
+    match config.storage.files.iter_mut().find(|f| f.path == path) {
+        Some(existing) => existing.contents = contents(bytes),
+        None => config.storage.files.push(file(path.to_owned(), bytes)),
+    }
+}
+
+fn contents(bytes: &[u8]) -> Resource {
+    Resource { source: Some(ignition::data_url::encode(bytes)), ..Resource::default() }
+}
+
+fn file(path: String, bytes: &[u8]) -> File {
+    File { path, contents: contents(bytes), mode: Some(MODE), overwrite: Some(true), ..File::default() }
+}
+
+/// Before 3.3 Ignition has no kernel arguments: the daemon gets those to add at first boot. None can be taken away
+/// that way.
+fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Result<(), Vec<Place>> {
+    if !config.kernel_arguments.should_not_exist.is_empty() {
+        let message = "came with 3.3, and cannot be done at first boot instead".to_owned();
+        return Err(vec![Place { path: "kernelArguments.shouldNotExist".to_owned(), message }]);
+    }
+    let moved = std::mem::take(&mut config.kernel_arguments.should_exist);
+    if !moved.is_empty() {
+        to.spec.kernel_arguments.get_or_insert_default().extend(moved);
+    }
+    Ok(())
+}
+
+/// What the reference leaves out without a word where the version has none. Kept, since machines boot with it.
+fn drop_silently(config: &mut Config, version: Version) -> Vec<Place> {
+    let mut dropped = Vec::new();
+    if version >= Version::V3_5 {
+        return dropped;
+    }
+    for (i, luks) in config.storage.luks.iter_mut().enumerate() {
+        let had = std::mem::take(&mut luks.cex);
+        if had.enabled.is_some() {
+            let path = format!("storage.luks[{i}].cex");
+            dropped.push(Place { path, message: format!("came with 3.5 and is left out in {version}") });
+        }
+    }
+    dropped
+}
+
+/// The files that the first boot needs, in the reference's order.
+fn added_files(
+    source: &Source,
+    version: Version,
+    name: &str,
+    image: Option<String>,
+    machine_config: &MachineConfig,
+) -> Result<Vec<(String, Vec<u8>)>, serde_json::Error> {
+    let mut files = vec![
+        (NODE_ANNOTATIONS.to_owned(), node_annotations(name, image)?),
+        (KUBECONFIG.to_owned(), source.kubeconfig.clone()),
+        (SERVED_CONFIG.to_owned(), document::indented(machine_config)?.into_bytes()),
+    ];
+    for (registry, certificate) in &source.registry_certificates {
+        files.push((format!("/etc/docker/certs.d/{registry}/ca.crt"), certificate.clone()));
+    }
+    let inner = match source.mode {
+        Mode::Bootstrap => Version::V3_5,
+        Mode::Cluster => version,
+    };
+    files.push((ENCAPSULATED.to_owned(), encapsulated(machine_config, inner)?.into_bytes()));
+    Ok(files)
+}
+
+/// The MachineConfig with nothing but a version where its Ignition config was.
+///
+/// # Errors
+/// None that is known; the types allow it.
+pub fn encapsulated(machine_config: &MachineConfig, version: Version) -> Result<String, serde_json::Error> {
+    let mut inner = machine_config.clone();
+    inner.spec.config = Some(json!({"ignition": {"version": version.as_str()}}));
+    document::line(&inner)
+}
+
+fn node_annotations(name: &str, image: Option<String>) -> Result<Vec<u8>, serde_json::Error> {
+    let mut map = Map::new();
+    for key in [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG, annotation::FIRST_PIVOT_CONFIG] {
+        map.insert(key.to_owned(), name.into());
+    }
+    map.insert(annotation::STATE.to_owned(), api::names::state::DONE.into());
+    if let Some(image) = image {
+        for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE] {
+            map.insert(key.to_owned(), image.clone().into());
+        }
+    }
+    serde_json::to_vec(&Value::Object(map))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+mod tests;
