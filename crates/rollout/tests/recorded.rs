@@ -86,7 +86,8 @@ fn view(case: &Case, index: usize) -> NodeView {
 
 fn pools(case: &Case, paused: bool) -> Vec<MachineConfigPool> {
     let selector = |role: &str| -> Option<LabelSelector> {
-        serde_json::from_value(json!({"matchLabels": {format!("node-role.kubernetes.io/{role}"): ""}})).unwrap()
+        serde_json::from_value(json!({"matchLabels": {format!("node-role.kubernetes.io/{role}"): ""}}))
+            .unwrap()
     };
     let pool = |name: &str, max_unavailable, paused| {
         let mut pool = MachineConfigPool::new(
@@ -144,7 +145,10 @@ fn settle(pools: &mut [MachineConfigPool], nodes: &mut [NodeView], drains: &mut 
     }
 }
 
-fn seen(pool: &MachineConfigPool, nodes: &[NodeView]) -> (BTreeMap<String, Value>, Vec<BTreeMap<String, Value>>) {
+fn seen(
+    pool: &MachineConfigPool,
+    nodes: &[NodeView],
+) -> (BTreeMap<String, Value>, Vec<BTreeMap<String, Value>>) {
     let status: BTreeMap<String, Value> =
         serde_json::from_value(serde_json::to_value(pool.status.as_ref().unwrap()).unwrap()).unwrap();
     let nodes = nodes.iter().map(|n| {

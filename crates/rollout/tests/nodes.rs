@@ -1,0 +1,585 @@
+//! Which pool owns a node, which nodes move, and what is written: the cases of the reference's own tests, as tables.
+mod common;
+
+use common::{Mk, World, at, goes, moved, node, notes, patch, pool, selector};
+use rollout::{BuildState, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Wait, max_unavailable};
+use serde_json::{Value, json};
+
+fn owners(world: &World) -> Vec<(String, String)> {
+    let plan = world.plan();
+    let mut all: Vec<_> = plan
+        .pools
+        .iter()
+        .flat_map(|p| p.nodes.iter().map(|n| (n.node.to_string(), p.pool.to_string())))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_node_belongs_to_master_before_custom_pools_before_worker() {
+    let pools = || ["master", "worker", "infra", "infra2"].map(|p| pool(p, "v1", Value::Null)).to_vec();
+    let windows = |n: Mk| n.label("kubernetes.io/os", "windows");
+    let rows: [(&str, Mk, Option<&str>); 9] = [
+        ("1 unrelated label", node("n").roles(&["other"]), None),
+        ("2 master", node("n").roles(&["master"]), Some("master")),
+        ("3 master and worker", node("n").roles(&["master", "worker"]), Some("master")),
+        ("4 worker and infra", node("n").roles(&["worker", "infra"]), Some("infra")),
+        ("5 master and infra", node("n").roles(&["master", "infra"]), Some("master")),
+        ("6 two custom pools", node("n").roles(&["worker", "infra", "infra2"]), None),
+        ("7 another key", node("n").roles(&[]).label("node-role", "master"), None),
+        ("8 Windows", windows(node("n").roles(&["master", "worker"])), None),
+        ("custom alone", node("n").roles(&["infra"]), Some("infra")),
+    ];
+    for (about, node, want) in rows {
+        let world = World::new(pools(), vec![node]);
+        let got = owners(&world);
+        assert_eq!(got.first().map(|(_, pool)| pool.as_str()), want, "{about}");
+        assert!(got.len() <= 1, "{about}");
+        assert_eq!(!world.plan().pool_alerts.is_empty(), about.starts_with('5'), "{about}");
+    }
+}
+
+#[test]
+fn two_custom_pools_are_refused_with_node_pools_and_remedy() {
+    let pools = ["worker", "infra", "infra2"].map(|p| pool(p, "v1", Value::Null)).to_vec();
+    let mut world = World::new(pools, vec![node("n").roles(&["worker", "infra", "infra2"])]);
+    let plan = world.plan();
+    let text = plan.unmanaged[0].to_string();
+    for part in ["node n", "infra, infra2", "remove labels"] {
+        assert!(text.contains(part), "{text}");
+    }
+    for pool in &plan.pools[1..] {
+        let conditions = pool.status.as_ref().unwrap().conditions.as_deref().unwrap();
+        assert_eq!(api::conditions::get(conditions, rollout::MEMBERSHIP_CONFLICT).unwrap().message, text);
+        assert!(!api::conditions::is_true(conditions, "Degraded"), "the pool's own nodes are fine");
+        assert!(pool.events.iter().any(|e| e.reason == rollout::MEMBERSHIP_CONFLICT), "{pool}");
+    }
+    world.apply(&plan);
+    assert!(world.plan().pools.iter().all(|p| p.events.is_empty()), "said once");
+    world.nodes[0].labels = [("node-role.kubernetes.io/infra", "")].into_iter().collect();
+    world.settle();
+    let conditions = world.pools[1].status.as_ref().unwrap().conditions.as_deref().unwrap();
+    assert!(!api::conditions::is_true(conditions, rollout::MEMBERSHIP_CONFLICT));
+}
+
+#[test]
+fn a_pool_has_the_nodes_whose_owner_it_is() {
+    let many = |prefix: &str, roles: &[&str], n: usize| -> Vec<Mk> {
+        (0..n).map(|i| node(&format!("{prefix}{i}")).roles(roles)).collect()
+    };
+    let windows = node("w").label("kubernetes.io/os", "windows");
+    let rows: [(&str, &str, Vec<Mk>, usize); 4] = [
+        ("9", "master", [many("u", &[], 3), many("w", &["worker"], 3)].concat(), 0),
+        ("10", "master", [many("m", &["master"], 2), many("w", &["worker"], 2)].concat(), 2),
+        ("11", "infra", [many("m", &["master"], 3), many("i", &["worker", "infra"], 3)].concat(), 3),
+        (
+            "12",
+            "worker",
+            [many("m", &["master"], 3), many("i", &["worker", "infra"], 3), vec![windows]].concat(),
+            3,
+        ),
+    ];
+    for (about, name, nodes, want) in rows {
+        let world = World::new(vec![pool(name, "v1", Value::Null)], nodes);
+        assert_eq!(world.plan_of(name).nodes.len(), want, "{about}");
+    }
+}
+
+#[test]
+fn while_a_selector_is_broken_nothing_moves() {
+    let mut infra = pool("infra", "v1", json!(1));
+    infra.spec.node_selector = selector(json!({"matchExpressions": [{"key": "a", "operator": "Equals"}]}));
+    let world = World::new(vec![pool("worker", "v1", json!(1)), infra], vec![moved("a", "v0", "v0")]);
+    let plan = world.plan();
+    assert!(plan.pools.iter().all(|p| p.patches.is_empty() && matches!(p.hold, Some(Hold::Selector { .. }))));
+    let text = plan.pools[0].hold.as_ref().unwrap().to_string();
+    assert!(text.contains("infra") && text.contains("matchExpressions[0].operator"), "{text}");
+    assert!(plan.pools[1].status.is_some() && plan.pools[0].status.is_none());
+}
+
+#[test]
+fn max_unavailable_is_rounded_down_and_at_least_one() {
+    let rows = [
+        ("13", Value::Null, Ok(1)),
+        ("14", json!(2), Ok(2)),
+        ("15", json!(0), Ok(1)),
+        ("16", json!("50%"), Ok(2)),
+        ("17", json!("60%"), Ok(2)),
+        ("18", json!("50 percent"), Err("50 percent")),
+        ("18", json!("60"), Err("60")),
+        ("18", json!("40 %"), Err("40 %")),
+        ("empty", json!("%"), Err("%")),
+        ("negative", json!(-1), Err("-1")),
+        ("all", json!("100%"), Ok(4)),
+    ];
+    for (about, value, want) in rows {
+        let value = serde_json::from_value::<Option<api::k8s::IntOrString>>(value).unwrap();
+        let got = max_unavailable("worker", value.as_ref(), 4);
+        assert_eq!(
+            got.as_ref().map_err(String::as_str),
+            want.as_ref().map_err(|e: &&str| *e).map(|n| n),
+            "{about}"
+        );
+    }
+    let ten = api::k8s::IntOrString::Int(10);
+    for control_plane in ["master", "arbiter"] {
+        assert_eq!(max_unavailable(control_plane, Some(&ten), 20), Ok(1), "one at a time");
+    }
+}
+
+#[test]
+fn a_bound_that_cannot_be_read_holds_the_pool_and_says_so() {
+    let mut world = World::workers(json!("half"), vec![moved("a", "v0", "v0")]);
+    let plan = world.plan_of("worker");
+    assert_eq!(plan.hold, Some(Hold::MaxUnavailable("half".to_owned())));
+    assert!(plan.patches.is_empty());
+    world.settle();
+    let conditions = world.pools[0].status.as_ref().unwrap().conditions.as_deref().unwrap();
+    let message = &api::conditions::get(conditions, "Updating").unwrap().message;
+    assert!(message.contains("half") && message.contains("10%"), "{message}");
+}
+
+/// The image that a layered pool is to be in.
+fn layering(image: &str, state: BuildState, built: &str) -> Layering {
+    Layering {
+        config: Some(OsConfigView { name: "mosc".into(), image: image.into() }),
+        build: Some(OsBuildView {
+            name: "mosb".into(),
+            machine_config: "v1".into(),
+            state,
+            image: built.into(),
+        }),
+    }
+}
+
+fn built(image: &str) -> Layering {
+    layering(image, BuildState::Succeeded, image)
+}
+
+#[test]
+fn as_many_nodes_go_as_there_are_free_slots() {
+    let ok = |n: &str| moved(n, "v1", "v1");
+    let old = |n: &str| moved(n, "v0", "v0");
+    let img = |n: &str, v: &str, i: &str| moved(n, v, v).images(Some(i), Some(i));
+    let plain = Layering::default();
+    type Row =
+        (&'static str, i32, Vec<Mk>, Layering, &'static [&'static str], &'static [&'static str], usize);
+    let rows: Vec<Row> = vec![
+        ("19", 1, vec![ok("a"), ok("b"), ok("c")], plain.clone(), &[], &[], 1),
+        ("20", 1, vec![ok("a"), ok("b"), ok("c").unready()], plain.clone(), &[], &[], 0),
+        ("21", 1, vec![ok("a"), ok("b").unready(), moved("c", "v0", "v1")], plain.clone(), &[], &[], 0),
+        ("22", 2, vec![old("a").unready(), old("b"), old("c")], plain.clone(), &["b"], &["c"], 1),
+        (
+            "23",
+            3,
+            vec![ok("a"), ok("b").unready(), moved("c", "v0", "v1"), old("d"), old("e")],
+            plain.clone(),
+            &["d"],
+            &["e"],
+            1,
+        ),
+        (
+            "24",
+            1,
+            vec![ok("a"), ok("b"), moved("c", "v0", "v1"), old("d"), old("e")],
+            plain.clone(),
+            &[],
+            &["d", "e"],
+            0,
+        ),
+        (
+            "25",
+            1,
+            vec![ok("a"), moved("b", "v0.1", "v0.2").state("Degraded"), old("c")],
+            plain.clone(),
+            &["b"],
+            &["c"],
+            1,
+        ),
+        ("26", 1, vec![ok("a"), ok("b").state("Degraded"), old("c")], plain.clone(), &[], &["c"], 0),
+        (
+            "27",
+            1,
+            vec![ok("a"), ok("b"), moved("c", "v1", "v2").state("Degraded"), ok("d")],
+            plain.clone(),
+            &["c"],
+            &[],
+            1,
+        ),
+        ("28", 1, vec![ok("a"), moved("b", "v1", "v2").state("Done"), ok("c")], plain.clone(), &[], &[], 0),
+        (
+            "29",
+            4,
+            vec![
+                ok("a"),
+                ok("b").unready(),
+                moved("c", "v0", "v1"),
+                old("d"),
+                old("e"),
+                old("f"),
+                old("g"),
+                ok("h"),
+                ok("i"),
+            ],
+            plain.clone(),
+            &["d", "e"],
+            &["f", "g"],
+            2,
+        ),
+        (
+            "30",
+            4,
+            vec![
+                img("a", "v1", "img1"),
+                img("b", "v1", "img1").unready(),
+                moved("c", "v0", "v1").images(Some("img0"), Some("img1")),
+                img("d", "v0", "img0").unready(),
+                img("e", "v0", "img0"),
+                img("f", "v0", "img0"),
+                img("g", "v0", "img0"),
+                img("h", "v1", "img1"),
+                img("i", "v1", "img1"),
+            ],
+            built("img1"),
+            &["e"],
+            &["f", "g"],
+            1,
+        ),
+        (
+            "31",
+            1,
+            vec![ok("a").images(None, Some("img1")), ok("b"), ok("c")],
+            built("img1"),
+            &[],
+            &["b", "c"],
+            0,
+        ),
+        (
+            "32",
+            1,
+            vec![ok("a").images(None, Some("img1")).state("Working"), ok("b"), ok("c")],
+            built("img1"),
+            &[],
+            &["b", "c"],
+            0,
+        ),
+        ("33", 1, vec![ok("a").images(Some("img1"), None), ok("b"), ok("c")], plain.clone(), &[], &[], 0),
+        (
+            "33",
+            1,
+            vec![ok("a").images(Some("img1"), None).state("Working"), ok("b"), ok("c")],
+            plain,
+            &[],
+            &[],
+            0,
+        ),
+    ];
+    for (about, max, nodes, layering, picks, rest, free) in rows {
+        let mut world = World::workers(json!(max), nodes);
+        world.layering.insert("worker".to_owned(), layering);
+        let plan = world.plan_of("worker");
+        assert_eq!(plan.hold, None, "{about}");
+        assert_eq!(goes(&plan), picks, "{about}: {plan}");
+        assert_eq!(plan.capacity.free, free, "{about}: {plan}");
+        let waits = |s: &Step| matches!(s, Step::Waits(Wait::Capacity { .. }));
+        let waiting: Vec<_> = plan.nodes.iter().filter(|n| waits(&n.step)).map(|n| &*n.node).collect();
+        assert_eq!(waiting, rest, "{about}: {plan}");
+        assert_eq!(plan.nodes.len(), world.nodes.len(), "{about}: every node has a step");
+    }
+}
+
+#[test]
+fn a_node_gets_one_patch_with_nothing_but_what_changes() {
+    let taints = |list: Value| json!({"spec": {"taints": list}});
+    let update = json!({"key": "UpdateInProgress", "effect": "PreferNoSchedule"});
+    let to_v1 = notes(&[("desiredConfig", Some("v1"))]);
+    let old = || moved("a", "v0", "v0");
+    let ok = || moved("a", "v1", "v1");
+    let plain = Layering::default;
+    let tainted = |n: Mk| n.taint("UpdateInProgress", "PreferNoSchedule");
+    let two = [("desiredConfig", Some("v1")), ("desiredImage", Some("img1"))];
+    let both = |extra: Value, mut patch: Value| {
+        patch["spec"] = extra["spec"].clone();
+        patch
+    };
+    let building = layering("", BuildState::Building, "");
+    let rows: Vec<(&str, i32, Mk, Layering, Value)> = vec![
+        ("34 no annotations", 2, node("a"), plain(), to_v1.clone()),
+        ("34 unrelated ones", 2, node("a").note("example.com/x", "y"), plain(), to_v1.clone()),
+        ("34 only current", 2, node("a").note("currentConfig", "v0"), plain(), to_v1.clone()),
+        ("34 v0/v0", 2, old(), plain(), to_v1.clone()),
+        ("35 on its way", 2, moved("a", "v0", "v1"), plain(), Value::Null),
+        (
+            "36 config and image",
+            2,
+            moved("a", "v0", "v0").images(Some("img0"), Some("img0")),
+            built("img1"),
+            notes(&two),
+        ),
+        (
+            "37 image alone",
+            2,
+            ok().images(Some("img0"), Some("img0")),
+            built("img1"),
+            notes(&[("desiredImage", Some("img1"))]),
+        ),
+        (
+            "38 no longer layered",
+            2,
+            ok().images(Some("i"), Some("i")),
+            plain(),
+            notes(&[("desiredImage", None)]),
+        ),
+        ("39 at target", 2, ok(), plain(), Value::Null),
+        ("40 off target, goes at once", 2, old(), plain(), to_v1.clone()),
+        ("40 off target, waits", 1, old().unready(), plain(), taints(json!([update]))),
+        (
+            "41 at target, tainted",
+            2,
+            tainted(ok()).taint("team", "NoSchedule"),
+            plain(),
+            taints(json!([{"key": "team", "effect": "NoSchedule"}])),
+        ),
+        ("41 no taint left", 2, tainted(ok()), plain(), taints(Value::Null)),
+        ("42 tainted, goes", 2, tainted(old()), plain(), both(taints(Value::Null), to_v1.clone())),
+        ("42 tainted, waits", 1, tainted(old()).unready(), plain(), Value::Null),
+        ("43 build not over", 2, old(), building, Value::Null),
+        ("44 build over", 2, tainted(old()), built("img1"), both(taints(Value::Null), notes(&two))),
+        (
+            "45 rolls back the image",
+            2,
+            ok().images(Some("i"), Some("i")),
+            plain(),
+            notes(&[("desiredImage", None)]),
+        ),
+    ];
+    for (about, max, mk, layering, want) in rows {
+        let mut world = World::workers(json!(max), vec![mk]);
+        world.layering.insert("worker".to_owned(), layering);
+        let plan = world.plan_of("worker");
+        assert_eq!(patch(&plan, "a"), want, "{about}: {plan}");
+        assert!(plan.patches.len() <= 1, "{about}");
+    }
+}
+
+#[test]
+fn zones_and_then_age_decide_who_goes_first() {
+    let zone = |name: &str, zone: &str, age: i64| {
+        let n = moved(name, "v0", "v0").created(age);
+        if zone.is_empty() { n } else { n.label("topology.kubernetes.io/zone", zone) }
+    };
+    let order = ["q", "r-old", "r-new", "z-old", "z-newer", "z-newest", "old", "newer", "newest"];
+    let nodes = vec![
+        zone("newest", "", 30),
+        zone("z-newer", "ZZZ", 20),
+        zone("r-new", "RRR", 20),
+        zone("old", "", 10),
+        zone("q", "QQQ", 99),
+        zone("z-newest", "ZZZ", 30),
+        zone("newer", "", 20),
+        zone("r-old", "RRR", 10),
+        zone("z-old", "ZZZ", 10),
+    ];
+    for max in 1..=order.len() {
+        let plan = World::workers(json!(max), nodes.clone()).plan_of("worker");
+        let mut want = order[..max].to_vec();
+        want.sort_unstable();
+        assert_eq!(goes(&plan), want, "46 with {max}");
+    }
+}
+
+#[test]
+fn held_pools_write_nothing_to_nodes() {
+    let nodes =
+        || vec![moved("a", "v0", "v0"), moved("b", "v0", "v0").taint("UpdateInProgress", "PreferNoSchedule")];
+    let mut empty = World::workers(json!(1), nodes());
+    empty.pools[0].spec.configuration.name.clear();
+    assert!(empty.plan_of("worker").status.is_none(), "47");
+    let mut paused = World::workers(json!(1), nodes());
+    paused.pools[0].spec.paused = true;
+    assert!(paused.plan_of("worker").status.is_some(), "48");
+    let mut deleted = World::workers(json!(1), nodes());
+    deleted.pools[0].metadata.deletion_timestamp = Some(api::k8s::Time(at(5)));
+    let mut all = World::workers(json!(1), nodes());
+    all.pools[0].spec.node_selector = selector(json!({}));
+    for (world, hold) in [
+        (empty, Hold::NothingRendered),
+        (paused, Hold::Paused),
+        (deleted, Hold::Deleting),
+        (all, Hold::SelectsAll),
+    ] {
+        let plan = world.plan_of("worker");
+        assert!(plan.patches.is_empty(), "{plan}");
+        assert_eq!(plan.hold, Some(hold));
+        assert!(plan.nodes.iter().all(|n| n.step == Step::Waits(Wait::Pool)));
+    }
+}
+
+#[test]
+fn nodes_learn_the_control_planes_topology_once() {
+    let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
+    world.facts.control_plane_topology = "SingleReplica".into();
+    let plan = world.plan_of("worker");
+    assert_eq!(patch(&plan, "a"), notes(&[("controlPlaneTopology", Some("SingleReplica"))]));
+    let both = [("desiredConfig", Some("v1")), ("controlPlaneTopology", Some("SingleReplica"))];
+    assert_eq!(patch(&plan, "b"), notes(&both), "in the same patch");
+    world.nodes = vec![moved("a", "v1", "v1").note("controlPlaneTopology", "SingleReplica").view()];
+    assert!(world.plan_of("worker").patches.is_empty(), "49");
+}
+
+fn booted(extra: Mk) -> World {
+    let mut world = World::new(
+        vec![pool("worker", "v1", json!(3)), pool("infra", "v2", json!(1)), pool("master", "v3", json!(1))],
+        vec![extra],
+    );
+    world.facts.first_pivot_pools = [("ri", "infra"), ("rw", "worker"), ("rm", "master"), ("rx", "gone")]
+        .map(|(k, v)| (k.into(), v.into()))
+        .into();
+    world
+}
+
+#[test]
+fn a_machine_that_booted_into_a_custom_pool_gets_its_labels_first() {
+    let old = |name: &str| moved(name, "v0", "v0");
+    let rows = [
+        ("50", old("a").note("firstPivotConfig", "ri"), true),
+        ("51", old("a").note("firstPivotConfig", "ri").note("customPoolLabelsApplied", ""), false),
+        ("52", old("a"), false),
+        ("53", old("a").note("firstPivotConfig", "rw"), false),
+        ("53", old("a").note("firstPivotConfig", "rm"), false),
+        ("59 pool missing", old("a").note("firstPivotConfig", "rx"), false),
+        ("config unknown", old("a").note("firstPivotConfig", "unknown"), false),
+    ];
+    for (about, mk, labelled) in rows {
+        let mut world = booted(mk);
+        let plan = world.plan_of("worker");
+        if !labelled {
+            assert_eq!(goes(&plan), ["a"], "{about}");
+            continue;
+        }
+        let body = patch(&plan, "a");
+        assert_eq!(body["metadata"]["labels"], json!({"node-role.kubernetes.io/infra": ""}), "55");
+        assert_eq!(
+            body["metadata"]["annotations"]["machineconfiguration.openshift.io/customPoolLabelsApplied"],
+            ""
+        );
+        assert_eq!(plan.nodes[0].step, Step::Waits(Wait::PoolLabels("infra".into())));
+        world.settle();
+        assert_eq!(world.plan_of("infra").nodes.len(), 1);
+        assert_eq!(world.nodes[0].desired_config.as_deref(), Some("v2"));
+    }
+    let mut world = booted(old("worker-node-1"));
+    for name in ["infra-node-1", "infra-node-2"] {
+        world.nodes.push(old(name).note("firstPivotConfig", "ri").view());
+    }
+    let plan = world.plan_of("worker");
+    assert_eq!(goes(&plan), ["worker-node-1"], "54");
+    assert_eq!(plan.patches.iter().filter(|p| p.pool_labels_applied).count(), 2, "54");
+}
+
+#[test]
+fn only_a_selector_that_leaves_no_choice_gives_labels() {
+    let expr = |op: &str, values: Value| json!({"matchExpressions": [{"key": "k", "operator": op, "values": values}]});
+    let rows: [(&str, Value, Value); 8] = [
+        ("55", json!({"matchLabels": {"k": ""}}), json!({"k": ""})),
+        ("56", expr("In", json!([""])), json!({"k": ""})),
+        ("56", expr("Exists", Value::Null), json!({"k": ""})),
+        ("57", expr("In", json!(["a", "b"])), Value::Null),
+        ("57", expr("NotIn", json!(["a"])), Value::Null),
+        ("57", expr("DoesNotExist", Value::Null), Value::Null),
+        (
+            "58",
+            json!({"matchLabels": {"k": "v"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["w"]}]}),
+            json!({"k": "v"}),
+        ),
+        ("59", Value::Null, Value::Null),
+    ];
+    for (about, select, want) in rows {
+        let mut world = booted(moved("a", "v0", "v0").note("firstPivotConfig", "ri"));
+        world.pools[1].spec.node_selector = selector(select);
+        let plan = world.plan();
+        let owner = plan.pools.iter().find(|p| !p.nodes.is_empty());
+        let body = owner.map(|p| patch(p, "a")).unwrap_or_default();
+        assert_eq!(body["metadata"]["labels"], want, "{about}: {plan}");
+    }
+}
+
+#[test]
+fn the_node_that_runs_the_operator_goes_last() {
+    let master = |name: &str| moved(name, "v0", "v0").roles(&["master"]);
+    let mut world =
+        World::new(vec![pool("master", "v1", Value::Null)], vec![master("a"), master("b").created(2_000)]);
+    world.facts.operator_node = Some("a".into());
+    let plan = world.plan_of("master");
+    assert_eq!(goes(&plan), ["b"]);
+    assert_eq!(plan.nodes[0].step, Step::Waits(Wait::RunsOperator));
+    assert!(plan.events.iter().any(|e| e.reason == "DeferringOperatorNodeUpdate"));
+    world.nodes.pop();
+    assert_eq!(goes(&world.plan_of("master")), ["a"]);
+}
+
+fn arbiter_world(master: Mk, arbiter: Mk) -> World {
+    let pools = vec![pool("arbiter", "v1", json!(5)), pool("master", "v1", json!(1))];
+    let mut world = World::new(pools, vec![master.roles(&["master"]), arbiter.roles(&["arbiter"])]);
+    world.facts = Facts { control_plane_topology: "HighlyAvailableArbiter".into(), ..Facts::default() };
+    for node in &mut world.nodes {
+        node.control_plane_topology = Some("HighlyAvailableArbiter".into());
+    }
+    world
+}
+
+#[test]
+fn masters_and_the_arbiter_take_turns() {
+    let old = |name: &str| moved(name, "v0", "v0");
+    let ok = |name: &str| moved(name, "v1", "v1");
+    let both = arbiter_world(old("m"), old("a"));
+    assert_eq!(goes(&both.plan_of("master")), ["m"], "60");
+    let plan = both.plan_of("arbiter");
+    assert_eq!((goes(&plan), plan.patches.len()), (vec![], 1), "60: tainted, not sent");
+    assert!(both.plan().pools.iter().all(|p| p.status.is_some()), "60");
+
+    let mut paused = arbiter_world(old("m"), old("a"));
+    paused.pools[1].spec.paused = true;
+    assert_eq!(goes(&paused.plan_of("arbiter")), ["a"], "61");
+    assert!(paused.plan_of("master").patches.is_empty(), "61");
+
+    let mut out = arbiter_world(old("m").unready(), old("a"));
+    out.pools[1].spec.paused = true;
+    let plan = out.plan_of("arbiter");
+    assert!(plan.patches.is_empty() && plan.status.is_some(), "62: {plan}");
+
+    let away = arbiter_world(old("m"), ok("a").unready());
+    let plan = away.plan_of("master");
+    assert_eq!(goes(&plan), Vec::<String>::new());
+    assert!(plan.hold.as_ref().unwrap().to_string().contains("arbiter a"), "{plan}");
+    let done = arbiter_world(ok("m"), old("a"));
+    assert_eq!(goes(&done.plan_of("arbiter")), ["a"]);
+    let mut alone = arbiter_world(ok("m"), old("a"));
+    alone.pools.pop();
+    assert_eq!(alone.plan_of("arbiter").hold, Some(Hold::NoMasterPool));
+}
+
+#[test]
+fn the_scheduler_decides_whether_masters_take_pods() {
+    let mut world = World::new(
+        vec![pool("master", "v1", Value::Null)],
+        vec![moved("m", "v1", "v1").roles(&["master"]).taint("node-role.kubernetes.io/master", "NoSchedule")],
+    );
+    assert!(world.plan_of("master").patches.is_empty(), "no Scheduler, no opinion");
+    world.facts.masters_schedulable = Some(true);
+    let body = patch(&world.plan_of("master"), "m");
+    assert_eq!(body["metadata"]["labels"]["node-role.kubernetes.io/worker"], "");
+    assert_eq!(body["metadata"]["labels"]["node-role.kubernetes.io/control-plane"], "");
+    assert_eq!(body["spec"], json!({"taints": null}));
+    world.settle();
+    world.facts.masters_schedulable = Some(false);
+    let body = patch(&world.plan_of("master"), "m");
+    assert_eq!(body["metadata"]["labels"], json!({"node-role.kubernetes.io/worker": null}));
+    assert_eq!(
+        body["spec"]["taints"],
+        json!([{"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"}])
+    );
+    world.settle();
+    assert!(world.plan_of("master").patches.is_empty());
+}
