@@ -9,7 +9,7 @@
 //! clock ───────────┘
 //! ```
 
-use crate::cluster::{CallError, Cluster, is_ours, pool_of};
+use crate::cluster::{CallError, Cluster, is_ours};
 use crate::feed::Feed;
 use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
@@ -24,7 +24,7 @@ use api::k8s::Node;
 use api::names::{annotation, state};
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// How often a node without a pool, or a pool without a config, is looked at again.
@@ -36,14 +36,24 @@ pub(crate) struct Agent {
     machine: Arc<Machine>,
     feed: Feed,
     shutdown: CancellationToken,
-    metrics: Metrics,
+    settings: Settings,
     reporter: Reporter,
-    reporting: Reporting,
     view: View,
+    /// When the disk was last compared with its config.
+    checked_at: Instant,
+    /// It was, once, by this process.
+    ever_checked: bool,
     /// What `Hand::Prepared` stands for.
     work: Option<Work>,
     /// Calls that failed one after the other.
     misses: u32,
+}
+
+/// What an agent is told when it is made.
+pub(crate) struct Settings {
+    pub(crate) reporting: Reporting,
+    pub(crate) drift_period: Option<Duration>,
+    pub(crate) metrics: Metrics,
 }
 
 /// What to do after an action.
@@ -56,11 +66,10 @@ enum Next {
 
 impl Agent {
     pub(crate) fn new(
+        settings: Settings,
         cluster: Cluster,
         machine: Arc<Machine>,
         feed: Feed,
-        metrics: Metrics,
-        reporting: Reporting,
         shutdown: CancellationToken,
     ) -> Self {
         let view = View {
@@ -70,8 +79,21 @@ impl Agent {
             checked: false,
             hand: Hand::Nothing,
         };
-        let reporter = Reporter::new(cluster.clone(), reporting);
-        Self { cluster, machine, feed, shutdown, metrics, reporter, reporting, view, work: None, misses: 0 }
+        let reporter = Reporter::new(cluster.clone(), settings.reporting);
+        let checked_at = Instant::now();
+        Self {
+            cluster,
+            machine,
+            feed,
+            shutdown,
+            settings,
+            reporter,
+            view,
+            checked_at,
+            ever_checked: false,
+            work: None,
+            misses: 0,
+        }
     }
 
     /// Runs until it is told to stop, or has asked for a reboot.
@@ -191,7 +213,7 @@ impl Agent {
         match action {
             Action::Idle => {
                 self.reporter.reach(&self.view, Milestone::Updated).await;
-                Next::Wait(None)
+                self.idle()
             }
             Action::Wait { why, until } => self.begin_wait(&why, until),
             Action::Write { changes, notes, conditional } => self.write(changes, notes, conditional).await,
@@ -203,6 +225,17 @@ impl Agent {
             Action::Reboot { config } => self.reboot(config).await,
             Action::ForgetReboot { config } => self.forget_reboot(config).await,
         }
+    }
+
+    /// Nothing to do: the disk is looked at again in a while.
+    fn idle(&mut self) -> Next {
+        let Some(period) = self.settings.drift_period else { return Next::Wait(None) };
+        let left = period.saturating_sub(self.checked_at.elapsed());
+        if left.is_zero() {
+            self.view.checked = false;
+            return Next::Step;
+        }
+        Next::Wait(jiff::SignedDuration::try_from(left).ok().map(|left| Timestamp::now() + left))
     }
 
     /// A wait for the drain controller starts its clock when it is first seen: the request may be an older process's.
@@ -228,7 +261,7 @@ impl Agent {
             Ok(node) => self.absorb_answer(&node),
             Err(error) => return self.missed(&error),
         }
-        self.metrics.state(&self.view.node, self.view.now);
+        self.settings.metrics.state(&self.view.node, self.view.now);
         if let Some(request) = changes.get(annotation::DESIRED_DRAIN) {
             let now = self.view.now;
             match (&mut self.view.hand, request.strip_prefix("uncordon-")) {
@@ -244,12 +277,12 @@ impl Agent {
             Some(state::DONE) => {
                 tracing::info!(config = %self.view.node.current, "done");
                 self.view.hand = Hand::Nothing;
-                self.metrics.update_done(&self.view.node.current, self.view.now);
+                self.settings.metrics.update_done(&self.view.node.current, self.view.now);
                 self.reporter.reach(&self.view, Milestone::Resumed).await;
             }
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
-                self.metrics.update_failed(&self.view.node.reason, self.view.now);
+                self.settings.metrics.update_failed(&self.view.node.reason, self.view.now);
                 self.reporter.reach(&self.view, Milestone::Degraded).await;
             }
             Some(_) => {
@@ -275,7 +308,7 @@ impl Agent {
 
     async fn tell(&self, notes: &[Note]) {
         for note in notes {
-            if self.reporting.events {
+            if self.settings.reporting.events {
                 self.cluster.tell(note, &self.view.node.uid, Timestamp::now()).await;
             } else {
                 tracing::info!(event = ?note.kind, "{}", note.text);
@@ -380,11 +413,16 @@ impl Agent {
         } else {
             None
         };
+        // A node that said Done and is found changed has drifted; at the start that has another name.
+        let drifts = self.view.node.state == state::DONE && self.ever_checked;
+        self.ever_checked = true;
+        self.checked_at = Instant::now();
         match self.host(move |m| m.check(fetched.as_ref()).and_then(|()| m.facts())).await {
             Ok(disk) => {
                 self.view.disk = disk;
                 self.view.checked = true;
                 self.view.hand = Hand::Nothing;
+                self.settings.metrics.drift(None);
                 Next::Step
             }
             Err(e) => {
@@ -392,7 +430,11 @@ impl Agent {
                 if let Ok(disk) = self.host(Machine::facts).await {
                     self.view.disk = disk;
                 }
-                self.failed(job, e.kind, e.event, e.text).await
+                if e.event.is_some() {
+                    self.settings.metrics.drift(Some(self.view.now));
+                }
+                let event = e.event.map(|e| if drifts { EventKind::ConfigDriftDetected } else { e });
+                self.failed(job, e.kind, event, e.text).await
             }
         }
     }
@@ -432,11 +474,21 @@ impl Agent {
         };
         let reboots = cost.reboot;
         self.reporter.reach(&self.view, Milestone::Applying).await;
-        let work = self.host(move |m| {
-            let applied = m.apply(work);
-            Ok((applied, m.facts()?))
-        });
-        let (applied, disk) = match work.await {
+        let done = {
+            let mut work = std::pin::pin!(self.host(move |m| {
+                let applied = m.apply(work);
+                Ok((applied, m.facts()?))
+            }));
+            tokio::select! {
+                done = &mut work => done,
+                () = self.shutdown.cancelled() => {
+                    let text = "Told to stop during an update; the step under way is finished first".to_owned();
+                    self.tell(&[Note { kind: EventKind::GotSigtermDuringUpdate, text }]).await;
+                    work.await
+                }
+            }
+        };
+        let (applied, disk) = match done {
             Ok(done) => done,
             Err(e) => return self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
         };
@@ -447,6 +499,8 @@ impl Agent {
                 self.tell(&notes).await;
                 self.reporter.reach(&self.view, Milestone::Applied { reboots }).await;
                 self.view.checked = true;
+                self.checked_at = Instant::now();
+                self.ever_checked = true;
                 self.view.hand = Hand::Applied { config: pair.to, asked: None };
                 Next::Step
             }
@@ -463,7 +517,7 @@ impl Agent {
                 Next::Exit(Exit::Rebooting)
             }
             Err(e) => {
-                self.metrics.reboot_failed();
+                self.settings.metrics.reboot_failed();
                 self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await
             }
         }
@@ -511,10 +565,4 @@ pub(crate) fn jitter() -> f64 {
     use std::hash::{BuildHasher, Hasher};
     let bits = std::collections::hash_map::RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(bits >> 32).unwrap_or_default()) / f64::from(u32::MAX)
-}
-
-/// The pool for the reports of a node: as its configs' names say.
-pub(crate) fn pool_name(node: &NodeFacts) -> String {
-    let name = pool_of(&node.desired).or_else(|| pool_of(&node.current));
-    name.unwrap_or(api::names::NOT_YET_SET).to_owned()
 }

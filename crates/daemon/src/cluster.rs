@@ -5,7 +5,7 @@
 
 use crate::protocol::{Changes, EMPTY_CONFIG, Note};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
-use api::names::{CLUSTER, GROUP, NAMESPACE, annotation};
+use api::names::{CLUSTER, NAMESPACE, annotation};
 use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -54,6 +54,11 @@ impl CallError {
             },
             Self::Timeout { .. } => None,
         }
+    }
+
+    /// Somebody else was faster.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
     }
 
     /// The object is not there.
@@ -150,28 +155,22 @@ impl Cluster {
         call(format!("getting MachineConfigNode {}", self.node), api.get_opt(&self.node)).await
     }
 
-    /// Says our part of the own MachineConfigNode; makes it where there is none.
-    pub(crate) async fn apply_progress(&self, part: &Value) -> Result<MachineConfigNode, CallError> {
+    /// Makes the own MachineConfigNode. One that the controller has made meanwhile is a conflict.
+    pub(crate) async fn create_progress(
+        &self,
+        object: &MachineConfigNode,
+    ) -> Result<MachineConfigNode, CallError> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
-        let what = format!("changing MachineConfigNode {}", self.node);
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        call(what, api.patch(&self.node, &params, &Patch::Apply(&self.progress_with(part)))).await
+        let what = format!("creating MachineConfigNode {}", self.node);
+        call(what, api.create(&PostParams::default(), object)).await
     }
 
-    /// Says our part of the own MachineConfigNode's status.
-    pub(crate) async fn apply_progress_status(&self, part: &Value) -> Result<MachineConfigNode, CallError> {
+    /// Changes the own MachineConfigNode's status.
+    pub(crate) async fn patch_progress_status(&self, patch: &Value) -> Result<MachineConfigNode, CallError> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let what = format!("changing the status of MachineConfigNode {}", self.node);
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        call(what, api.patch_status(&self.node, &params, &Patch::Apply(&self.progress_with(part)))).await
-    }
-
-    fn progress_with(&self, part: &Value) -> Value {
-        let mut object = json!({
-            "apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigNode", "metadata": { "name": self.node },
-        });
-        json_patch::merge(&mut object, part);
-        object
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        call(what, api.patch_status(&self.node, &params, &Patch::Merge(patch))).await
     }
 
     /// The node's name.
@@ -228,11 +227,6 @@ pub(crate) fn empty_config() -> MachineConfig {
         ..Default::default()
     };
     MachineConfig::new(EMPTY_CONFIG, spec)
-}
-
-/// The pool that a rendered config was made for, as its name says: `rendered-POOL-HASH`.
-pub(crate) fn pool_of(config: &str) -> Option<&str> {
-    config.strip_prefix("rendered-")?.rsplit_once('-').map(|(pool, _)| pool)
 }
 
 /// The annotations of `node-annotations.json` that are let onto the Node: those of this system.

@@ -4,9 +4,10 @@
 //! is in the empty config, and the controller moves it when the pool's `maxUnavailable` allows.
 
 use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
-use api::names::{MASTER, WORKER, annotation, label, state};
-use api::selector::{self, SelectorError};
+use api::names::{annotation, state};
 use api::v1::MachineConfigPool;
+use rollout::view::{Labels, Names};
+use rollout::{BrokenSelector, Index};
 use std::collections::BTreeMap;
 
 /// Where a node belongs.
@@ -33,16 +34,11 @@ pub enum JoinError {
         pools: String,
     },
     /// A pool's selector is broken.
-    #[error("MachineConfigPool {pool}: spec.nodeSelector: {source}")]
-    Selector {
-        /// The pool.
-        pool: String,
-        /// Where and how.
-        source: SelectorError,
-    },
+    #[error(transparent)]
+    Selector(#[from] BrokenSelector),
 }
 
-/// Finds the pool of a node with these labels: master first, a custom pool before worker.
+/// Finds the pool of a node with these labels, by the rules of the roll-out.
 ///
 /// # Errors
 /// A broken selector in any pool, and a node that two custom pools select.
@@ -50,28 +46,19 @@ pub fn membership(
     labels: &BTreeMap<String, String>,
     pools: &[MachineConfigPool],
 ) -> Result<Membership, JoinError> {
-    if labels.get(label::OS).is_some_and(|os| os == "windows") {
-        return Ok(Membership::NoPool);
+    let name = |p: &'_ MachineConfigPool| p.metadata.name.clone().unwrap_or_default();
+    let index = Index::new(
+        pools.iter().map(|p| (p.metadata.name.as_deref().unwrap_or_default(), p.spec.node_selector.as_ref())),
+    )?;
+    let owners = index.owners(&Labels::new(Some(labels), &mut Names::default()));
+    if !owners.several.is_empty() {
+        let names: Vec<_> = owners.several.iter().filter_map(|&i| pools.get(i)).map(name).collect();
+        return Err(JoinError::SeveralPools { pools: names.join(", ") });
     }
-    let mut found = vec![];
-    for pool in pools {
-        let name = pool.metadata.name.as_deref().unwrap_or_default();
-        let hit = selector::matches(pool.spec.node_selector.as_ref(), Some(labels))
-            .map_err(|source| JoinError::Selector { pool: name.to_owned(), source })?;
-        if hit {
-            found.push((name, &pool.spec.configuration.name));
-        }
-    }
-    let named = |name: &str| found.iter().find(|(n, _)| *n == name);
-    let custom: Vec<_> = found.iter().filter(|(n, _)| *n != MASTER && *n != WORKER).collect();
-    if custom.len() > 1 {
-        let pools = custom.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", ");
-        return Err(JoinError::SeveralPools { pools });
-    }
-    let primary = named(MASTER).or(custom.first().copied()).or(named(WORKER));
-    Ok(primary.map_or(Membership::NoPool, |(pool, config)| Membership::Pool {
-        pool: (*pool).to_owned(),
-        config: (*config).clone(),
+    let primary = owners.primary.and_then(|i| pools.get(i));
+    Ok(primary.map_or(Membership::NoPool, |pool| Membership::Pool {
+        pool: name(pool),
+        config: pool.spec.configuration.name.clone(),
     }))
 }
 
@@ -140,7 +127,7 @@ mod tests {
         let labels = |l: &[(&str, &str)]| l.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         let error = membership(&labels(&[("i", ""), ("g", "")]), &pools()).unwrap_err().to_string();
         assert!(error.contains("infra, gpu"), "{error}");
-        let windows = labels(&[("w", ""), (label::OS, "windows")]);
+        let windows = labels(&[("w", ""), (api::names::label::OS, "windows")]);
         assert_eq!(membership(&windows, &pools()).unwrap(), Membership::NoPool);
     }
 

@@ -9,6 +9,7 @@
 mod agent;
 mod cluster;
 mod feed;
+mod health;
 pub mod join;
 mod machine;
 mod metrics;
@@ -20,16 +21,15 @@ pub use feed::Feed;
 pub use metrics::Metrics;
 pub use start::{Options, recover, start};
 
-use host::{Host, Root};
+use host::Host;
 use kube::Client;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What one agent works with.
 #[derive(Debug)]
 pub struct Parts {
-    /// The host's root folder; the same that `host` works on.
-    pub root: Root,
     /// The host.
     pub host: Host,
     /// The name of the own Node.
@@ -38,19 +38,26 @@ pub struct Parts {
     pub feed: Option<Feed>,
     /// What it tells beside the Node's annotations.
     pub reporting: Reporting,
+    /// How often the disk of a node that is done is compared with its config. `None`: at the start and before an
+    /// update only.
+    pub drift_period: Option<Duration>,
     /// Its metrics.
     pub metrics: Metrics,
 }
 
+/// How often a host's disk is compared with its config: a change by hand is seen within a minute, and a few hundred
+/// small files that are in the page cache cost a few milliseconds.
+const DRIFT_PERIOD: Duration = Duration::from_secs(60);
+
 impl Parts {
     /// An agent that watches its own Node and tells everything.
-    pub fn new(node_name: &str, root: Root, host: Host) -> Self {
+    pub fn new(node_name: &str, host: Host) -> Self {
         Self {
-            root,
             host,
             node_name: node_name.to_owned(),
             feed: None,
             reporting: Reporting::default(),
+            drift_period: Some(DRIFT_PERIOD),
             metrics: Metrics::default(),
         }
     }
@@ -126,7 +133,7 @@ pub async fn run_with(
     parts: Parts,
     shutdown: CancellationToken,
 ) -> Result<Exit, DaemonError> {
-    let Parts { root, host, node_name, feed, reporting, metrics } = parts;
+    let Parts { host, node_name, feed, reporting, drift_period, metrics } = parts;
     if node_name.is_empty() {
         return Err(DaemonError::NoName);
     }
@@ -138,8 +145,14 @@ pub async fn run_with(
         }
     };
     let cluster = cluster::Cluster::new(client, &node_name);
-    let machine = Arc::new(machine::Machine::new(root, host));
-    let agent = agent::Agent::new(cluster, machine, feed, metrics, reporting, shutdown);
+    let machine = Arc::new(machine::Machine::new(host));
+    let agent = agent::Agent::new(
+        agent::Settings { reporting, drift_period, metrics },
+        cluster,
+        machine,
+        feed,
+        shutdown,
+    );
     let span = tracing::info_span!("node", name = %node_name);
     tracing::Instrument::instrument(agent.run(), span).await
 }

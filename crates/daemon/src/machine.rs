@@ -5,7 +5,7 @@
 //! Node.
 
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
-use api::v1::{MachineConfig, MachineConfigSpec};
+use api::v1::MachineConfig;
 use host::{
     DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction,
 };
@@ -73,10 +73,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// A planned update.
 #[derive(Debug)]
-pub(crate) struct Work {
-    plan: HostPlan,
-    desired: MachineConfigSpec,
-}
+pub(crate) struct Work(HostPlan);
 
 /// The host of one agent. Its work is synchronous; the agent gives it a thread.
 #[derive(Debug)]
@@ -86,8 +83,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(root: Root, host: Host) -> Self {
-        Self { root, host: Mutex::new(host) }
+    pub(crate) fn new(host: Host) -> Self {
+        Self { root: host.root().clone(), host: Mutex::new(host) }
     }
 
     /// A thread that panicked with the lock held left a journal; the next recovery deals with it.
@@ -163,7 +160,7 @@ impl Machine {
             let facts = host.probe(&config.spec, &config.spec)?;
             let plan = host::plan(&config.spec, &config.spec, &names, &DisruptionPolicy::default(), &facts)
                 .map_err(|e| refusal(&e))?;
-            host.apply(&plan, &config.spec)?;
+            host.apply(&plan)?;
         }
         Ok(())
     }
@@ -197,14 +194,14 @@ impl Machine {
         }
         let cost = Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() };
         tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
-        Ok((cost, Work { plan, desired: to.spec.clone() }))
+        Ok((cost, Work(plan)))
     }
 
     /// Does what was planned: all of it or nothing.
     #[allow(clippy::needless_pass_by_value, reason = "a plan is used once")]
     pub(crate) fn apply(&self, work: Work) -> Result<Vec<Note>, MachineError> {
-        let Work { plan, desired } = work;
-        self.host().apply(&plan, &desired)?;
+        let Work(plan) = work;
+        self.host().apply(&plan)?;
         let mut notes: Vec<Note> = plan
             .disruption
             .services

@@ -1,33 +1,23 @@
 //! Tells how far an update is, on the node's MachineConfigNode. Best effort: a report that cannot be written is
 //! logged and holds nothing up.
 //!
-//! What it is not: state that anything decides on. Cordoned, Drained, Uncordoned and UpdateComplete are the
-//! controller's to say; server-side apply keeps the two apart.
+//! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
 use crate::Reporting;
-use crate::agent::pool_name;
 use crate::cluster::{CallError, Cluster};
 use crate::protocol::{Cost, NodeFacts, View, cut_reason};
 use api::k8s::Time;
-use api::names::{NOT_YET_SET, node_condition as c};
-use api::v1::{MachineConfigNode, NodeStepCondition};
+use api::names::node_condition as c;
+use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use rollout::mcn::{self, Progress, StepCondition};
+use rollout::view::NodeView;
+use serde_json::json;
 
 /// Where a cluster has no MachineConfigNodes it is not asked again for this long.
 const MISSING_PAUSE: SignedDuration = SignedDuration::from_mins(10);
-
-/// The conditions that the node agent says.
-const OURS: [&str; 8] = [
-    c::UPDATED,
-    c::UPDATE_PREPARED,
-    c::UPDATE_EXECUTED,
-    c::APPLIED_FILES_AND_OS,
-    c::UPDATE_POST_ACTION_COMPLETE,
-    c::REBOOTED_NODE,
-    c::RESUMED,
-    c::NODE_DEGRADED,
-];
+/// The controller writes the object too: a report that comes too late is made again this often.
+const TRIES: usize = 3;
 
 /// A point of an update that is worth telling.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,119 +47,80 @@ pub(crate) enum Milestone {
     Degraded,
 }
 
-/// One thing said: type, status, reason, message.
-type Said = (&'static str, &'static str, &'static str, String);
-
 impl Milestone {
-    fn says(&self, node: &NodeFacts) -> Vec<Said> {
+    fn says(&self, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired;
         match self {
             Self::Updated => vec![
-                (c::UPDATED, "True", c::UPDATED, format!("Node is in config {}", node.current)),
-                (c::NODE_DEGRADED, "False", "AsExpected", "All good".to_owned()),
+                Progress::of(c::UPDATED, "True", format!("Node is in config {}", node.current)),
+                Progress::of(c::NODE_DEGRADED, "False", "Node is not degraded"),
             ],
-            Self::Wanted => {
-                let mut said =
-                    vec![(c::UPDATED, "False", c::UPDATED, format!("Node needs an update to config {to}"))];
-                // What was said of the last update is over.
-                let over = OURS.into_iter().filter(|t| ![c::UPDATED, c::NODE_DEGRADED].contains(t));
-                said.extend(
-                    over.map(|t| (t, "False", "NotYetOccurred", format!("Not yet in the update to {to}"))),
-                );
+            Self::Wanted => vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))],
+            Self::Refused(why) => vec![Progress::of(c::UPDATE_PREPARED, "Unknown", cut_reason(why))],
+            Self::Prepared(Cost { drain, reboot }) => {
+                let text = format!("Update to {to} is possible; drain: {drain}, reboot: {reboot}");
+                let mut said = vec![Progress::of(c::UPDATE_PREPARED, "True", text)];
+                if !drain {
+                    let text = "Node needs no drain for this update";
+                    said.push(Progress::part((c::UPDATE_EXECUTED, "Unknown"), (c::DRAINED, "False"), text));
+                }
                 said
             }
-            Self::Refused(why) => {
-                vec![(c::UPDATE_PREPARED, "Unknown", c::UPDATE_PREPARED, cut_reason(why))]
-            }
-            Self::Prepared(cost) => {
-                let Cost { drain, reboot } = cost;
-                let text = format!("Update to {to} is possible; drain: {drain}, reboot: {reboot}");
-                vec![(c::UPDATE_PREPARED, "True", c::UPDATE_PREPARED, text)]
-            }
-            Self::Applying => {
-                let text = format!("Applying {to}");
-                vec![
-                    (c::UPDATE_EXECUTED, "Unknown", c::APPLIED_FILES_AND_OS, text.clone()),
-                    (c::APPLIED_FILES_AND_OS, "Unknown", "UpdateExecutedAppliedFilesAndOS", text),
-                ]
-            }
+            Self::Applying => vec![applied("Unknown", format!("Applying {to}"))],
             Self::Applied { reboots } => {
-                let text = format!("Applied {to}");
-                let mut said = vec![
-                    (c::UPDATE_EXECUTED, "True", c::APPLIED_FILES_AND_OS, text.clone()),
-                    (c::APPLIED_FILES_AND_OS, "True", "UpdateExecutedAppliedFilesAndOS", text),
-                ];
+                let mut said = vec![applied("True", format!("Applied {to}"))];
                 if !reboots {
-                    let text = "No reboot was needed".to_owned();
-                    said.push((c::UPDATE_POST_ACTION_COMPLETE, "True", "None", text));
+                    let step =
+                        StepCondition::new(c::UPDATE_POST_ACTION_COMPLETE, "True", "Node needs no reboot");
+                    said.push(Progress {
+                        parent: StepCondition { reason: "None".to_owned(), ..step },
+                        child: None,
+                    });
                 }
                 said
             }
             Self::Rebooting => {
-                vec![(c::REBOOTED_NODE, "Unknown", c::REBOOTED_NODE, format!("Rebooting into {to}"))]
+                vec![Progress::of(c::REBOOTED_NODE, "Unknown", format!("Rebooting into {to}"))]
             }
-            Self::Rebooted => {
-                vec![
-                    (c::REBOOTED_NODE, "True", c::REBOOTED_NODE, "Node has rebooted".to_owned()),
-                    (
-                        c::UPDATE_POST_ACTION_COMPLETE,
-                        "True",
-                        c::REBOOTED_NODE,
-                        "Node has rebooted".to_owned(),
-                    ),
-                ]
-            }
+            Self::Rebooted => vec![
+                Progress::of(c::REBOOTED_NODE, "True", "Node has rebooted"),
+                Progress::of(c::UPDATE_POST_ACTION_COMPLETE, "True", "Node has rebooted"),
+            ],
             Self::Resumed => {
                 let text = format!("Node is in config {} and back in operation", node.current);
                 vec![
-                    (c::RESUMED, "True", c::RESUMED, text.clone()),
-                    (c::UPDATED, "True", c::UPDATED, text),
-                    (c::NODE_DEGRADED, "False", "AsExpected", "All good".to_owned()),
+                    Progress::of(c::UPDATED, "True", text.clone()),
+                    Progress::of(c::RESUMED, "True", text),
+                    Progress::of(c::NODE_DEGRADED, "False", "Node is not degraded"),
                 ]
             }
-            Self::Degraded => vec![(c::NODE_DEGRADED, "True", c::NODE_DEGRADED, node.reason.clone())],
+            Self::Degraded => vec![Progress::of(c::NODE_DEGRADED, "True", node.reason.clone())],
         }
     }
 }
 
-/// Our conditions after something was said; the time of a condition moves only with its status.
-fn after(old: &[NodeStepCondition], said: &[Said], now: Timestamp) -> Vec<NodeStepCondition> {
-    let get = |type_: &str| old.iter().find(|c| c.type_ == type_);
-    OURS.into_iter()
-        .map(|type_| {
-            let Some((_, status, reason, message)) = said.iter().find(|(t, ..)| *t == type_) else {
-                let untold = || condition(type_, "False", "NotYetOccurred", "This has not happened yet", now);
-                return get(type_).cloned().unwrap_or_else(untold);
-            };
-            let mut new = condition(type_, status, reason, message, now);
-            if let Some(old) = get(type_).filter(|o| o.status == new.status) {
-                new.last_transition_time = old.last_transition_time.clone();
-            }
-            new
-        })
-        .collect()
+fn applied(status: &str, text: String) -> Progress {
+    Progress::part((c::UPDATE_EXECUTED, status), (c::APPLIED_FILES_AND_OS, status), text)
 }
 
-fn condition(type_: &str, status: &str, reason: &str, message: &str, now: Timestamp) -> NodeStepCondition {
-    NodeStepCondition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        // The API's times have whole seconds: with a fraction each report would look new.
-        last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    }
-}
-
-/// What stands in the object, as far as it is ours.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Told {
-    conditions: Vec<NodeStepCondition>,
-    current: String,
-    desired: String,
-    spec_desired: String,
-    pool: String,
+/// The status after a milestone; `None`: nothing but times would change.
+fn after(
+    old: Option<&MachineConfigNodeStatus>,
+    said: &[Progress],
+    node: &NodeView,
     generation: i64,
+    now: Timestamp,
+) -> Option<MachineConfigNodeStatus> {
+    // The API's times have whole seconds: with a fraction each report would look new.
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let mut new: Option<MachineConfigNodeStatus> = None;
+    for progress in said {
+        let base = new.as_ref().or(old);
+        if let Some(next) = mcn::advance(base, progress, node, generation, &now) {
+            new = Some(next);
+        }
+    }
+    new
 }
 
 /// Writes the reports of one node.
@@ -177,13 +128,14 @@ struct Told {
 pub(crate) struct Reporter {
     cluster: Cluster,
     on: bool,
-    told: Option<Told>,
+    /// The object as it was last seen.
+    seen: Option<MachineConfigNode>,
     again_at: Option<Timestamp>,
 }
 
 impl Reporter {
     pub(crate) fn new(cluster: Cluster, reporting: Reporting) -> Self {
-        Self { cluster, on: reporting.progress, told: None, again_at: None }
+        Self { cluster, on: reporting.progress, seen: None, again_at: None }
     }
 
     /// Tells of a milestone, if it is news.
@@ -192,88 +144,60 @@ impl Reporter {
             return;
         }
         self.again_at = None;
-        if let Err(error) = self.try_reach(&view.node, &milestone).await {
+        for left in (0..TRIES).rev() {
+            let Err(error) = self.try_reach(&view.node, &milestone).await else { return };
+            self.seen = None;
+            if error.is_conflict() && left > 0 {
+                continue;
+            }
             tracing::warn!(%error, ?milestone, "the node's progress could not be told");
-            self.told = None;
             if error.is_not_found() {
                 self.again_at = Some(Timestamp::now() + MISSING_PAUSE);
             }
+            return;
         }
     }
 
     async fn try_reach(&mut self, node: &NodeFacts, milestone: &Milestone) -> Result<(), CallError> {
-        let told = match self.told.take() {
-            Some(told) => told,
-            None => self.load(node).await?,
+        let view = node_view(self.cluster.node(), node);
+        let seen = match self.seen.take() {
+            Some(seen) => seen,
+            None => match self.cluster.progress().await? {
+                Some(seen) => seen,
+                // Its pool is the controller's to say.
+                None => self.cluster.create_progress(&mcn::new(&view, None)).await?,
+            },
         };
-        let conditions = after(&told.conditions, &milestone.says(node), Timestamp::now());
-        let mut new =
-            Told { conditions, current: node.current.clone(), desired: wanted(node), ..told.clone() };
-        (new.spec_desired, new.pool) = (wanted(node), pool_name(node));
-        if (&new.spec_desired, &new.pool) != (&told.spec_desired, &told.pool) {
-            let object = self.cluster.apply_progress(&json!({ "spec": spec(&self.cluster, &new) })).await?;
-            new.generation = object.metadata.generation.unwrap_or(1);
-        }
-        if new != told {
-            self.cluster.apply_progress_status(&json!({ "status": status(&new) })).await?;
-        }
-        self.told = Some(new);
+        let generation = seen.metadata.generation.unwrap_or(1).max(1);
+        let new = after(seen.status.as_ref(), &milestone.says(node), &view, generation, Timestamp::now());
+        let Some(new) = new else {
+            self.seen = Some(seen);
+            return Ok(());
+        };
+        let patch = json!({
+            "metadata": { "resourceVersion": seen.metadata.resource_version },
+            "status": {
+                "observedGeneration": new.observed_generation,
+                "configVersion": new.config_version,
+                "conditions": new.conditions,
+            },
+        });
+        let mut seen = self.cluster.patch_progress_status(&patch).await?;
+        seen.metadata.managed_fields = None;
+        self.seen = Some(seen);
         Ok(())
     }
+}
 
-    async fn load(&self, node: &NodeFacts) -> Result<Told, CallError> {
-        let found = match self.cluster.progress().await? {
-            Some(found) => found,
-            None => {
-                let new = Told { spec_desired: wanted(node), pool: pool_name(node), ..Told::default() };
-                let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": self.cluster.node(), "uid": node.uid }]);
-                let body =
-                    json!({ "metadata": { "ownerReferences": owner }, "spec": spec(&self.cluster, &new) });
-                self.cluster.apply_progress(&body).await?
-            }
-        };
-        Ok(told(found))
+fn node_view(name: &str, node: &NodeFacts) -> NodeView {
+    let note = |text: &str| Some(text).filter(|t| !t.is_empty()).map(Into::into);
+    NodeView {
+        name: name.into(),
+        uid: node.uid.as_str().into(),
+        current_config: note(&node.current),
+        desired_config: note(&node.desired),
+        ..NodeView::default()
     }
-}
-
-fn told(object: MachineConfigNode) -> Told {
-    let MachineConfigNode { metadata, spec, status } = object;
-    let status = status.unwrap_or_default();
-    let versions = status.config_version.unwrap_or_default();
-    let mut conditions = status.conditions.unwrap_or_default();
-    conditions.retain(|c| OURS.contains(&c.type_.as_str()));
-    Told {
-        conditions,
-        current: versions.current,
-        desired: versions.desired,
-        spec_desired: spec.config_version.desired,
-        pool: spec.pool.name,
-        generation: metadata.generation.unwrap_or(1),
-    }
-}
-
-fn wanted(node: &NodeFacts) -> String {
-    if node.desired.is_empty() { NOT_YET_SET.to_owned() } else { node.desired.clone() }
-}
-
-fn spec(cluster: &Cluster, told: &Told) -> Value {
-    json!({
-        "node": { "name": cluster.node() },
-        "pool": { "name": told.pool },
-        "configVersion": { "desired": told.spec_desired },
-    })
-}
-
-fn status(told: &Told) -> Value {
-    let mut versions = json!({ "desired": told.desired });
-    if !told.current.is_empty() {
-        versions["current"] = told.current.clone().into();
-    }
-    json!({
-        "observedGeneration": told.generation.max(1),
-        "configVersion": versions,
-        "conditions": told.conditions,
-    })
 }
 
 #[cfg(test)]
@@ -282,10 +206,6 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
-    }
-
-    fn status_of<'a>(list: &'a [NodeStepCondition], type_: &str) -> &'a str {
-        &list.iter().find(|c| c.type_ == type_).unwrap().status
     }
 
     #[test]
@@ -301,27 +221,21 @@ mod tests {
             (Milestone::Resumed, c::UPDATED, "True"),
             (Milestone::Wanted, c::UPDATE_PREPARED, "False"),
         ];
-        let mut list = vec![];
+        let mut status = None;
         for (milestone, type_, want) in steps {
-            list = after(&list, &milestone.says(&node), at(1));
-            assert_eq!(status_of(&list, type_), want, "{milestone:?}");
-            assert_eq!(list.len(), OURS.len());
+            let view = node_view("n", &node);
+            status = after(status.as_ref(), &milestone.says(&node), &view, 1, at(1)).or(status);
+            let list = status.as_ref().and_then(|s| s.conditions.clone()).unwrap();
+            let got = list.iter().find(|c| c.type_ == type_).unwrap();
+            assert_eq!(got.status, want, "{milestone:?}");
             // metav1.Condition: a reason is a word that is not empty.
             assert!(list.iter().all(|c| !c.reason.is_empty() && !c.reason.contains(' ')), "{list:?}");
+            // Said twice, it is no news.
+            assert_eq!(
+                after(status.as_ref(), &milestone.says(&node), &view, 1, at(2)),
+                None,
+                "{milestone:?}"
+            );
         }
-    }
-
-    #[test]
-    fn the_time_of_a_condition_moves_only_with_its_status() {
-        let node = NodeFacts { reason: "one".into(), ..NodeFacts::default() };
-        let first = after(&[], &Milestone::Degraded.says(&node), at(1));
-        let other = NodeFacts { reason: "two".into(), ..NodeFacts::default() };
-        let second = after(&first, &Milestone::Degraded.says(&other), at(2));
-        let degraded =
-            |l: &[NodeStepCondition]| l.iter().find(|c| c.type_ == c::NODE_DEGRADED).cloned().unwrap();
-        assert_eq!(degraded(&second).last_transition_time, Time(at(1)));
-        assert_eq!(degraded(&second).message, "two");
-        let third = after(&second, &Milestone::Resumed.says(&other), at(3));
-        assert_eq!(degraded(&third).last_transition_time, Time(at(3)));
     }
 }

@@ -24,6 +24,10 @@ const MAX_REQUEST_BYTES: usize = 8 * 1024;
 /// A scraper that sends nothing is not waited for.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Where a kubelet answers for its health.
+const KUBELET_HEALTHZ: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10248);
+
 /// What `daemon start` is told.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -35,6 +39,8 @@ pub struct Options {
     pub root_mount: PathBuf,
     /// Where metrics are served. `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// The kubelet's health port. `None`: it is not asked.
+    pub kubelet_healthz: Option<SocketAddr>,
     /// What is told beside the Node's annotations.
     pub reporting: Reporting,
 }
@@ -47,6 +53,7 @@ impl Options {
             node_name: node_name.into(),
             root_mount: PathBuf::from("/"),
             metrics: None,
+            kubelet_healthz: Some(KUBELET_HEALTHZ),
             reporting: Reporting::default(),
         }
     }
@@ -58,7 +65,7 @@ impl Options {
 /// # Errors
 /// What it needs to begin cannot be had: name, root folder, systemd, API server's address, metrics' address.
 pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), DaemonError> {
-    let Options { kubeconfig, node_name, root_mount, metrics: address, reporting } = options;
+    let Options { kubeconfig, node_name, root_mount, metrics: address, kubelet_healthz, reporting } = options;
     let client = client(kubeconfig.as_deref()).await?;
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -67,12 +74,16 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
             TcpListener::bind(address).await.map_err(|source| DaemonError::Metrics { address, source })?;
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(serve(listener, Arc::new(registry))));
     }
+    if let Some(kubelet) = kubelet_healthz {
+        let asking = crate::health::watch(kubelet, metrics.clone());
+        tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
+    }
     loop {
         let mount = root_mount.clone();
-        let (root, host) = tokio::task::spawn_blocking(move || open(&mount))
+        let host = tokio::task::spawn_blocking(move || open(&mount))
             .await
             .map_err(|e| DaemonError::Client { why: e.to_string() })??;
-        let parts = Parts { reporting, metrics: metrics.clone(), ..Parts::new(&node_name, root, host) };
+        let parts = Parts { reporting, metrics: metrics.clone(), ..Parts::new(&node_name, host) };
         match run_with(client.clone(), parts, shutdown.clone()).await? {
             Exit::Stopped => return Ok(()),
             Exit::Rebooting => {
@@ -93,16 +104,15 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
 /// # Errors
 /// The root folder, systemd, a damaged journal, an undo that fails.
 pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
-    let (_, mut host) = open(root_mount)?;
+    let mut host = open(root_mount)?;
     host.recover().map_err(DaemonError::Recover)
 }
 
-fn open(root_mount: &Path) -> Result<(Root, Host), DaemonError> {
+fn open(root_mount: &Path) -> Result<Host, DaemonError> {
     let path = root_mount.display().to_string();
     let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source })?;
     let systemd = systemd(&root)?;
-    let host = Host::new(root.clone(), systemd, Box::new(Unsupported));
-    Ok((root, host))
+    Ok(Host::new(root, systemd, Box::new(Unsupported)))
 }
 
 fn systemd(_: &Root) -> Result<Box<dyn host::Systemd>, DaemonError> {

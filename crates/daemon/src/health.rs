@@ -1,0 +1,66 @@
+//! Asks the kubelet how it is, and counts the failures in a row.
+//!
+//! What it is not: a reason to do anything. An alert reads the count.
+
+use crate::Metrics;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How often.
+const PERIOD: Duration = Duration::from_secs(30);
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// All that is read of an answer: its status line and a word.
+const MAX_ANSWER_BYTES: u64 = 4096;
+
+/// Asks until the task is dropped.
+pub(crate) async fn watch(kubelet: SocketAddr, metrics: Metrics) {
+    let mut in_a_row = 0;
+    loop {
+        let problem = match tokio::time::timeout(TIMEOUT, ask(kubelet)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} s", TIMEOUT.as_secs())),
+        };
+        if let Some(problem) = problem {
+            in_a_row += 1;
+            tracing::warn!(%kubelet, in_a_row, %problem, "the kubelet is not healthy");
+        } else {
+            in_a_row = 0;
+        }
+        metrics.kubelet_failures(in_a_row);
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn ask(kubelet: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(kubelet).await?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).await?;
+    judge(&answer)
+}
+
+fn judge(answer: &[u8]) -> std::io::Result<()> {
+    let text = String::from_utf8_lossy(answer);
+    let line = text.lines().next().unwrap_or_default();
+    match line.split_whitespace().nth(1) {
+        Some("200") => Ok(()),
+        _ => Err(std::io::Error::other(format!("it answers {line:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_ok_is_healthy() {
+        assert!(judge(b"HTTP/1.1 200 OK\r\n\r\nok").is_ok());
+        for bad in [&b"HTTP/1.1 500 Internal Server Error\r\n\r\n"[..], b"", b"SSH-2.0-x\r\n"] {
+            assert!(judge(bad).is_err());
+        }
+    }
+}

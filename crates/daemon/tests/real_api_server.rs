@@ -1,0 +1,300 @@
+//! Whole agents against a real API server, on folders with a fake systemd; the test plays the controller.
+//!
+//! They need a throw-away cluster (an etcd and an API server are enough) that `$KUBECONFIG` points to:
+//! `KUBECONFIG=… cargo test -p daemon --test real_api_server -- --ignored`.
+
+use anyhow::{Context, Result, bail};
+use api::k8s::Node;
+use api::names::annotation as a;
+use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use daemon::{Exit, Parts, run_with};
+use host::fault::NoFaults;
+use host::{FakeSystemd, Host, Options, Root, Unsupported};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Everything here takes a second or two; a loaded machine may need longer.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+async fn cluster() -> Result<Client> {
+    let client = Client::try_default().await.context("KUBECONFIG has to point to a throw-away cluster")?;
+    let params = PatchParams::apply("daemon-tests").force();
+    let crd = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+    ));
+    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &crd);
+    for c in api::crds::all()?.into_iter().filter(|c| c.ours) {
+        crds.patch(&c.name(), &params, &Patch::Apply(&c.object)).await?;
+    }
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": api::names::NAMESPACE}});
+    let ns = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
+    let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &ns);
+    namespaces.patch(api::names::NAMESPACE, &params, &Patch::Apply(&namespace)).await?;
+    // The definitions take a moment until they are served.
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let nodes: Api<MachineConfigNode> = Api::all(client.clone());
+    let end = Instant::now() + PATIENCE;
+    while pools.list(&Default::default()).await.is_err() || nodes.list(&Default::default()).await.is_err() {
+        anyhow::ensure!(Instant::now() < end, "the definitions are not served");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(client)
+}
+
+fn file(path: &str, text: &str) -> Value {
+    json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": format!("data:,{text}")}}]}})
+}
+
+/// A config that costs nothing, by the default policies.
+fn free(text: &str) -> Value {
+    file("/var/lib/kubelet/config.json", text)
+}
+
+/// A config that costs a drain and a reboot.
+fn costly(text: &str) -> Value {
+    file("/etc/app.conf", text)
+}
+
+/// One node: its Node, its disk, its agent, and the reboots of it.
+struct Sim {
+    client: Client,
+    name: String,
+    dir: Arc<TempDir>,
+    stop: CancellationToken,
+    runs: JoinHandle<Result<()>>,
+}
+
+fn machine(dir: &Path) -> Result<(Host, FakeSystemd)> {
+    let root = Root::open_with(dir, Options { sync: false, owners: false }, Arc::new(NoFaults))?;
+    let systemd = FakeSystemd::new(&root);
+    let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
+    Ok((host, systemd))
+}
+
+fn run(client: Client, name: String, dir: Arc<TempDir>, stop: CancellationToken) -> JoinHandle<Result<()>> {
+    tokio::spawn(async move {
+        loop {
+            let (host, mut systemd) = machine(dir.path())?;
+            match run_with(client.clone(), Parts::new(&name, host), stop.clone()).await? {
+                Exit::Stopped => return Ok(()),
+                Exit::Rebooting => systemd.complete_reboot()?,
+            }
+        }
+    })
+}
+
+impl Sim {
+    async fn start(client: &Client, name: &str, ready: bool) -> Result<Self> {
+        let _ = tracing_subscriber::fmt().with_env_filter("daemon=debug").with_test_writer().try_init();
+        let nodes: Api<Node> = Api::all(client.clone());
+        let _ = nodes.delete(name, &DeleteParams::default()).await;
+        let progress: Api<MachineConfigNode> = Api::all(client.clone());
+        let _ = progress.delete(name, &DeleteParams::default()).await;
+        let node = json!({"metadata": {"name": name, "labels": {format!("pool-{name}"): ""}}});
+        nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+        let ready = if ready { "True" } else { "False" };
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        let dir = Arc::new(TempDir::new()?);
+        std::fs::create_dir_all(dir.path().join("etc"))?;
+        let stop = CancellationToken::new();
+        let runs = run(client.clone(), name.to_owned(), dir.clone(), stop.clone());
+        Ok(Self { client: client.clone(), name: name.to_owned(), dir, stop, runs })
+    }
+
+    async fn config(&self, suffix: &str, config: &Value) -> Result<String> {
+        let name = format!("rendered-{}-{suffix}", self.name);
+        let mut full = json!({"ignition": {"version": "3.5.0"}});
+        full.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+        let spec = api::v1::MachineConfigSpec { config: Some(full), ..Default::default() };
+        let api: Api<MachineConfig> = Api::all(self.client.clone());
+        let _ = api.delete(&name, &DeleteParams::default()).await;
+        api.create(&PostParams::default(), &MachineConfig::new(&name, spec)).await?;
+        Ok(name)
+    }
+
+    async fn pool(&self, config: &str) -> Result<()> {
+        let pool = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": self.name},
+            "spec": {"nodeSelector": {"matchLabels": {format!("pool-{}", self.name): ""}}, "configuration": {"name": config}},
+        });
+        let api: Api<MachineConfigPool> = Api::all(self.client.clone());
+        api.patch(&self.name, &PatchParams::apply("daemon-tests").force(), &Patch::Apply(&pool)).await?;
+        Ok(())
+    }
+
+    async fn set(&self, key: &str, value: &str) -> Result<()> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
+    }
+
+    async fn note(&self, key: &str) -> Result<String> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let node = api.get(&self.name).await?;
+        Ok(node.metadata.annotations.and_then(|a| a.get(key).cloned()).unwrap_or_default())
+    }
+
+    /// Plays the drain controller until the Node says this; returns what was asked of it.
+    async fn until(&self, config: &str, state: &str) -> Result<Vec<String>> {
+        let mut asked = vec![];
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let wanted = self.note(a::DESIRED_DRAIN).await?;
+            if wanted != self.note(a::LAST_APPLIED_DRAIN).await? {
+                asked.push(wanted.clone());
+                self.set(a::LAST_APPLIED_DRAIN, &wanted).await?;
+            }
+            let now = (self.note(a::CURRENT_CONFIG).await?, self.note(a::STATE).await?);
+            if now == (config.to_owned(), state.to_owned()) {
+                return Ok(asked);
+            }
+            if Instant::now() > end {
+                bail!("{}: {now:?}, not {config} {state}: {}", self.name, self.note(a::REASON).await?);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.dir.path().join(path)).ok()
+    }
+
+    fn boots(&self) -> Result<u64> {
+        Ok(machine(self.dir.path())?.1.boots()?)
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        self.stop.cancel();
+        (&mut self.runs).await??;
+        self.stop = CancellationToken::new();
+        self.runs = run(self.client.clone(), self.name.clone(), self.dir.clone(), self.stop.clone());
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        self.stop.cancel();
+        self.runs.await?
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_node_joins_at_once_where_that_costs_nothing_and_is_updated_without_a_reboot() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start(&client, "joins", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    assert_eq!(node.note(a::DESIRED_CONFIG).await?, one);
+    assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("one"));
+    let two = node.config("2", &free("two")).await?;
+    node.set(a::DESIRED_CONFIG, &two).await?;
+    let asked = node.until(&two, "Done").await?;
+    assert!(!asked.iter().any(|d| d.starts_with("drain-")), "{asked:?}");
+    assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("two"));
+    assert_eq!(node.boots()?, 0);
+    let progress: Api<MachineConfigNode> = Api::all(client.clone());
+    let object = progress.get("joins").await?;
+    // The pool and the wish in it are the controller's, and there is none here.
+    assert_eq!(object.spec.node.name, "joins");
+    let status = object.status.context("status")?;
+    assert_eq!(status.config_version.context("versions")?.current, two);
+    let updated = status.conditions.context("conditions")?;
+    assert!(updated.iter().any(|c| c.type_ == "Updated" && c.status == "True"), "{updated:?}");
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drains_and_reboots() -> Result<()>
+{
+    let client = cluster().await?;
+    let mut node = Sim::start(&client, "costly", true).await?;
+    let one = node.config("1", &costly("one")).await?;
+    node.pool(&one).await?;
+    node.until("mco-empty-mc", "Done").await?;
+    assert_eq!(node.read("etc/app.conf"), None);
+    node.set(a::DESIRED_CONFIG, &one).await?;
+    let asked = node.until(&one, "Done").await?;
+    assert_eq!(asked, [format!("drain-{one}"), format!("uncordon-{one}")]);
+    assert_eq!(node.read("etc/app.conf").as_deref(), Some("one"));
+    assert_eq!(node.boots()?, 1);
+    assert_eq!(node.note(a::POST_CONFIG_ACTION).await?, "");
+    // A restart of the agent finds all as it is.
+    node.restart().await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.until(&one, "Done").await?;
+    assert_eq!(node.boots()?, 1);
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_node_that_is_not_ready_takes_its_first_config_by_itself() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start(&client, "fresh", false).await?;
+    let one = node.config("1", &costly("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    assert_eq!(node.boots()?, 1);
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start(&client, "failing", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    let bad = node.config("2", &json!({"storage": {"directories": [{"path": "/etc/d"}]}})).await?;
+    node.set(a::DESIRED_CONFIG, &bad).await?;
+    node.until(&one, "Unreconcilable").await?;
+    let reason = node.note(a::REASON).await?;
+    assert!(reason.contains("storage.directories"), "{reason}");
+    // One that does not exist is not the end either.
+    node.set(a::DESIRED_CONFIG, "rendered-failing-none").await?;
+    node.until(&one, "Degraded").await?;
+    let three = node.config("3", &costly("three")).await?;
+    node.set(a::DESIRED_CONFIG, &three).await?;
+    node.until(&three, "Done").await?;
+    assert_eq!(node.note(a::REASON).await?, "");
+    assert_eq!(node.read("etc/app.conf").as_deref(), Some("three"));
+    // The first config's file is gone: the host never had one.
+    assert_eq!(node.read("var/lib/kubelet/config.json"), None);
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
+    let client = cluster().await?;
+    let mut node = Sim::start(&client, "drifting", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    let path = node.dir.path().join("var/lib/kubelet/config.json");
+    std::fs::write(&path, "changed by hand")?;
+    node.restart().await?;
+    node.until(&one, "Degraded").await?;
+    let reason = node.note(a::REASON).await?;
+    assert!(reason.contains("content mismatch") && !reason.contains("by hand"), "{reason}");
+    std::fs::write(&path, "one")?;
+    node.until(&one, "Done").await?;
+    node.end().await
+}
