@@ -69,19 +69,40 @@ impl CallError {
     }
 }
 
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
+/// An error and its causes in one line. An answer of the API server is told by its message and code; the library
+/// would print the whole object.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = one(error);
+    let mut next = source(error);
+    while let Some(cause) = next {
+        let cause_text = one(cause);
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
         }
-        source = cause.source();
+        next = source(cause);
     }
     text
+}
+
+fn one(error: &(dyn std::error::Error + 'static)) -> String {
+    use kube::runtime::watcher::Error as Watch;
+    if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+        return format!("{} ({} {})", status.message, status.code, status.reason);
+    }
+    match error.downcast_ref() {
+        Some(Watch::InitialListFailed(_)) => "list".to_owned(),
+        Some(Watch::WatchStartFailed(_)) => "start of the watch".to_owned(),
+        Some(Watch::WatchFailed(_)) => "watch".to_owned(),
+        Some(Watch::WatchError(status)) => format!("watch: {} ({})", status.message, status.code),
+        _ => error.to_string(),
+    }
+}
+
+fn source<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn std::error::Error + 'static)> {
+    let told_whole = matches!(error.downcast_ref(), Some(kube::Error::Api(_)))
+        || matches!(error.downcast_ref(), Some(kube::runtime::watcher::Error::WatchError(_)));
+    if told_whole { None } else { error.source() }
 }
 
 /// Runs one request under the timeout.

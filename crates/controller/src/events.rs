@@ -105,6 +105,8 @@ fn event(source: Source, severity: Severity, about: ObjectReference, reason: &st
     let now = jiff::Timestamp::now();
     // As client-go names them: unique over restarts by the clock, within one by the number.
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    // The API wants both to agree, also for objects that stand in no namespace.
+    let about = ObjectReference { namespace: Some(NAMESPACE.to_owned()), ..about };
     let stem = about.name.clone().unwrap_or_default();
     let component = source.component().to_owned();
     let mut message = message;

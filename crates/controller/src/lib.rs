@@ -14,6 +14,7 @@
 mod backoff;
 mod call;
 mod context;
+mod drains;
 mod events;
 mod files;
 mod garbage;
@@ -25,7 +26,9 @@ mod passes;
 mod progress;
 mod patch;
 mod queue;
+mod rendering;
 mod store;
+mod templates;
 mod watch;
 
 pub use call::CallError;

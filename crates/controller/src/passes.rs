@@ -3,8 +3,11 @@
 use crate::context::{Context, Queues};
 use crate::nodes::Nodes;
 use crate::queue::{Outcome, Queue, Spacing, Work, work};
-use crate::{garbage, metrics, progress};
+use crate::drains::Drains;
+use crate::rendering::Rendering;
+use crate::{garbage, metrics, progress, templates};
 use futures::future::BoxFuture;
+use render::Versions;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -28,12 +31,31 @@ const NODE: Work = Work {
     spacing: Spacing { first: Duration::from_millis(5), last: Duration::from_millis(250) },
 };
 
+/// Drains: as many as have a request; `maxUnavailable` bounds those. The spacing gathers pods that end together.
+const DRAIN: Work = Work {
+    name: "drain",
+    parallel: 512,
+    spacing: Spacing { first: Duration::from_millis(5), last: Duration::from_millis(250) },
+};
+
+/// Templates: one key.
+const TEMPLATE: Work = Work {
+    name: "template",
+    parallel: 1,
+    spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(1) },
+};
+
 /// What nobody waits for.
 const QUIET: Work = Work {
     name: "quiet",
     parallel: 16,
     spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(5) },
 };
+
+/// This build, as it stands on what it generates.
+pub(crate) fn versions() -> Versions {
+    Versions { raw: api::names::VERSION_RAW.to_owned(), hash: api::names::VERSION_HASH.to_owned() }
+}
 
 /// Runs all passes until `stop`.
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
@@ -51,6 +73,17 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         let nodes = nodes.clone();
         Box::pin(async move { nodes.pass().await })
     }));
+    let rendering = Arc::new(Rendering::new(context.clone(), versions()));
+    start(|q| &q.render, RENDER, Box::new(move |key| {
+        let rendering = rendering.clone();
+        Box::pin(async move { rendering.pass(key).await })
+    }));
+    let drains = Arc::new(Drains::new(context.clone()));
+    start(|q| &q.drain, DRAIN, Box::new(move |key| {
+        let drains = drains.clone();
+        Box::pin(async move { drains.pass(key).await })
+    }));
+    start(|q| &q.template, TEMPLATE, on(&context, templates::pass));
     start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
     start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));
     while tasks.join_next().await.is_some() {}

@@ -8,11 +8,12 @@ use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
-use api::k8s::{ObjectMeta, OwnerReference, ResourceExt};
-use api::names::NOT_YET_SET;
-use api::v1::{DesiredConfigVersion, MachineConfigNode, MachineConfigNodeSpec, NamedRef};
+use crate::leader::now;
+use api::k8s::ResourceExt;
+use api::v1::MachineConfigNode;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use rollout::Index;
+use rollout::mcn::{self, Action, Progress};
 use rollout::view::NodeView;
 use serde_json::json;
 use std::sync::Arc;
@@ -20,53 +21,6 @@ use std::time::Duration;
 
 /// How often to look whether the kind has come to be installed.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
-
-/// What a pass does about one node's object.
-#[derive(Debug, Clone, PartialEq)]
-enum Plan {
-    Nothing,
-    Create(Box<MachineConfigNode>),
-    Change(MachineConfigNodeSpec),
-    Delete,
-}
-
-/// The spec that the object is to have.
-fn spec(node: &NodeView, pool: &str) -> MachineConfigNodeSpec {
-    let desired = node.desired_config.as_deref().filter(|c| !c.is_empty()).unwrap_or(NOT_YET_SET);
-    MachineConfigNodeSpec {
-        node: NamedRef { name: node.name.to_string() },
-        pool: NamedRef { name: pool.to_owned() },
-        config_version: DesiredConfigVersion { desired: desired.to_owned() },
-    }
-}
-
-fn plan(node: Option<&NodeView>, pool: Option<&str>, object: Option<&MachineConfigNode>) -> Plan {
-    let Some(node) = node.filter(|n| !n.pending) else {
-        return if object.is_some() && node.is_none() { Plan::Delete } else { Plan::Nothing };
-    };
-    let wanted = spec(node, pool.unwrap_or(NOT_YET_SET));
-    match object {
-        Some(object) if object.spec == wanted => Plan::Nothing,
-        Some(_) => Plan::Change(wanted),
-        // Nodes that are not ours (Windows, in no pool) get none.
-        None if pool.is_none() => Plan::Nothing,
-        None => Plan::Create(Box::new(MachineConfigNode {
-            metadata: ObjectMeta {
-                name: Some(node.name.to_string()),
-                owner_references: Some(vec![OwnerReference {
-                    api_version: "v1".to_owned(),
-                    kind: "Node".to_owned(),
-                    name: node.name.to_string(),
-                    uid: node.uid.to_string(),
-                    ..OwnerReference::default()
-                }]),
-                ..ObjectMeta::default()
-            },
-            spec: wanted,
-            status: None,
-        })),
-    }
-}
 
 /// One pass over one node.
 pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
@@ -97,66 +51,52 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     let object = stores.progress.get(name);
     let api = context.api::<MachineConfigNode>();
     let what = || format!("machineconfignode {name}");
-    match plan(node.as_deref(), pool, object.as_deref()) {
-        Plan::Nothing => {}
-        Plan::Create(wanted) => {
-            let answer = call(what, api.create(&PostParams::default(), &wanted)).await?;
-            context.progress_answer(answer);
-        }
-        Plan::Change(wanted) => {
-            let Some(object) = object else { return Ok(()) };
-            let Some(patch) = difference(&json!(object.spec), &json!(wanted)) else { return Ok(()) };
-            let body = Patch::Merge(bound("spec", patch, object.metadata.resource_version.as_deref()));
-            let answer = call(what, api.patch(name, &PatchParams::default(), &body)).await?;
-            context.progress_answer(answer);
-        }
-        Plan::Delete => {
-            let Some(object) = object else { return Ok(()) };
-            let preconditions = Preconditions { uid: object.metadata.uid.clone(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match call(what, api.delete(name, &params)).await {
-                Ok(_) => tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone"),
-                // The garbage collector was faster.
-                Err(e) if e.is_not_found() => {}
-                Err(e) => return Err(e),
+    // Nodes in no pool are not ours; what exists already is kept in step all the same.
+    let node = node.filter(|_| pool.is_some() || object.is_some());
+    let existing: Vec<&MachineConfigNode> = object.as_deref().into_iter().collect();
+    for action in mcn::lifecycle(node.as_deref().map(|n| (n, pool)), &existing) {
+        match action {
+            Action::Create(wanted) => {
+                let answer = call(what, api.create(&PostParams::default(), &wanted)).await?;
+                context.progress_answer(answer);
+            }
+            Action::Spec { name, resource_version, spec } => {
+                let old = object.as_ref().map(|o| json!(o.spec)).unwrap_or_default();
+                let Some(patch) = difference(&old, &json!(spec)) else { continue };
+                let body = Patch::Merge(bound("spec", patch, resource_version.as_deref()));
+                let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
+                context.progress_answer(answer);
+            }
+            Action::Delete { name, uid } => {
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions { uid, resource_version: None }),
+                    ..DeleteParams::default()
+                };
+                match call(what, api.delete(&name, &params)).await {
+                    Ok(_) => tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone"),
+                    // The garbage collector was faster.
+                    Err(e) if e.is_not_found() => {}
+                    Err(e) => return Err(e),
+                }
             }
         }
     }
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(desired: Option<&str>) -> NodeView {
-        NodeView {
-            name: "n".into(),
-            uid: "u".into(),
-            desired_config: desired.map(Into::into),
-            ..NodeView::default()
-        }
-    }
-
-    #[test]
-    fn an_object_follows_its_node_and_pool() {
-        let have = MachineConfigNode::new("n", spec(&node(Some("rendered-worker-1")), "worker"));
-        assert_eq!(plan(Some(&node(Some("rendered-worker-1"))), Some("worker"), Some(&have)), Plan::Nothing);
-        let Plan::Change(moved) = plan(Some(&node(Some("rendered-worker-2"))), Some("infra"), Some(&have)) else {
-            panic!("no change");
-        };
-        assert_eq!((&*moved.pool.name, &*moved.config_version.desired), ("infra", "rendered-worker-2"));
-        assert_eq!(plan(None, None, Some(&have)), Plan::Delete);
-        assert_eq!(plan(None, None, None), Plan::Nothing);
-    }
-
-    #[test]
-    fn a_new_object_is_owned_by_its_node_and_says_what_is_not_known_yet() {
-        let Plan::Create(new) = plan(Some(&node(None)), Some("worker"), None) else { panic!("no object") };
-        assert_eq!(new.spec.config_version.desired, NOT_YET_SET);
-        assert_eq!(new.metadata.owner_references.unwrap()[0].uid, "u");
-        assert_eq!(plan(Some(&node(None)), None, None), Plan::Nothing, "in no pool");
-        let pending = NodeView { pending: true, ..node(None) };
-        assert_eq!(plan(Some(&pending), Some("worker"), None), Plan::Nothing, "no machine yet");
+/// Writes a step of an update that this process took. A step that cannot be written is logged: the update goes on.
+pub(crate) async fn tell(context: &Context, node: &NodeView, step: &Progress) {
+    // A node whose object is made just now gets its step with the next one.
+    let Some(object) = context.stores.progress.get(&node.name) else { return };
+    let generation = object.metadata.generation.unwrap_or_default();
+    let Some(status) = mcn::advance(object.status.as_ref(), step, node, generation, &now()) else { return };
+    let old = object.status.as_ref().map_or_else(|| json!({}), |s| json!(s));
+    let Some(patch) = difference(&old, &json!(status)) else { return };
+    let body = Patch::Merge(bound("status", patch, object.metadata.resource_version.as_deref()));
+    let api = context.api::<MachineConfigNode>();
+    let what = || format!("status of machineconfignode {}", node.name);
+    match call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await {
+        Ok(answer) => context.progress_answer(answer),
+        Err(e) => tracing::debug!(node = %node.name, "a step is not shown: {}", e.chain()),
     }
 }

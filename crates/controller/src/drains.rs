@@ -1,0 +1,254 @@
+//! The drain pass: `rollout::drain::plan` over one node and its pods, carried out.
+//!
+//! Flow: a node with an open request gets a session: a watch of its pods, and, shared by all sessions, one of the
+//! disruption budgets. Every change of node, pods or budgets makes the node dirty; a pass plans, sends the node's patch,
+//! then the evictions, all at once, and notes their answers for the next plan. A node without a request costs one look
+//! at its annotations.
+//!
+//! Guarantees: pods are listed only after the node was seen cordoned, with a consistent read. Dropping a session at any
+//! line is harmless: all but the start time of a drain stands in the cluster.
+//!
+//! What it is not: the choice of pods, of waits or of what is told.
+
+use crate::call::{CallError, REQUEST_TIMEOUT};
+use crate::context::Context;
+use crate::events::{Severity, Source, node_reference};
+use crate::leader::now;
+use crate::metrics;
+use crate::nodes::patch_node;
+use crate::progress;
+use crate::queue::Outcome;
+use crate::store::{Change, Store};
+use crate::watch::{OnChange, follow};
+use api::k8s::{Pod, PodDisruptionBudget};
+use futures::StreamExt;
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, Preconditions};
+use kube::runtime::watcher;
+use rollout::drain::{self, Answer, Drain, Evict, Request};
+use rollout::view::{BudgetView, NodeView, PodView};
+use rollout::EventKind;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Evictions of one node in flight at once; a node rarely runs more than 110 pods.
+const IN_FLIGHT: usize = 64;
+
+/// How long a pass waits for the first list of pods before it lets the next change call it again.
+const FIRST_LIST: Duration = Duration::from_millis(200);
+
+/// A watch and what it brings; dropping it ends the watch.
+struct Watched<T> {
+    store: Arc<Store<T>>,
+    _stop: DropGuard,
+}
+
+/// A node's drain.
+struct Session {
+    state: Drain,
+    pods: Option<Arc<Watched<PodView>>>,
+    budgets: Option<Arc<Watched<BudgetView>>>,
+    refused: Option<String>,
+}
+
+impl Session {
+    fn new() -> Self {
+        Self { state: Drain::Idle, pods: None, budgets: None, refused: None }
+    }
+}
+
+/// The drain pass and its sessions.
+pub(crate) struct Drains {
+    context: Arc<Context>,
+    sessions: Mutex<HashMap<String, Session>>,
+    budgets: Mutex<Weak<Watched<BudgetView>>>,
+}
+
+impl Drains {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, sessions: Mutex::default(), budgets: Mutex::new(Weak::new()) }
+    }
+
+    /// One pass over one node.
+    pub(crate) async fn pass(&self, name: String) -> Outcome {
+        let Some(node) = self.context.stores.nodes.get(&name) else {
+            if self.end(&name) {
+                tracing::info!(node = name, "deleted while it was drained; nothing is left to do for it");
+            }
+            return Outcome::Done;
+        };
+        if Request::of(&node) == Request::None && node.drain_wait.is_none() {
+            self.end(&name);
+            return Outcome::Done;
+        }
+        // One key never runs twice at once, so the session can be taken out for the pass.
+        let session = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        let mut session = session.unwrap_or_else(Session::new);
+        let outcome = self.step(&node, &mut session).await;
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(name, session);
+        outcome
+    }
+
+    async fn step(&self, node: &NodeView, session: &mut Session) -> Outcome {
+        let draining = matches!(Request::of(node), Request::Drain(_)) && node.unschedulable;
+        if draining {
+            let pods = session.pods.get_or_insert_with(|| self.watch_pods(&node.name)).clone();
+            let budgets = session.budgets.get_or_insert_with(|| self.watch_budgets()).clone();
+            let listed = async { tokio::join!(pods.store.synced(), budgets.store.synced()) };
+            if tokio::time::timeout(FIRST_LIST, listed).await.is_err() {
+                // The first list may be empty and then marks nothing.
+                return Outcome::After(FIRST_LIST);
+            }
+        }
+        let pods = session.pods.as_ref().map(|w| w.store.all()).unwrap_or_default();
+        let budgets = session.budgets.as_ref().map(|w| w.store.all()).unwrap_or_default();
+        let pods: Vec<&PodView> = pods.iter().map(AsRef::as_ref).collect();
+        let budgets: Vec<&BudgetView> = budgets.iter().map(AsRef::as_ref).collect();
+        let plan = drain::plan(node, &pods, &budgets, &session.state, now().0);
+        tracing::debug!("{plan}");
+
+        if plan.refused != session.refused {
+            if let Some(why) = &plan.refused {
+                tracing::warn!(node = %node.name, "{why}");
+            }
+            session.refused.clone_from(&plan.refused);
+        }
+        if let Some(patch) = &plan.patch
+            && let Err(error) = patch_node(&self.context, patch).await
+        {
+            return outcome_of(&error);
+        }
+        session.state = plan.state;
+        for event in &plan.events {
+            let severity = match event.kind {
+                EventKind::Normal => Severity::Normal,
+                EventKind::Warning => Severity::Warning,
+            };
+            let about = node_reference(&node.name);
+            self.context.events.tell(Source::Node, severity, about, &event.reason, event.message.clone());
+        }
+        self.count(node, plan.late);
+        if let Some(step) = &plan.progress {
+            progress::tell(&self.context, node, step).await;
+        }
+        let api = self.context.client.clone();
+        let evictions = plan.evict.into_iter().map(|pod| {
+            let api = Api::<Pod>::namespaced(api.clone(), &pod.namespace);
+            async move {
+                let answer = evict(&api, &pod).await;
+                (pod, answer)
+            }
+        });
+        let mut evictions = futures::stream::iter(evictions).buffer_unordered(IN_FLIGHT);
+        let mut again = false;
+        while let Some((pod, answer)) = evictions.next().await {
+            match &answer {
+                Answer::Accepted => tracing::info!(node = %node.name, "evicted {pod}"),
+                Answer::Gone => {}
+                Answer::Blocked(why) => tracing::debug!(node = %node.name, "{pod} stays for now: {why}"),
+                Answer::Failed(why) => tracing::warn!(node = %node.name, "eviction of {pod} failed: {why}"),
+            }
+            session.state.record(&pod.uid, answer, now().0);
+            again = true;
+        }
+        if again {
+            // The answers lead to another plan, and that to the time of the next try.
+            return Outcome::After(Duration::ZERO);
+        }
+        match plan.recheck {
+            Some(wait) => Outcome::After(wait.try_into().unwrap_or_default()),
+            None => Outcome::Done,
+        }
+    }
+
+    fn end(&self, name: &str) -> bool {
+        let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.context.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
+        ended.is_some()
+    }
+
+    fn count(&self, node: &NodeView, late: bool) {
+        let labels = metrics::Node { node: node.name.to_string() };
+        if late {
+            self.context.metrics.drain_err.get_or_create(&labels).set(1);
+        } else {
+            self.context.metrics.drain_err.remove(&labels);
+        }
+    }
+
+    fn watch_pods(&self, node: &str) -> Arc<Watched<PodView>> {
+        let context = self.context.clone();
+        let keep = move |pod: Pod| {
+            let mut names = context.names.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(PodView::from_pod(&pod, &mut names))
+        };
+        let (context, name) = (self.context.clone(), node.to_owned());
+        let changed = move |_: &Change<PodView>| context.queues.drain.mark(name.clone());
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        self.watch("Pod", Api::<Pod>::all(self.context.client.clone()), config, keep, Box::new(changed))
+    }
+
+    /// The budgets of all namespaces, watched as long as any node drains.
+    fn watch_budgets(&self) -> Arc<Watched<BudgetView>> {
+        let mut shared = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watched) = shared.upgrade() {
+            return watched;
+        }
+        let context = self.context.clone();
+        let keep = move |budget: PodDisruptionBudget| {
+            let mut names = context.names.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(BudgetView::from_budget(&budget, &mut names))
+        };
+        let context = self.context.clone();
+        let changed = move |_: &Change<BudgetView>| {
+            let open = context.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
+            context.queues.drain.mark_all(open.map(|n| n.name.to_string()));
+        };
+        let api = Api::<PodDisruptionBudget>::all(self.context.client.clone());
+        let watched =
+            self.watch("PodDisruptionBudget", api, watcher::Config::default(), keep, Box::new(changed));
+        *shared = Arc::downgrade(&watched);
+        watched
+    }
+
+    fn watch<K, T>(
+        &self,
+        kind: &str,
+        api: Api<K>,
+        config: watcher::Config,
+        keep: impl Fn(K) -> Result<T, String> + Send + 'static,
+        on_change: OnChange<T>,
+    ) -> Arc<Watched<T>>
+    where
+        K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+        T: Send + Sync + 'static,
+    {
+        let (store, stop) = (Arc::new(Store::default()), CancellationToken::new());
+        let (kind, into, token) = (kind.to_owned(), store.clone(), stop.clone());
+        tokio::spawn(async move { follow(api, config, kind, &into, keep, on_change, token).await });
+        Arc::new(Watched { store, _stop: stop.drop_guard() })
+    }
+}
+
+async fn evict(api: &Api<Pod>, pod: &Evict) -> Answer {
+    let params = EvictParams {
+        delete_options: Some(DeleteParams {
+            grace_period_seconds: pod.grace.and_then(|g| u32::try_from(g).ok()),
+            preconditions: Some(Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }),
+            ..DeleteParams::default()
+        }),
+        ..EvictParams::default()
+    };
+    match tokio::time::timeout(REQUEST_TIMEOUT, api.evict(&pod.name, &params)).await {
+        Ok(Ok(_)) => Answer::Accepted,
+        Ok(Err(kube::Error::Api(status))) => Answer::from_status(status.code, &status.message),
+        Ok(Err(error)) => Answer::Failed(crate::call::chain(&error)),
+        Err(_) => Answer::Failed(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
+    }
+}
+
+fn outcome_of(error: &CallError) -> Outcome {
+    if error.is_conflict() || error.is_not_found() { Outcome::Stale } else { Outcome::Failed(error.chain()) }
+}

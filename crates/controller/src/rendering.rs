@@ -1,0 +1,282 @@
+//! The render pass: `render::plan` over one pool, carried out.
+//!
+//! Flow: caches → select → plan → the rendered MachineConfig is made → the pool names it → `RenderDegraded`. In this
+//! order, so that a pool never names a config that does not exist, and a restart between any two steps continues with
+//! the next.
+//!
+//! What it is not: merging or naming. Whether a set of MachineConfigs can be rendered, and why not, `render` says.
+
+use crate::call::{CallError, call};
+use crate::context::{Config, Context};
+use crate::events::{Severity, Source, reference, release_version};
+use crate::leader::now;
+use crate::metrics;
+use crate::nodes::write_status;
+use crate::patch::{bound, difference};
+use crate::queue::Outcome;
+use api::conditions::{self, Condition};
+use api::k8s::{LabelSelector, ResourceExt};
+use api::names::{CONTROLLER_CONFIG, annotation, pool_condition};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
+use kube::api::{Patch, PatchParams, PostParams};
+use render::{Inputs, RenderPlan, Versions};
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The render pass, and what it has told already.
+pub(crate) struct Rendering {
+    context: Arc<Context>,
+    versions: Versions,
+    told: Mutex<HashSet<(String, String)>>,
+}
+
+/// Why a pool is not rendered now.
+enum Why {
+    /// A cause that the pool's condition is to show.
+    Degraded { reason: String, message: String },
+    /// Something is on its way; its arrival makes the pool dirty again.
+    NotYet(String),
+}
+
+impl Why {
+    fn degraded(reason: &str, message: String) -> Self {
+        Self::Degraded { reason: reason.to_owned(), message }
+    }
+}
+
+impl Rendering {
+    pub(crate) fn new(context: Arc<Context>, versions: Versions) -> Self {
+        Self { context, versions, told: Mutex::default() }
+    }
+
+    /// One pass over one pool.
+    pub(crate) async fn pass(&self, name: String) -> Outcome {
+        let Some(pool) = self.context.stores.pools.get(&name) else {
+            self.forget(&name);
+            return Outcome::Done;
+        };
+        if pool.metadata.deletion_timestamp.is_some() {
+            return Outcome::Done;
+        }
+        let done = match self.plan(&pool).await {
+            Ok(Ok(plan)) => self.carry_out(&pool, plan).await,
+            Ok(Err(Why::NotYet(what))) => {
+                tracing::info!(pool = name, "not rendered yet: {what}");
+                return Outcome::Done;
+            }
+            Ok(Err(Why::Degraded { reason, message })) => {
+                if self.tell_once(&name, &message) {
+                    tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
+                }
+                set_degraded(&self.context, &pool, Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message))
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(e) if e.is_conflict() || e.is_not_found() => {
+                tracing::debug!(pool = name, "{}", e.chain());
+                Outcome::Stale
+            }
+            Err(e) if e.is_invalid() => {
+                // The same request would be refused each time: the pool says so and waits for a change.
+                let message = format!("the API server refuses the result: {}", e.chain());
+                if self.tell_once(&name, &message) {
+                    tracing::warn!(pool = name, "{message}");
+                }
+                let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, "Refused", message);
+                match set_degraded(&self.context, &pool, condition).await {
+                    Ok(()) => Outcome::Done,
+                    Err(e) => Outcome::Failed(e.chain()),
+                }
+            }
+            Err(e) => Outcome::Failed(e.chain()),
+        }
+    }
+
+    async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, CallError> {
+        let name = pool.name_any();
+        if pool.spec.machine_config_selector.as_ref().is_some_and(selects_all) {
+            let message = "spec.machineConfigSelector is {}: it would select every MachineConfig and selects none; \
+                           name the role label there";
+            if self.tell_once(&name, message) {
+                let about = reference(pool);
+                self.context.events.tell(Source::Render, Severity::Warning, about, "SelectingAll", message.to_owned());
+            }
+            return Ok(Err(Why::NotYet(message.to_owned())));
+        }
+        let Some(controller_config) = self.context.stores.controller_config() else {
+            let message = format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` makes it");
+            return Ok(Err(Why::degraded("NoControllerConfig", message)));
+        };
+        if let Err(why) = templates_are_done(&controller_config) {
+            return Ok(Err(why));
+        }
+        let configs = self.context.stores.configs.all();
+        let sources: Vec<&MachineConfig> =
+            configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
+        let selected = match render::select(pool, sources) {
+            Ok(selected) => selected,
+            Err(e) => return Ok(Err(Why::degraded(&format!("{:?}", e.reason), e.to_string()))),
+        };
+        let current = match pool.spec.configuration.name.as_str() {
+            "" => None,
+            current => {
+                let api = self.context.api::<MachineConfig>();
+                call(|| format!("machineconfig {current}"), api.get_opt(current)).await?
+            }
+        };
+        let inputs = Inputs {
+            current: current.as_ref(),
+            ..Inputs::new(pool, &selected, &controller_config, &self.versions)
+        };
+        match render::plan(&inputs) {
+            Ok(plan) => {
+                for warning in &plan.warnings {
+                    if self.tell_once(&name, &warning.to_string()) {
+                        tracing::warn!(pool = name, "{warning}");
+                    }
+                }
+                // A rendered config that was edited by hand is put back before anything else looks at it.
+                if let Some(current) = current.filter(|c| c.name_any() == plan.name()) {
+                    put_back(&self.context, &current, &plan.rendered).await?;
+                }
+                Ok(Ok(plan))
+            }
+            Err(e) => Ok(Err(Why::degraded(&format!("{:?}", e.reason), e.to_string()))),
+        }
+    }
+
+    async fn carry_out(&self, pool: &MachineConfigPool, plan: RenderPlan) -> Result<(), CallError> {
+        let (context, pool_name) = (&self.context, pool.name_any());
+        let name = plan.name().to_owned();
+        if !matches!(context.stores.configs.get(&name).as_deref(), Some(Config::Rendered(_))) {
+            self.create(pool, &plan.rendered).await?;
+        }
+        let overridden = plan.rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN);
+        let labels = metrics::Pool { pool: pool_name.clone() };
+        context.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
+
+        let wanted = PoolConfiguration { name: name.clone(), source: Some(plan.source), ..PoolConfiguration::default() };
+        let have = &pool.spec.configuration;
+        if have.name != wanted.name || have.source != wanted.source {
+            // Fields that others wrote beside ours stay.
+            let wanted =
+                PoolConfiguration { api_version: have.api_version.clone(), kind: have.kind.clone(), ..wanted };
+            if let Some(patch) = difference(&json!(have), &json!(wanted)) {
+                let patch = bound("spec", json!({ "configuration": patch }), pool.metadata.resource_version.as_deref());
+                let api = context.api::<MachineConfigPool>();
+                let answer = call(
+                    || format!("spec.configuration of machineconfigpool {pool_name}"),
+                    api.patch(&pool_name, &PatchParams::default(), &Patch::Merge(patch)),
+                )
+                .await?;
+                tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
+                context.pool_answer(answer);
+                context.queues.garbage.mark(pool_name.clone());
+            }
+        }
+        self.forget(&pool_name);
+        context.metrics.success("machine-config-controller-render", "Sync Machine Config Pool", &pool_name, now().0);
+        let fresh = context.stores.pools.get(&pool_name);
+        let pool = fresh.as_deref().unwrap_or(pool);
+        set_degraded(context, pool, Condition::new(pool_condition::RENDER_DEGRADED, false, "", "")).await
+    }
+
+    async fn create(&self, pool: &MachineConfigPool, rendered: &MachineConfig) -> Result<(), CallError> {
+        let context = &self.context;
+        let name = rendered.name_any();
+        let api = context.api::<MachineConfig>();
+        let what = || format!("machineconfig {name}");
+        let made = match call(what, api.create(&PostParams::default(), rendered)).await {
+            Ok(made) => made,
+            Err(e) if e.is_conflict() => {
+                // Made by an earlier pass that the cache does not show yet, or by somebody else.
+                let there = call(what, api.get(&name)).await?;
+                return put_back(context, &there, rendered).await;
+            }
+            Err(e) => return Err(e),
+        };
+        let note = |key: &str| rendered.annotations().get(key).cloned().unwrap_or_default();
+        if rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN) {
+            let message = format!("osImageURL is {}, set by a MachineConfig", rendered.spec.os_image_url);
+            context.events.tell(Source::Render, Severity::Normal, reference(&made), "OSImageURLOverridden", message);
+        }
+        let release = context.stores.controller_config();
+        let message = format!(
+            "{name} generated from controller version {} for release {}",
+            note(annotation::GENERATED_BY_CONTROLLER),
+            release.as_deref().map_or("", release_version),
+        );
+        let about = reference(pool);
+        context.events.tell(Source::Render, Severity::Normal, about, "RenderedConfigGenerated", message);
+        context.config_answer(made);
+        Ok(())
+    }
+
+    fn tell_once(&self, pool: &str, message: &str) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert((pool.to_owned(), message.to_owned()))
+    }
+
+    fn forget(&self, pool: &str) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).retain(|(p, _)| p != pool);
+    }
+}
+
+/// Present, and asking for nothing.
+fn selects_all(selector: &LabelSelector) -> bool {
+    api::selector::is_empty(selector)
+}
+
+/// Rendering without the templates' MachineConfigs would take their files from the nodes, so it waits for them.
+fn templates_are_done(config: &ControllerConfig) -> Result<(), Why> {
+    let status = config.status.clone().unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    if conditions::is_true(&conditions, crate::templates::FAILING) {
+        let why = conditions::get(&conditions, crate::templates::FAILING).map(|c| c.message.clone());
+        return Err(Why::degraded("TemplatesFailing", format!("templates: {}", why.unwrap_or_default())));
+    }
+    let completed = conditions::is_true(&conditions, crate::templates::COMPLETED)
+        && !conditions::is_true(&conditions, crate::templates::RUNNING);
+    if !completed || Some(status.observed_generation) != config.metadata.generation {
+        return Err(Why::NotYet(format!("the templates of ControllerConfig {CONTROLLER_CONFIG} are being rendered")));
+    }
+    Ok(())
+}
+
+/// A rendered config is what its name says: content, owner and annotations are put back where they differ.
+async fn put_back(context: &Context, there: &MachineConfig, wanted: &MachineConfig) -> Result<(), CallError> {
+    let name = there.name_any();
+    let mut fixed = there.clone();
+    fixed.spec = wanted.spec.clone();
+    fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
+    fixed.annotations_mut().extend(wanted.annotations().clone());
+    if json!(fixed) == json!(there) {
+        context.config_answer(there.clone());
+        return Ok(());
+    }
+    tracing::warn!(name, "the rendered config was changed by somebody else and is put back");
+    let api = context.api::<MachineConfig>();
+    let answer =
+        call(|| format!("machineconfig {name}"), api.replace(&name, &PostParams::default(), &fixed)).await?;
+    context.config_answer(answer);
+    Ok(())
+}
+
+/// Writes `RenderDegraded` when it says something new.
+async fn set_degraded(
+    context: &Context,
+    pool: &MachineConfigPool,
+    condition: Condition,
+) -> Result<(), CallError> {
+    let mut status = pool.status.clone().unwrap_or_default();
+    let mut conditions = status.conditions.take().unwrap_or_default();
+    if !conditions::set(&mut conditions, condition, &now()) {
+        return Ok(());
+    }
+    status.conditions = Some(conditions);
+    write_status(context, pool, &status).await
+}
