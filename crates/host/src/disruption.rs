@@ -1,11 +1,18 @@
 //! What a change costs the node: nothing, reloads and restarts of services, a drain, a reboot; each with the path
 //! that asks for it. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
 
+use crate::facts::Facts;
+use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
+use crate::plan::{Irreconcilable, Scope};
+use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
+use crate::registries::drain_reason;
 use crate::step::ServiceAction;
+use crate::wanted::{Want, Wanted};
 
 /// The sum over a whole change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,4 +84,168 @@ impl fmt::Display for Disruption {
         }
         f.write_str(&parts.join("; "))
     }
+}
+
+/// What differs between two configs, as policies see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Fields of the operating system.
+    pub(crate) os: Vec<&'static str>,
+    /// Paths of files.
+    pub(crate) files: BTreeSet<String>,
+    /// Names of units.
+    pub(crate) units: BTreeSet<String>,
+    /// Keys or password.
+    pub(crate) passwd: bool,
+}
+
+impl Changes {
+    /// Between two configs. Order does not count; another encoding of the same bytes does, as elsewhere.
+    pub(crate) fn between(old: &Wanted, new: &Wanted) -> Self {
+        let mut os = Vec::new();
+        let mut differs = |field, differs: bool| {
+            if differs {
+                os.push(field);
+            }
+        };
+        let (a, b) = (&old.os, &new.os);
+        differs("spec.osImageURL", a.image != b.image);
+        differs("spec.kernelArguments", a.kernel_arguments != b.kernel_arguments);
+        differs("spec.kernelType", a.kernel_type != b.kernel_type);
+        differs("spec.extensions", a.extensions != b.extensions);
+        let files = keyed(&old.config.storage.files, &new.config.storage.files, |f| &f.path);
+        let units = keyed(&old.config.systemd.units, &new.config.systemd.units, |u| &u.name);
+        Self { os, files, units, passwd: old.config.passwd != new.config.passwd }
+    }
+}
+
+/// Keys of elements that one side lacks or has otherwise.
+fn keyed<T: PartialEq>(old: &[T], new: &[T], key: impl Fn(&T) -> &String) -> BTreeSet<String> {
+    let find = |list: &[T], k: &String| list.iter().rposition(|x| key(x) == k);
+    let all = old.iter().chain(new).map(&key).collect::<BTreeSet<_>>();
+    let same = |k: &&&String| match (find(old, k), find(new, k)) {
+        (Some(a), Some(b)) => old.get(a) == new.get(b),
+        _ => false,
+    };
+    all.iter().filter(|k| !same(k)).map(|k| (*k).clone()).collect()
+}
+
+/// What the changes cost by the policies. Adds notes on what is left out, and what cannot be done.
+pub(crate) fn disruption(
+    changes: &Changes,
+    old: &Wanted,
+    new: &Wanted,
+    policy: &DisruptionPolicy,
+    facts: &Facts,
+    notes: &mut Vec<String>,
+    bad: &mut Vec<Irreconcilable>,
+) -> Disruption {
+    let mut asked: Vec<(PolicyAction, String)> = Vec::new();
+    if facts.force {
+        asked.push((PolicyAction::Reboot, FORCE_FILE.to_owned()));
+    }
+    asked.extend(changes.os.iter().map(|field| (PolicyAction::Reboot, (*field).to_owned())));
+    for path in &changes.files {
+        match policy.for_path(path) {
+            Some(p) => asked.extend(p.actions.iter().map(|a| (a.clone(), path.clone()))),
+            None => asked.push((PolicyAction::Reboot, path.clone())),
+        }
+    }
+    for unit in &changes.units {
+        match policy.for_unit(unit) {
+            Some(p) => asked.extend(p.actions.iter().map(|a| (a.clone(), unit.clone()))),
+            None => asked.push((PolicyAction::Reboot, unit.clone())),
+        }
+    }
+    if changes.passwd {
+        asked.extend(policy.sshkey.actions.iter().map(|a| (a.clone(), "spec.config.passwd".to_owned())));
+    }
+    let mut out = Disruption::default();
+    for (action, because) in &asked {
+        if matches!(action, PolicyAction::Reboot) {
+            push(&mut out.reboot, because);
+            push(&mut out.drain, because);
+        }
+    }
+    if out.needs_reboot() {
+        return out;
+    }
+    for (action, because) in &asked {
+        match action {
+            PolicyAction::Reboot | PolicyAction::None => {}
+            PolicyAction::Drain => push(&mut out.drain, because),
+            PolicyAction::DaemonReload => push(&mut out.daemon_reload, because),
+            PolicyAction::Reload { reload } => {
+                service(&mut out, ServiceAction::Reload, &reload.service_name, because);
+            }
+            PolicyAction::Restart { restart } => {
+                service(&mut out, ServiceAction::Restart, &restart.service_name, because);
+            }
+            PolicyAction::Special => {
+                service(&mut out, ServiceAction::Reload, "crio.service", because);
+                match registries_drain(old, new) {
+                    Ok(None) => {}
+                    Ok(Some(why)) => push(&mut out.drain, &format!("{because}: {why}")),
+                    Err(why) => bad.push(Irreconcilable {
+                        path: because.clone(),
+                        why: format!("it is not TOML: {why}"),
+                        remedy: "correct the file's contents".to_owned(),
+                        scope: Scope::Config,
+                    }),
+                }
+            }
+        }
+    }
+    out.services.retain(|s| {
+        let there = facts.unit_files.contains(&s.unit)
+            || crate::unit_file::template_of(&s.unit).is_some_and(|t| facts.unit_files.contains(&t))
+            || new.config.systemd.units.iter().any(|u| u.name == s.unit && crate::wanted::has_contents(u));
+        if there {
+            return true;
+        }
+        if DEFAULT_SERVICES.contains(&s.unit.as_str()) {
+            notes.push(format!("{} is not on this host: nothing to {}", s.unit, verb(s.action)));
+        } else {
+            bad.push(Irreconcilable {
+                path: s.unit.clone(),
+                why: format!("the node disruption policy for {} names it and this host has no such unit", s.because.join(", ")),
+                remedy: "correct the policy's serviceName, or install the unit first".to_owned(),
+                scope: Scope::Machine,
+            });
+        }
+        false
+    });
+    out
+}
+
+fn verb(action: ServiceAction) -> &'static str {
+    match action {
+        ServiceAction::Reload => "reload",
+        ServiceAction::Restart => "restart",
+    }
+}
+
+fn push(list: &mut Vec<String>, because: &str) {
+    if !list.iter().any(|x| x == because) {
+        list.push(because.to_owned());
+    }
+}
+
+/// Adds a service once; a restart takes in a reload.
+fn service(out: &mut Disruption, action: ServiceAction, unit: &str, because: &str) {
+    if let Some(s) = out.services.iter_mut().find(|s| s.unit == unit) {
+        s.action = s.action.max(action);
+        push(&mut s.because, because);
+    } else {
+        let because = vec![because.to_owned()];
+        out.services.push(ServiceDisruption { unit: unit.to_owned(), action, because });
+    }
+}
+
+fn registries_drain(old: &Wanted, new: &Wanted) -> Result<Option<String>, String> {
+    let text = |w: &Wanted| match w.at(REGISTRIES_CONF) {
+        Some(Want::File { content, .. }) => String::from_utf8_lossy(content.bytes()).into_owned(),
+        _ => String::new(),
+    };
+    drain_reason(&text(old), &text(new))
 }

@@ -34,11 +34,11 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// The host changed between plan and apply.
-    #[error("{path} changed after the change was planned; plan again")]
-    Stale {
-        /// The path.
-        path: String,
+    /// An earlier change had not come to its end.
+    #[error("an earlier change (to {desired}) had been interrupted and was undone just now; plan again")]
+    Interrupted {
+        /// The config that it was on its way to.
+        desired: String,
     },
     /// There is less room than the change needs.
     #[error("{path}: {need} bytes are needed and {free} are free; free space and retry")]

@@ -40,6 +40,8 @@ pub struct Facts {
     pub force: bool,
     /// Days since 1970-01-01, for the user database.
     pub day: u64,
+    /// This boot.
+    pub boot_id: String,
     /// `PRETTY_NAME` of os-release.
     pub os_name: String,
 }

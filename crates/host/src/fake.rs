@@ -41,8 +41,8 @@ type Result<T> = std::result::Result<T, SystemdError>;
 impl FakeSystemd {
     /// On a root folder.
     #[must_use]
-    pub fn new(root: Root) -> Self {
-        Self { root }
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.without_faults() }
     }
 
     /// The reason of the reboot that was asked for and has not happened yet.

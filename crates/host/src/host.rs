@@ -1,15 +1,34 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use api::v1::MachineConfigSpec;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::facts::Facts;
-use crate::os::OsBackend;
+use crate::fault::{Fault, Point};
+use crate::journal::{Journal, Stage};
+use crate::os::{OsBackend, OsState};
+use crate::paths;
 use crate::plan::HostPlan;
-use crate::root::Root;
-use crate::systemd::{Rationale, Systemd};
-use crate::validate::Drift;
+use crate::reconcile::CORE;
+use crate::root::{Attributes, Found, FsError, Root};
+use crate::step::{Secret, ServiceAction, Step, UnitAction};
+use crate::steps::{LEAKED, folders_of_keys};
+use crate::systemd::{Rationale, Systemd, SystemdError};
+use crate::unit_file::{Install, is_template};
+use crate::users::{Users, hash_of, with_hash};
+use crate::validate::{Drift, drift};
+use crate::wanted::Wanted;
+
+/// How long another program may hold the lock of the user database.
+const PASSWD_LOCK_TRIES: u32 = 50;
+/// The pause between two tries of it.
+const PASSWD_LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// Seconds of a day.
+const DAY: u64 = 86_400;
 
 /// A host.
 #[derive(Debug)]
@@ -56,6 +75,34 @@ pub struct CurrentConfig {
     pub spec: MachineConfigSpec,
 }
 
+impl CurrentConfig {
+    /// As a MachineConfig in JSON.
+    pub(crate) fn to_json(&self) -> Result<Vec<u8>, String> {
+        let object = serde_json::json!({
+            "apiVersion": format!("{}/v1", api::names::GROUP),
+            "kind": "MachineConfig",
+            "metadata": { "name": self.name },
+            "spec": self.spec,
+        });
+        serde_json::to_vec(&object).map_err(|e| e.to_string())
+    }
+
+    fn from_json(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Meta {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Meta,
+            #[serde(default)]
+            spec: MachineConfigSpec,
+        }
+        let o: Object = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        Ok(Self { name: o.metadata.name, spec: o.spec })
+    }
+}
+
 /// A reboot that is owed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -86,30 +133,320 @@ impl Host {
         Self { root, systemd, os }
     }
 
+    /// The root folder.
+    #[must_use]
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
     /// Looks at all that a plan between two configs needs to know. Changes nothing.
     ///
     /// # Errors
     /// Something cannot be read.
     pub fn probe(&mut self, current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Result<Facts, Error> {
-        let _ = (current, desired, &self.root, &self.systemd, &self.os);
-        Ok(Facts::default())
+        // A config that cannot be read at all is the plan's to refuse.
+        let old = Wanted::read_managed(current).unwrap_or_default();
+        let new = Wanted::read_lenient(desired);
+        self.facts(&[&old, &new])
     }
 
-    /// Applies a plan: all of it, or nothing.
+    fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
+        let root = &self.root;
+        let text = |path: &str| root.text(path);
+        let mut facts = Facts {
+            owners: root.options().owners,
+            users: Users::parse(
+                &text(paths::PASSWD)?.unwrap_or_default(),
+                &text(paths::GROUP)?.unwrap_or_default(),
+            ),
+            core_hash: text(paths::SHADOW)?.and_then(|t| hash_of(&t, CORE)).map(Secret),
+            force: !root.found(paths::FORCE_FILE)?.is_absent(),
+            fips: match text(paths::FIPS_ENABLED)?.as_deref().map(str::trim) {
+                Some("1") => Some(true),
+                Some("0") => Some(false),
+                _ => None,
+            },
+            day: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / DAY,
+            ..Facts::default()
+        };
+        for path in ["/etc/os-release", "/usr/lib/os-release"] {
+            if let Some(release) = text(path)?
+                && facts.os_name.is_empty()
+            {
+                let name = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
+                facts.os_name = name.unwrap_or_default().trim_matches(['"', '\'']).to_owned();
+            }
+        }
+        let mut look = |path: String| -> Result<(), FsError> {
+            if !facts.found.contains_key(&path) {
+                let found = root.found(&path)?;
+                facts.found.insert(path, found);
+            }
+            Ok(())
+        };
+        for (path, _) in configs.iter().flat_map(|c| &c.paths) {
+            look(paths::original(path))?;
+            look(paths::no_original(path))?;
+            look(path.clone())?;
+        }
+        let fixed = [
+            paths::CURRENT_CONFIG,
+            paths::REBOOT_PENDING,
+            paths::CORE_KEYS,
+            paths::PASSWD,
+            paths::PASSWD_BACKUP,
+        ];
+        for path in fixed.into_iter().chain(LEAKED) {
+            look(path.to_owned())?;
+        }
+        for path in folders_of_keys() {
+            look(path)?;
+        }
+        for name in configs.iter().flat_map(|c| &c.config.systemd.units).map(|u| &u.name) {
+            for dir in paths::UNIT_DIRS {
+                let path = format!("{dir}/{name}");
+                if crate::root::split(&path).is_err() || root.found(&path)?.is_absent() {
+                    continue;
+                }
+                if dir != paths::UNITS_DIR {
+                    facts.vendor_units.insert(name.clone());
+                }
+                if is_template(name)
+                    && let Some(text) = root.text(&path)?
+                    && Install::parse(&text).default_instance.is_some()
+                {
+                    facts.default_instances.insert(name.clone());
+                }
+            }
+            if let Some(state) = self.systemd.state(name)? {
+                facts.unit_states.insert(name.clone(), state);
+            }
+        }
+        facts.unit_files = self.systemd.unit_files()?;
+        facts.boot_id = self.systemd.boot_id()?;
+        match self.os.supported() {
+            Ok(_) => facts.os = self.os.state()?,
+            Err(why) => facts.os_unsupported = Some(why),
+        }
+        Ok(facts)
+    }
+
+    /// Applies a plan: all of it, or nothing. A reboot that it asks for is the caller's to start.
     ///
     /// # Errors
-    /// [`Error::Undone`] with the host in its old state, or [`Error::UndoIncomplete`].
-    pub fn apply(&mut self, plan: &HostPlan, desired: &MachineConfigSpec) -> Result<Applied, Error> {
-        let _ = desired;
-        Ok(Applied { steps: plan.steps.len(), reboot: plan.disruption.needs_reboot() })
+    /// [`Error::Undone`] with the host in its old state, [`Error::UndoIncomplete`], or another error before anything
+    /// was changed.
+    pub fn apply(&mut self, plan: &HostPlan) -> Result<Applied, Error> {
+        if let Recovery::Undone { desired, .. } = self.recover()? {
+            return Err(Error::Interrupted { desired });
+        }
+        let applied = Applied { steps: plan.steps.len(), reboot: plan.disruption.needs_reboot() };
+        if plan.steps.is_empty() {
+            return Ok(applied);
+        }
+        let journal = match Journal::begin(&self.root, plan) {
+            Ok(journal) => journal,
+            Err(e) if e.killed() => return Err(e),
+            Err(e) => {
+                // Nothing was changed yet; what is left of the journal is cleared, now or at the next start.
+                if let Err(also) = self.recover() {
+                    tracing::warn!(error = %also, "cannot clear a journal that was not begun");
+                }
+                return Err(e);
+            }
+        };
+        let mut told = false;
+        for step in &plan.steps {
+            tracing::info!(%step, "applying");
+            if let Err(e) = self.run(step, &mut told) {
+                return Err(self.back_out(&journal, step.to_string(), e));
+            }
+        }
+        if let Err(e) = Journal::commit(&self.root) {
+            // A rename that happened and then could not be made durable counts: the journal says so itself.
+            if e.killed() || !matches!(Journal::stage(&self.root), Ok(Stage::Done(_))) {
+                return Err(self.back_out(&journal, "commit the change".to_owned(), e.into()));
+            }
+            tracing::warn!(error = %e, "the change is through; the disk may not know it yet");
+        }
+        if let Err(e) = Journal::clear(&self.root, Some(&journal)) {
+            if e.killed() {
+                return Err(e.into());
+            }
+            tracing::warn!(error = %e, "the change is through; its journal is cleared at the next start");
+        }
+        Ok(applied)
     }
 
-    /// Finishes or undoes what a crash interrupted. To be called at start-up, before anything else.
+    /// A step failed: takes everything back.
+    fn back_out(&mut self, journal: &Journal, step: String, cause: Error) -> Error {
+        if cause.killed() {
+            return cause;
+        }
+        tracing::error!(%step, error = %cause, "a step failed, undoing the change");
+        match self.undo(journal) {
+            Ok(()) => Error::Undone { step, source: Box::new(cause) },
+            Err(e) if e.killed() => e,
+            Err(e) => Error::UndoIncomplete { step, cause: chain(&cause), source: Box::new(e) },
+        }
+    }
+
+    fn undo(&mut self, journal: &Journal) -> Result<(), Error> {
+        journal.undo(&self.root)?;
+        if let Some((from, to)) = &journal.os {
+            self.stage_os(to, from)?;
+        }
+        if journal.daemon_reload {
+            // The files are what counts; systemd reads them at the latest at the next boot.
+            self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
+        }
+        if Journal::services_marked(&self.root)? {
+            for (action, unit) in &journal.services {
+                match action {
+                    ServiceAction::Reload => self.tolerate("reload", unit, |s| s.reload(unit))?,
+                    ServiceAction::Restart => self.tolerate("restart", unit, |s| s.restart(unit))?,
+                }
+            }
+        }
+        Journal::retract(&self.root)?;
+        Journal::clear(&self.root, Some(journal))?;
+        Ok(())
+    }
+
+    /// Finishes or undoes what a crash interrupted. To be called at start-up, before anything else. A call after it
+    /// finds nothing to do.
     ///
     /// # Errors
     /// The journal is damaged or the undo fails; the next call goes on.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
-        Ok(Recovery::Nothing)
+        match Journal::stage(&self.root)? {
+            Stage::Nothing => Ok(Recovery::Nothing),
+            Stage::Undone => {
+                Journal::clear(&self.root, None)?;
+                Ok(Recovery::Nothing)
+            }
+            Stage::Done(journal) => {
+                Journal::clear(&self.root, Some(&journal))?;
+                Ok(Recovery::Finished { config: journal.names.desired })
+            }
+            Stage::Begun(journal) => {
+                tracing::warn!(desired = %journal.names.desired, "a change was interrupted, undoing it");
+                self.undo(&journal)?;
+                let names = journal.names;
+                Ok(Recovery::Undone { config: names.current, desired: names.desired })
+            }
+        }
+    }
+
+    /// One systemd call, with the fault points around it.
+    fn systemd(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        f: impl FnOnce(&mut dyn Systemd) -> Result<(), SystemdError>,
+    ) -> Result<(), SystemdError> {
+        let fault = |before: bool| {
+            self.root.faults().at(Point { call, on, before }).map_err(|f| match f {
+                Fault::Killed => {
+                    SystemdError { killed: true, ..SystemdError::new(call, on, "killed by a fault point") }
+                }
+                Fault::Fail(e) => SystemdError::new(call, on, e),
+            })
+        };
+        fault(true)?;
+        f(self.systemd.as_mut())?;
+        fault(false)
+    }
+
+    /// As [`Host::systemd`]; a failure is told and no more, unless it is the end of the process.
+    fn tolerate(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        f: impl FnOnce(&mut dyn Systemd) -> Result<(), SystemdError>,
+    ) -> Result<(), SystemdError> {
+        match self.systemd(call, on, f) {
+            Err(e) if !e.killed => {
+                tracing::warn!(error = %e, "systemd refused; going on");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn stage_os(&mut self, from: &OsState, to: &OsState) -> Result<(), Error> {
+        let (call, on) = ("stage the operating system", to.image.as_str());
+        let fault = |root: &Root, before| {
+            root.faults()
+                .at(Point { call, on, before })
+                .map_err(|f| FsError::new(call, on, crate::fault::as_io(f)))
+        };
+        fault(&self.root, true)?;
+        self.os.stage(from, to)?;
+        fault(&self.root, false)?;
+        Ok(())
+    }
+
+    fn run(&mut self, step: &Step, told: &mut bool) -> Result<(), Error> {
+        let root = &self.root;
+        match step {
+            Step::Copy { from, to, .. } => root.copy(from, to)?,
+            Step::Write { path, content, attributes, .. } => {
+                root.write_bytes(path, content.bytes(), *attributes)?;
+            }
+            Step::Link { path, target, .. } => root.link(path, target, Some((0, 0)))?,
+            Step::Remove { path, .. } => root.remove(path)?,
+            Step::MakeDir { path, attributes } => root.make_dir(path, *attributes)?,
+            Step::MoveAside { path, to, .. } => root.rename(path, to)?,
+            Step::Units { action, units } => {
+                let on = units.join(" ");
+                match action {
+                    UnitAction::Enable => self.systemd("enable", &on, |s| s.enable(units))?,
+                    UnitAction::Disable => self.systemd("disable", &on, |s| s.disable(units))?,
+                    UnitAction::Preset => {
+                        for unit in units {
+                            self.tolerate("preset", unit, |s| s.preset(std::slice::from_ref(unit)))?;
+                        }
+                    }
+                }
+            }
+            Step::Password { user, hash, day } => self.password(user, hash, *day)?,
+            Step::Os { from, to } => self.stage_os(from, to)?,
+            Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
+            Step::Service { action, unit } => {
+                if !*told {
+                    Journal::mark_services(root)?;
+                    *told = true;
+                }
+                match action {
+                    ServiceAction::Reload => self.systemd("reload", unit, |s| s.reload(unit))?,
+                    ServiceAction::Restart => self.systemd("restart", unit, |s| s.restart(unit))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes one hash, under the lock that other tools take too, and keeps the old file as they do.
+    fn password(&self, user: &str, hash: &Secret, day: u64) -> Result<(), Error> {
+        let root = &self.root;
+        let lock = root.handle(paths::PASSWD_LOCK, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
+        let mut tries = 0;
+        while rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            tries += 1;
+            if tries == PASSWD_LOCK_TRIES {
+                return Err(Error::PasswdLocked { path: paths::PASSWD_LOCK });
+            }
+            std::thread::sleep(PASSWD_LOCK_PAUSE);
+        }
+        let Found::File { mode, uid, gid, .. } = root.found(paths::SHADOW)? else {
+            return Err(crate::users::ShadowError::NoUser(user.to_owned()).into());
+        };
+        let text = root.text(paths::SHADOW)?.unwrap_or_default();
+        let text = with_hash(&text, user, &hash.0, day)?;
+        root.copy(paths::SHADOW, paths::SHADOW_BACKUP)?;
+        root.write_bytes(paths::SHADOW, text.as_bytes(), Attributes { mode, uid, gid })?;
+        Ok(())
     }
 
     /// Compares the host with a config.
@@ -117,8 +454,12 @@ impl Host {
     /// # Errors
     /// Something cannot be read; the inner result is the first difference.
     pub fn validate(&mut self, config: &MachineConfigSpec) -> Result<Result<(), Drift>, Error> {
-        let _ = config;
-        Ok(Ok(()))
+        let wanted = Wanted::read(config).map_err(|bad| Error::Config {
+            name: "the config".to_owned(),
+            why: bad.first().map(ToString::to_string).unwrap_or_default(),
+        })?;
+        let facts = self.facts(&[&wanted])?;
+        Ok(drift(&wanted, &facts))
     }
 
     /// The config that was applied last; `None` on a host that was never changed.
@@ -126,22 +467,34 @@ impl Host {
     /// # Errors
     /// It cannot be read.
     pub fn current_config(&self) -> Result<Option<CurrentConfig>, Error> {
-        Ok(None)
+        let config = |why| Error::Config { name: paths::CURRENT_CONFIG.to_owned(), why };
+        let bytes = self.root.read_if_there(paths::CURRENT_CONFIG)?;
+        bytes.map(|b| CurrentConfig::from_json(&b).map_err(config)).transpose()
     }
 
-    /// Whether a reboot is owed.
+    /// Whether a reboot is owed. A file that cannot be read counts as none.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn reboot_status(&mut self) -> Result<RebootStatus, Error> {
-        Ok(RebootStatus::None)
+        let Some(bytes) = self.root.read_if_there(paths::REBOOT_PENDING)? else {
+            return Ok(RebootStatus::None);
+        };
+        let Ok(pending) = serde_json::from_slice::<PendingReboot>(&bytes) else {
+            tracing::warn!(path = paths::REBOOT_PENDING, "cannot be read; taken as no reboot owed");
+            return Ok(RebootStatus::None);
+        };
+        let same = self.systemd.boot_id()? == pending.boot_id;
+        Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }
 
-    /// Forgets a reboot that has happened.
+    /// Forgets a reboot that has happened, and the force file that may have asked for it.
     ///
     /// # Errors
-    /// The file that says so cannot be removed.
+    /// The files that say so cannot be removed.
     pub fn reboot_done(&mut self) -> Result<(), Error> {
+        self.root.remove(paths::FORCE_FILE)?;
+        self.root.remove(paths::REBOOT_PENDING)?;
         Ok(())
     }
 
@@ -150,7 +503,20 @@ impl Host {
     /// # Errors
     /// systemd refuses.
     pub fn reboot(&mut self, rationale: &str) -> Result<(), Error> {
-        self.systemd.reboot(&Rationale(rationale.to_owned()))?;
+        let rationale = Rationale(rationale.to_owned());
+        self.systemd("reboot", "", |s| s.reboot(&rationale))?;
         Ok(())
     }
+}
+
+/// An error with all its causes, in one line.
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut at = e.source();
+    while let Some(cause) = at {
+        out.push_str(": ");
+        out.push_str(&cause.to_string());
+        at = cause.source();
+    }
+    out
 }

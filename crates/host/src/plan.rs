@@ -7,10 +7,14 @@ use std::fmt;
 use api::v1::MachineConfigSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::disruption::Disruption;
+use crate::disruption::{Changes, Disruption, disruption};
 use crate::facts::Facts;
+use crate::paths::CURRENT_CONFIG;
 use crate::policy::DisruptionPolicy;
+use crate::reconcile::irreconcilable;
 use crate::step::Step;
+use crate::steps::Steps;
+use crate::wanted::Wanted;
 
 /// The names of the two configs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,10 +70,11 @@ pub struct HostPlan {
 }
 
 impl HostPlan {
-    /// Whether the host is in the desired config already but for its bookkeeping.
+    /// Whether the host is in the desired config already, but for the note of which one that is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.disruption.is_none()
+        let note = |s: &Step| matches!(s, Step::Write { path, .. } if path == CURRENT_CONFIG);
+        self.steps.iter().all(note) && self.disruption.is_none()
     }
 }
 
@@ -97,6 +102,32 @@ pub fn plan(
     policy: &DisruptionPolicy,
     facts: &Facts,
 ) -> Result<HostPlan, Vec<Irreconcilable>> {
-    let _ = (current, desired, names, policy, facts);
-    Err(vec![])
+    let new = Wanted::read(desired)?;
+    let old = Wanted::read_managed(current).map_err(|mut bad| {
+        for b in &mut bad {
+            b.why = format!("in the current config {}: {}", names.current, b.why);
+        }
+        bad
+    })?;
+    let mut bad = irreconcilable(&old, &new, facts);
+    let mut notes = Vec::new();
+    let changes = Changes::between(&old, &new);
+    if let Some(why) = &facts.os_unsupported {
+        for field in &changes.os {
+            bad.push(Irreconcilable {
+                path: (*field).to_owned(),
+                why: format!("{} cannot change it", if facts.os_name.is_empty() { "this host" } else { &facts.os_name }),
+                remedy: why.clone(),
+                scope: Scope::Config,
+            });
+        }
+    }
+    let disruption = disruption(&changes, &old, &new, policy, facts, &mut notes, &mut bad);
+    let mut steps = Steps { old: &old, new: &new, facts, changes: &changes, steps: Vec::new(), notes, bad };
+    steps.all(names, desired, &disruption);
+    if steps.bad.is_empty() {
+        Ok(HostPlan { names: names.clone(), steps: steps.steps, disruption, notes: steps.notes })
+    } else {
+        Err(steps.bad)
+    }
 }

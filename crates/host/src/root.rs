@@ -136,7 +136,7 @@ pub struct Options {
 
 #[derive(Debug)]
 struct Inner {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     faults: Arc<dyn Faults>,
     options: Options,
 }
@@ -178,7 +178,14 @@ impl Root {
         let path = path.as_ref();
         let fd = fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| FsError::new("open the root folder", &path.to_string_lossy(), e))?;
-        Ok(Self(Arc::new(Inner { fd, faults, options })))
+        Ok(Self(Arc::new(Inner { fd: Arc::new(fd), faults, options })))
+    }
+
+    /// The same root without fault points: for what stands in for another process.
+    #[must_use]
+    pub(crate) fn without_faults(&self) -> Self {
+        let fd = Arc::clone(&self.0.fd);
+        Self(Arc::new(Inner { fd, faults: Arc::new(NoFaults), options: self.0.options }))
     }
 
     /// How files are written.
@@ -207,7 +214,7 @@ impl Root {
         };
         for _ in 0..RESOLVE_TRIES {
             match fs::openat2(
-                &self.0.fd,
+                &*self.0.fd,
                 relative,
                 flags | OFlags::CLOEXEC,
                 Mode::from_raw_mode(mode),
@@ -430,13 +437,18 @@ impl Root {
         self.write(path, &mut contents, a)
     }
 
-    fn write_timed(
+    /// As [`Root::write`], with a time of the last change.
+    pub(crate) fn write_timed(
         &self,
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
-        times: Option<fs::Timestamps>,
+        modified: Option<(i64, i64)>,
     ) -> Result<(), FsError> {
+        let times = modified.map(|(tv_sec, tv_nsec)| {
+            let t = fs::Timespec { tv_sec, tv_nsec };
+            fs::Timestamps { last_access: t, last_modification: t }
+        });
         self.make_parents(path)?;
         let (dir, name) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
         let temp = temp_name(path);
@@ -534,11 +546,7 @@ impl Root {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = fs::openat(&dir, name, flags, Mode::empty()).map_err(|e| fail(e.into()))?;
                 let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
-                let at = |tv_sec, nsec: u64| fs::Timespec { tv_sec, tv_nsec: i64::try_from(nsec).unwrap_or(0) };
-                let times = fs::Timestamps {
-                    last_access: at(stat.st_atime, stat.st_atime_nsec),
-                    last_modification: at(stat.st_mtime, stat.st_mtime_nsec),
-                };
+                let times = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0));
                 self.write_timed(to, &mut std::fs::File::from(fd), a, Some(times))
             }
             FileType::Symlink => {
@@ -614,23 +622,33 @@ impl Root {
         self.sync_dir(&a, from)
     }
 
-    /// Bytes that may still be written to the file system that holds `path` (or would hold it).
+    /// The file system that holds `path` (or would hold it): its device number and the bytes that are free on it.
     ///
     /// # Errors
     /// The file system cannot be asked.
-    pub fn free_space(&self, path: &str) -> Result<u64, FsError> {
+    pub(crate) fn space(&self, path: &str) -> Result<(u64, u64), FsError> {
+        let fail = |e: io::Error| FsError::new("ask for the free space at", path, e);
         let mut at = path;
         loop {
-            let (dir, _) = split(at).map_err(|e| FsError::new("ask for space at", path, e))?;
+            let (dir, _) = split(at).map_err(fail)?;
             match self.openat(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
                 Ok(fd) => {
-                    let s = fs::fstatvfs(&fd).map_err(|e| FsError::new("ask for space at", path, e))?;
-                    return Ok(s.f_bavail.saturating_mul(s.f_frsize));
+                    let s = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?;
+                    let dev = fs::fstat(&fd).map_err(|e| fail(e.into()))?.st_dev;
+                    return Ok((dev, s.f_bavail.saturating_mul(s.f_frsize)));
                 }
                 Err(_) if dir != "/" => at = dir,
-                Err(e) => return Err(FsError::new("ask for space at", path, e)),
+                Err(e) => return Err(fail(e)),
             }
         }
+    }
+
+    /// When the file at `path` was changed last: seconds and nanoseconds.
+    pub(crate) fn modified(&self, path: &str) -> Result<(i64, i64), FsError> {
+        let fail = |e: io::Error| FsError::new("read", path, e);
+        let (dir, name) = self.parent(path).map_err(fail)?;
+        let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| fail(e.into()))?;
+        Ok((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)))
     }
 
     /// A file to read from start to end; links at the last part are not followed.
@@ -669,7 +687,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
         let _ = write!(s, "{b:02x}");

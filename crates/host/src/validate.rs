@@ -1,6 +1,13 @@
 //! Does the host look as its config says? What a difference is called, without ever showing contents.
 
-/// A difference between the host and its config, or the reason why they could not be compared.
+use ignition::Owner;
+
+use crate::facts::Facts;
+use crate::paths;
+use crate::root::Found;
+use crate::wanted::{DEV_NULL, Want, Wanted, has_contents};
+
+/// A difference between the host and its config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Drift {
     /// A file, unit file or drop-in has other contents.
@@ -25,6 +32,16 @@ pub enum Drift {
         /// Which.
         path: String,
     },
+    /// It belongs to somebody else.
+    #[error("owner mismatch for file: {path:?}; expected: {expected}; received: {received}")]
+    Owner {
+        /// Which.
+        path: String,
+        /// User and group number that the config says.
+        expected: String,
+        /// What was found.
+        received: String,
+    },
     /// A masked unit is not.
     #[error("unit {unit:?} should be masked and {path:?} is not a link to /dev/null")]
     NotMasked {
@@ -43,4 +60,92 @@ pub enum Drift {
         /// What systemd says.
         received: String,
     },
+}
+
+/// The first difference between a config and what was found on the host.
+pub(crate) fn drift(config: &Wanted, facts: &Facts) -> Result<(), Drift> {
+    for (path, want) in &config.paths {
+        let found = facts.found.get(path).unwrap_or(&Found::Absent);
+        path_drift(path, want, found, facts)?;
+    }
+    for u in &config.config.systemd.units {
+        let state = facts.unit_states.get(&u.name);
+        let received = || state.map_or_else(|| "not-found".to_owned(), |s| s.0.clone());
+        let unit = || u.name.clone();
+        match u.enabled {
+            // A unit that the host does not have was left out when the config was applied.
+            Some(true) if u.mask != Some(true) && (has_contents(u) || facts.unit_files.contains(&u.name)) => {
+                let off = state.is_none_or(|s| s.is_disabled() || s.is_masked());
+                if off {
+                    let (unit, received) = (unit(), received());
+                    return Err(Drift::Enablement { unit, expected: "enabled", received });
+                }
+            }
+            Some(false) if state.is_some_and(crate::systemd::UnitFileState::is_enabled) => {
+                let (unit, received) = (unit(), received());
+                return Err(Drift::Enablement { unit, expected: "disabled", received });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(), Drift> {
+    let path = path.to_owned();
+    match want {
+        Want::Mask => match found {
+            Found::Link { target, .. } if target == DEV_NULL => Ok(()),
+            _ => {
+                let unit = path.rsplit('/').next().unwrap_or_default().to_owned();
+                Err(Drift::NotMasked { unit, path })
+            }
+        },
+        Want::Nothing => match found {
+            Found::File { len, .. } if *len > 0 && path.ends_with(".conf") => Err(Drift::Content { path }),
+            _ => Ok(()),
+        },
+        Want::File { .. } if paths::NOT_VALIDATED.contains(&path.as_str()) => Ok(()),
+        Want::File { content, mode: expected, user, group, .. } => match found {
+            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::File { mode, .. } if mode != expected => {
+                Err(Drift::Mode { path, expected: *expected, received: format!("{mode:04o}") })
+            }
+            Found::File { len, sha256, .. }
+                if *len != content.bytes().len() as u64 || *sha256 != content.sha256() =>
+            {
+                Err(Drift::Content { path })
+            }
+            Found::File { uid, gid, .. } => {
+                let want = (
+                    id(user, |n| facts.users.users.get(n).map(|u| u.uid)),
+                    id(group, |n| facts.users.groups.get(n).copied()),
+                );
+                match want {
+                    (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => Err(Drift::Owner {
+                        path,
+                        expected: format!("{u}:{g}"),
+                        received: format!("{uid}:{gid}"),
+                    }),
+                    _ => Ok(()),
+                }
+            }
+            Found::Link { .. } => Err(not_a_file(path, *expected, "a link")),
+            Found::Dir { .. } => Err(not_a_file(path, *expected, "a folder")),
+            Found::Other => Err(not_a_file(path, *expected, "neither file, link nor folder")),
+        },
+    }
+}
+
+fn not_a_file(path: String, expected: u32, received: &str) -> Drift {
+    Drift::Mode { path, expected, received: received.to_owned() }
+}
+
+/// The number of an owner, where the host knows it.
+fn id(owner: &Owner, by_name: impl Fn(&str) -> Option<u32>) -> Option<u32> {
+    match (owner.id, owner.name.as_deref()) {
+        (Some(id), _) => u32::try_from(id).ok(),
+        (None, Some(name)) if !name.is_empty() => by_name(name),
+        _ => Some(0),
+    }
 }

@@ -1,0 +1,452 @@
+//! The journal of one change: what will be done, and everything that is needed to take it back.
+//!
+//! Flow: [`Journal::begin`] writes what stands at every path that the plan touches (contents in one file beside it),
+//! the enablement links, and the steps in words; only then does the first byte of the host change. The change is
+//! through at the moment in which `begin.json` is renamed to `done.json`. As long as it has its first name,
+//! [`Journal::undo`] brings every path back to what was written down; it compares before it acts, so it can be
+//! stopped anywhere and started again. It is the only undo: for an error, and after a crash.
+//!
+//! Guarantees: a damaged journal is noticed (checksums), kept under another name, and told. Assumptions: nobody else
+//! changes the managed paths meanwhile.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::os::OsState;
+use crate::paths::{JOURNAL_DIR, STATE_DIR, UNITS_DIR};
+use crate::plan::{HostPlan, Names};
+use crate::root::{Attributes, Found, FsError, Root, hex, sha256, split};
+use crate::step::{ServiceAction, Step};
+
+/// A change is under way.
+const BEGIN: &str = "/var/lib/machine-config-daemon/journal/begin.json";
+/// The change is through.
+const DONE: &str = "/var/lib/machine-config-daemon/journal/done.json";
+/// The change has been taken back.
+const UNDONE: &str = "/var/lib/machine-config-daemon/journal/undone.json";
+/// Old contents of files, one after the other.
+const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
+/// Services have been told of the change.
+const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
+/// For root only: old contents may be secret.
+const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// The same for folders.
+const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
+/// Room for the journal's own text and for blocks that are not full, per path.
+const SLACK: u64 = 8 * 1024;
+
+/// What stood at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "was", rename_all = "camelCase")]
+enum Was {
+    /// Nothing.
+    Absent,
+    /// A folder: it is left alone.
+    Dir,
+    /// A link.
+    Link { target: String, uid: u32, gid: u32 },
+    /// A file, its contents at this place in the data.
+    File { attributes: Attributes, modified: (i64, i64), offset: u64, len: u64, sha256: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Before {
+    path: String,
+    #[serde(flatten)]
+    was: Was,
+}
+
+/// The journal as it stands on the disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    /// From which config to which.
+    pub(crate) names: Names,
+    /// The steps in words.
+    steps: Vec<String>,
+    before: Vec<Before>,
+    /// Things renamed out of the way: from, to.
+    aside: Vec<(String, String)>,
+    /// Enablement links: path, target. `None` when the plan does not touch enablement.
+    links: Option<Vec<(String, String)>>,
+    /// The operating system before and after.
+    pub(crate) os: Option<(OsState, OsState)>,
+    /// Services that are told at the end.
+    pub(crate) services: Vec<(ServiceAction, String)>,
+    /// systemd reads its units again.
+    pub(crate) daemon_reload: bool,
+}
+
+/// A journal with its checksum.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    sha256: String,
+    journal: String,
+}
+
+/// Where a change stands.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// There is none.
+    Nothing,
+    /// Under way.
+    Begun(Journal),
+    /// Through, with things left to clear.
+    Done(Journal),
+    /// Taken back, with things left to clear.
+    Undone,
+}
+
+impl Journal {
+    /// Writes down what the plan will change. Nothing but the journal's own folder is changed.
+    pub(crate) fn begin(root: &Root, plan: &HostPlan) -> Result<Self, Error> {
+        let mut before = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut aside = Vec::new();
+        for step in &plan.steps {
+            for path in step.paths() {
+                note(root, path, &mut seen, &mut before)?;
+            }
+            if let Step::MoveAside { path, to, .. } = step {
+                aside.push((path.clone(), to.clone()));
+            }
+        }
+        space(root, plan, &before)?;
+        let files: Vec<usize> = before
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| matches!(b.was, Was::File { .. }))
+            .map(|(i, _)| i)
+            .collect();
+        root.make_parents(STATE_DIR)?;
+        root.make_dir(STATE_DIR, PRIVATE_DIR)?;
+        root.make_dir(JOURNAL_DIR, PRIVATE_DIR)?;
+        let paths = files.iter().filter_map(|i| before.get(*i)).map(|b| b.path.clone()).collect();
+        let mut data = Data { root, paths, at: None, next: 0, done: Vec::new() };
+        root.write(DATA, &mut data, PRIVATE)?;
+        let mut place = 0;
+        for (i, (length, sum)) in files.into_iter().zip(data.done) {
+            if let Some(Before { was: Was::File { offset, len, sha256, .. }, .. }) = before.get_mut(i) {
+                (*offset, *len, *sha256) = (place, length, sum);
+                place += length;
+            }
+        }
+        let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
+        let links = if touches(&|s| matches!(s, Step::Units { .. })) { Some(links(root)?) } else { None };
+        let journal = Self {
+            names: plan.names.clone(),
+            steps: plan.steps.iter().map(ToString::to_string).collect(),
+            before,
+            aside,
+            links,
+            os: plan.steps.iter().find_map(|s| match s {
+                Step::Os { from, to } => Some((from.clone(), to.clone())),
+                _ => None,
+            }),
+            services: plan
+                .steps
+                .iter()
+                .filter_map(|s| match s {
+                    Step::Service { action, unit } => Some((*action, unit.clone())),
+                    _ => None,
+                })
+                .collect(),
+            daemon_reload: touches(&|s| matches!(s, Step::DaemonReload)),
+        };
+        root.write_bytes(BEGIN, &journal.seal()?, PRIVATE)?;
+        Ok(journal)
+    }
+
+    fn seal(&self) -> Result<Vec<u8>, Error> {
+        let config = |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
+        let journal = serde_json::to_string(self).map_err(config)?;
+        let sealed = Sealed { sha256: sha256(journal.as_bytes()), journal };
+        serde_json::to_vec(&sealed).map_err(config)
+    }
+
+    /// Where the last change stands. A journal that cannot be read is put away.
+    pub(crate) fn stage(root: &Root) -> Result<Stage, Error> {
+        if let Some(bytes) = root.read_if_there(BEGIN)? {
+            return match Self::unseal(&bytes) {
+                Ok(journal) => Ok(Stage::Begun(journal)),
+                Err(why) => Err(put_away(root, BEGIN, why)),
+            };
+        }
+        if let Some(bytes) = root.read_if_there(DONE)? {
+            return match Self::unseal(&bytes) {
+                Ok(journal) => Ok(Stage::Done(journal)),
+                Err(why) => Err(put_away(root, DONE, why)),
+            };
+        }
+        let left = !root.list(JOURNAL_DIR)?.iter().all(|n| n.starts_with("damaged-"));
+        Ok(if left { Stage::Undone } else { Stage::Nothing })
+    }
+
+    fn unseal(bytes: &[u8]) -> Result<Self, String> {
+        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        if sha256(sealed.journal.as_bytes()) != sealed.sha256 {
+            return Err("its checksum does not fit".to_owned());
+        }
+        serde_json::from_str(&sealed.journal).map_err(|e| e.to_string())
+    }
+
+    /// Notes that services are about to be told.
+    pub(crate) fn mark_services(root: &Root) -> Result<(), FsError> {
+        root.write_bytes(SERVICES, b"", PRIVATE)
+    }
+
+    /// Whether services may have been told.
+    pub(crate) fn services_marked(root: &Root) -> Result<bool, FsError> {
+        Ok(!root.found(SERVICES)?.is_absent())
+    }
+
+    /// The change is through: from here on it is never undone.
+    pub(crate) fn commit(root: &Root) -> Result<(), FsError> {
+        root.rename(BEGIN, DONE)
+    }
+
+    /// Everything is as before.
+    pub(crate) fn retract(root: &Root) -> Result<(), FsError> {
+        root.rename(BEGIN, UNDONE)
+    }
+
+    /// Removes what an ended change has left.
+    pub(crate) fn clear(root: &Root, journal: Option<&Self>) -> Result<(), FsError> {
+        for (_, to) in journal.map_or(&[][..], |j| &j.aside) {
+            root.remove_tree(to)?;
+        }
+        for path in [BEGIN, DONE, UNDONE, DATA, SERVICES] {
+            root.discard_temporary(path)?;
+        }
+        // The file that says where the change stands goes last.
+        for path in [DATA, SERVICES, DONE, UNDONE] {
+            root.remove(path)?;
+        }
+        Ok(())
+    }
+
+    /// Brings every path back to what stood there. Can be stopped anywhere and started again.
+    pub(crate) fn undo(&self, root: &Root) -> Result<(), Error> {
+        for (path, to) in self.aside.iter().rev() {
+            if !root.found(to)?.is_absent() {
+                root.remove_tree(path)?;
+                root.rename(to, path)?;
+            }
+        }
+        match self.restore(root) {
+            Err(Error::Fs(e)) if e.source.kind() == io::ErrorKind::StorageFull => {
+                // What was written new gives its room back first; the old fitted once and fits again.
+                for b in &self.before {
+                    if matches!(b.was, Was::File { .. }) && !b.holds(root)? {
+                        root.remove(&b.path)?;
+                    }
+                }
+                self.restore(root)?;
+            }
+            other => other?,
+        }
+        self.restore_links(root)
+    }
+
+    fn restore(&self, root: &Root) -> Result<(), Error> {
+        for b in self.before.iter().rev() {
+            root.discard_temporary(&b.path)?;
+            if b.holds(root)? {
+                continue;
+            }
+            match &b.was {
+                Was::Dir => {}
+                Was::Absent => match root.found(&b.path)? {
+                    Found::Dir { .. } => root.remove_empty_dir(&b.path)?,
+                    _ => root.remove(&b.path)?,
+                },
+                Was::Link { target, uid, gid } => root.link(&b.path, target, Some((*uid, *gid)))?,
+                Was::File { attributes, modified, offset, len, sha256 } => {
+                    let mut part = self.data(root, *offset, *len)?;
+                    let mut sha = Sha256::new();
+                    io::copy(&mut part, &mut HashWriter(&mut sha))
+                        .map_err(|e| FsError::new("read", DATA, e))?;
+                    if hex(&sha.finalize()) != *sha256 {
+                        return Err(put_away(root, BEGIN, format!("the kept contents of {} are damaged", b.path)));
+                    }
+                    let mut part = self.data(root, *offset, *len)?;
+                    root.write_timed(&b.path, &mut part, *attributes, Some(*modified))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn data(&self, root: &Root, offset: u64, len: u64) -> Result<impl Read + use<>, FsError> {
+        let mut file = root.reader(DATA)?;
+        file.seek(SeekFrom::Start(offset)).map_err(|e| FsError::new("read", DATA, e))?;
+        Ok(file.take(len))
+    }
+
+    fn restore_links(&self, root: &Root) -> Result<(), Error> {
+        let Some(were) = &self.links else { return Ok(()) };
+        let are = links(root)?;
+        for link in are.iter().filter(|l| !were.contains(l)) {
+            root.remove(&link.0)?;
+            if let Ok((dir, _)) = split(&link.0)
+                && dir != UNITS_DIR
+                && !were.iter().any(|(p, _)| p.starts_with(&format!("{dir}/")))
+            {
+                root.remove_empty_dir(dir)?;
+            }
+        }
+        for (path, target) in were.iter().filter(|l| !are.contains(l)) {
+            root.link(path, target, Some((0, 0)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Before {
+    /// Whether the path is as it was.
+    fn holds(&self, root: &Root) -> Result<bool, FsError> {
+        let found = root.found(&self.path)?;
+        Ok(match (&self.was, &found) {
+            (Was::Absent, found) => found.is_absent(),
+            (Was::Dir, _) => true,
+            (Was::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
+            (Was::File { attributes: a, sha256: sum, .. }, Found::File { mode, uid, gid, sha256, .. }) => {
+                let owner = !root.options().owners || (a.uid, a.gid) == (*uid, *gid);
+                a.mode == *mode && owner && sum == sha256
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Notes a path and the folders above it that are missing, outermost first.
+fn note(root: &Root, path: &str, seen: &mut BTreeSet<String>, before: &mut Vec<Before>) -> Result<(), FsError> {
+    if !seen.insert(path.to_owned()) {
+        return Ok(());
+    }
+    let found = root.found(path)?;
+    if found.is_absent()
+        && let Ok((dir, _)) = split(path)
+        && dir != "/"
+    {
+        note(root, dir, seen, before)?;
+    }
+    let was = match found {
+        Found::Absent | Found::Blocked { .. } => Was::Absent,
+        Found::Link { target, uid, gid } => Was::Link { target, uid, gid },
+        Found::File { mode, uid, gid, len, sha256, .. } => Was::File {
+            attributes: Attributes { mode, uid, gid },
+            modified: root.modified(path)?,
+            offset: 0,
+            len,
+            sha256,
+        },
+        Found::Dir { .. } | Found::Other => Was::Dir,
+    };
+    before.push(Before { path: path.to_owned(), was });
+    Ok(())
+}
+
+/// Refuses a change for which there is no room.
+fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
+    let mut need: Vec<(u64, u64, u64, &str)> = Vec::new();
+    let mut add = |path: &'static str, at: &str, bytes: u64| -> Result<(), Error> {
+        let (dev, free) = root.space(at)?;
+        match need.iter_mut().find(|n| n.0 == dev) {
+            Some(n) => n.2 = n.2.saturating_add(bytes),
+            None => need.push((dev, free, bytes, path)),
+        }
+        Ok(())
+    };
+    for b in before {
+        if let Was::File { len, .. } = b.was {
+            add(JOURNAL_DIR, JOURNAL_DIR, len.saturating_add(SLACK))?;
+        }
+    }
+    for step in &plan.steps {
+        if let Step::Write { path, content, .. } = step {
+            add("a managed file", path, (content.bytes().len() as u64).saturating_add(SLACK))?;
+        }
+    }
+    match need.iter().find(|(_, free, bytes, _)| bytes > free) {
+        Some((_, free, need, path)) => {
+            Err(Error::NoSpace { path: (*path).to_owned(), need: *need, free: *free })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Links below the administrator's unit folder: aliases, masks, and those in `.wants` and the like.
+fn links(root: &Root) -> Result<Vec<(String, String)>, FsError> {
+    let mut out = Vec::new();
+    for name in root.list(UNITS_DIR)? {
+        let path = format!("{UNITS_DIR}/{name}");
+        if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) {
+            for inner in root.list(&path)? {
+                let path = format!("{path}/{inner}");
+                if let Found::Link { target, .. } = root.found(&path)? {
+                    out.push((path, target));
+                }
+            }
+        } else if let Found::Link { target, .. } = root.found(&path)? {
+            out.push((path, target));
+        }
+    }
+    Ok(out)
+}
+
+/// Keeps a damaged journal under another name, so that the daemon can go on.
+fn put_away(root: &Root, path: &str, why: String) -> Error {
+    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let kept = format!("{JOURNAL_DIR}/damaged-{seconds}.json");
+    match root.rename(path, &kept) {
+        Ok(()) => Error::Journal { path: path.to_owned(), why, kept },
+        Err(e) => e.into(),
+    }
+}
+
+/// Reads old contents one after the other, and notes the length and hash of each.
+struct Data<'r> {
+    root: &'r Root,
+    paths: Vec<String>,
+    at: Option<(std::fs::File, u64, Sha256)>,
+    next: usize,
+    done: Vec<(u64, String)>,
+}
+
+impl Read for Data<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some((file, len, sha)) = &mut self.at {
+                let n = file.read(buffer)?;
+                if n > 0 {
+                    sha.update(buffer.get(..n).unwrap_or_default());
+                    *len += n as u64;
+                    return Ok(n);
+                }
+                if let Some((_, len, sha)) = self.at.take() {
+                    self.done.push((len, hex(&sha.finalize())));
+                }
+            }
+            let Some(path) = self.paths.get(self.next) else { return Ok(0) };
+            self.next += 1;
+            self.at = Some((self.root.reader(path).map_err(|e| e.source)?, 0, Sha256::new()));
+        }
+    }
+}
+
+struct HashWriter<'h>(&'h mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,478 @@
+//! The steps of a plan, in order: units that will be rewritten are disabled, originals kept, paths written, stale ones
+//! removed or restored, units enabled, the core user, the operating system, bookkeeping, services. Pure.
+//!
+//! The order is that of the reference; what it leaves behind (links of units that are gone, unit files whose config
+//! lost its contents) is cleaned up here.
+
+use api::v1::MachineConfigSpec;
+use ignition::{Owner, Unit};
+
+use crate::disruption::{Changes, Disruption};
+use crate::facts::Facts;
+use crate::host::{CurrentConfig, PendingReboot};
+use crate::paths;
+use crate::plan::{Irreconcilable, Names, Scope};
+use crate::reconcile::CORE;
+use crate::root::{Attributes, Found, split, temp_name};
+use crate::step::{Content, Replaces, Secret, Step, UnitAction};
+use crate::unit_file::{Install, is_template, is_unit_name};
+use crate::wanted::{DEV_NULL, FILE_MODE, Want, Wanted, has_contents};
+
+/// A plain file of root's.
+const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
+/// Our own state, which holds contents of files: for root only.
+const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// Folders of keys.
+const KEY_DIR_MODE: u32 = 0o700;
+/// A hash that no password has.
+const LOCKED: &str = "*";
+const ORIGINAL: &str = "the host's own, kept for later";
+const STALE: &str = "no longer in the config";
+
+/// Collects steps.
+pub(crate) struct Steps<'a> {
+    pub(crate) old: &'a Wanted,
+    pub(crate) new: &'a Wanted,
+    pub(crate) facts: &'a Facts,
+    pub(crate) changes: &'a Changes,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) bad: Vec<Irreconcilable>,
+}
+
+impl Steps<'_> {
+    /// All of them.
+    pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
+        self.nested();
+        let rewritten = self.disable_rewritten();
+        for (path, want) in &self.new.paths {
+            self.reach(path, want);
+        }
+        self.stale();
+        let touched = self.enablement(&rewritten);
+        self.core_user();
+        if !self.changes.os.is_empty() {
+            self.steps.push(Step::Os { from: self.old.os.clone(), to: self.new.os.clone() });
+        }
+        self.bookkeeping(names, desired, disruption);
+        let units_changed = self.steps.iter().any(|s| {
+            s.paths().iter().any(|p| p.starts_with(paths::UNITS_DIR)) || matches!(s, Step::Units { .. })
+        });
+        if touched || units_changed || !disruption.daemon_reload.is_empty() {
+            self.steps.push(Step::DaemonReload);
+        }
+        for s in &disruption.services {
+            self.steps.push(Step::Service { action: s.action, unit: s.unit.clone() });
+        }
+    }
+
+    fn found(&self, path: &str) -> &Found {
+        self.facts.found.get(path).unwrap_or(&Found::Absent)
+    }
+
+    fn refuse(&mut self, path: &str, why: impl Into<String>, remedy: &str) {
+        self.bad.push(Irreconcilable {
+            path: path.to_owned(),
+            why: why.into(),
+            remedy: remedy.to_owned(),
+            scope: Scope::Machine,
+        });
+    }
+
+    /// Refuses a file that is wanted where another one needs a folder.
+    fn nested(&mut self) {
+        let files: std::collections::BTreeSet<&str> = self
+            .new
+            .paths
+            .iter()
+            .filter(|(_, w)| *w != Want::Nothing)
+            .map(|(p, _)| p.as_str())
+            .collect();
+        let mut clashes = Vec::new();
+        for path in &files {
+            let mut at = *path;
+            while let Ok((dir, _)) = split(at) {
+                if files.contains(dir) {
+                    clashes.push(((*path).to_owned(), dir.to_owned()));
+                }
+                at = dir;
+            }
+        }
+        for (path, dir) in clashes {
+            self.refuse(&path, format!("the config also wants a file at {dir}"), "take one of the two away");
+        }
+    }
+
+    /// What is in the way of changing a path; false when something is.
+    fn reachable(&mut self, path: &str) -> bool {
+        let (why, remedy) = match self.found(path) {
+            Found::Dir { .. } => ("a folder stands there", "move the folder away, or choose another path"),
+            Found::Other => {
+                ("a device, socket or pipe stands there", "move it away, or choose another path")
+            }
+            Found::File { immutable: true, .. } => {
+                ("the file is immutable or append-only", "take the attribute away with chattr -i -a")
+            }
+            Found::Blocked { parent } => {
+                let why = format!("{parent} is not a folder");
+                self.refuse(path, why, "move that away, or choose another path");
+                return false;
+            }
+            Found::Absent | Found::File { .. } | Found::Link { .. } => return true,
+        };
+        self.refuse(path, why, remedy);
+        false
+    }
+
+    /// Whether a path holds exactly what is wanted.
+    fn holds(&self, path: &str, content: &Content, a: Attributes) -> bool {
+        match self.found(path) {
+            Found::File { mode, uid, gid, len, sha256, .. } => {
+                *mode == a.mode
+                    && (!self.facts.owners || (*uid, *gid) == (a.uid, a.gid))
+                    && *len == content.bytes().len() as u64
+                    && *sha256 == content.sha256()
+            }
+            _ => false,
+        }
+    }
+
+    fn write(&mut self, path: &str, content: Content, attributes: Attributes) {
+        if self.holds(path, &content, attributes) {
+            return;
+        }
+        let replaces = self.replaces(path);
+        self.steps.push(Step::Write { path: path.to_owned(), content, attributes, replaces });
+    }
+
+    fn replaces(&self, path: &str) -> Replaces {
+        match self.found(path) {
+            Found::File { .. } => Replaces::File,
+            Found::Link { .. } => Replaces::Link,
+            _ => Replaces::Nothing,
+        }
+    }
+
+    fn id(&mut self, path: &str, owner: &Owner, what: &str) -> u32 {
+        if let Some(id) = owner.id {
+            return u32::try_from(id).unwrap_or_else(|_| {
+                self.refuse(path, format!("{what} id {id} is not a user number"), "use 0 to 4294967295");
+                0
+            });
+        }
+        let Some(name) = owner.name.as_deref().filter(|n| !n.is_empty()) else { return 0 };
+        let found = match what {
+            "user" => self.facts.users.users.get(name).map(|u| u.uid),
+            _ => self.facts.users.groups.get(name).copied(),
+        };
+        found.unwrap_or_else(|| {
+            let why = format!("its {what} {name:?} does not exist on this host");
+            self.refuse(path, why, "make it on the host first, or give its number");
+            0
+        })
+    }
+
+    /// Whether a path's content, as the new config wants it, has yet to be written.
+    fn needs_write(&mut self, path: &str, want: &Want) -> bool {
+        match want {
+            Want::File { content, mode, user, group, .. } => {
+                let bad = self.bad.len();
+                let a = Attributes {
+                    mode: *mode,
+                    uid: self.id(path, user, "user"),
+                    gid: self.id(path, group, "group"),
+                };
+                self.bad.truncate(bad);
+                !self.holds(path, content, a)
+            }
+            _ => false,
+        }
+    }
+
+    /// Brings one path to what the new config wants.
+    fn reach(&mut self, path: &str, want: &Want) {
+        if path == paths::KUBELET_CA || !self.reachable(path) {
+            return;
+        }
+        match want {
+            Want::File { content, mode, user, group, .. } => {
+                let uid = self.id(path, user, "user");
+                let gid = self.id(path, group, "group");
+                self.keep_original(path);
+                self.write(path, content.clone(), Attributes { mode: *mode, uid, gid });
+            }
+            Want::Mask => {
+                self.keep_original(path);
+                if !matches!(self.found(path), Found::Link { target, .. } if target == DEV_NULL) {
+                    let replaces = self.replaces(path);
+                    let (path, target) = (path.to_owned(), DEV_NULL.to_owned());
+                    self.steps.push(Step::Link { path, target, replaces });
+                }
+            }
+            Want::Nothing if self.found(path).is_absent() => {}
+            Want::Nothing => {
+                self.keep_original(path);
+                self.steps.push(Step::Remove { path: path.to_owned(), why: "empty in the config" });
+            }
+        }
+    }
+
+    /// Keeps what the host itself has at a path, or stamps that it has nothing.
+    fn keep_original(&mut self, path: &str) {
+        let (original, stamp) = (paths::original(path), paths::no_original(path));
+        if !self.found(&original).is_absent() || !self.found(&stamp).is_absent() {
+            return;
+        }
+        let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
+        if ours || self.found(path).is_absent() {
+            self.write(&stamp, Content::new(Vec::new()), PLAIN);
+        } else {
+            self.steps.push(Step::Copy { from: path.to_owned(), to: original, why: ORIGINAL });
+        }
+    }
+
+    /// Takes away what only the old config wants, and puts back what the host had there.
+    fn stale(&mut self) {
+        for (path, want) in &self.old.paths {
+            let kept = paths::NEVER_STALE.contains(&path.as_str())
+                || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW));
+            if self.new.at(path).is_some() || kept {
+                continue;
+            }
+            let (original, stamp) = (paths::original(path), paths::no_original(path));
+            let (kept, stamped) = (!self.found(&original).is_absent(), !self.found(&stamp).is_absent());
+            if *want == Want::Nothing && !kept {
+                continue;
+            }
+            if !matches!(self.found(path), Found::Absent | Found::Blocked { .. }) && !self.reachable(path) {
+                continue;
+            }
+            if kept && !stamped {
+                let why = "the host's own comes back";
+                self.steps.push(Step::Copy { from: original.clone(), to: path.clone(), why });
+            } else if !self.found(path).is_absent() {
+                self.steps.push(Step::Remove { path: path.clone(), why: STALE });
+            }
+            for (there, path) in [(stamped, stamp), (kept, original)] {
+                if there {
+                    self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
+                }
+            }
+        }
+        for path in LEAKED {
+            if matches!(self.found(path), Found::Link { .. }) {
+                self.steps.push(Step::Remove { path: path.to_owned(), why: "left behind by older versions" });
+            }
+        }
+    }
+
+    fn state(&self, unit: &str) -> Option<&crate::systemd::UnitFileState> {
+        self.facts.unit_states.get(unit)
+    }
+
+    fn units(&mut self, action: UnitAction, units: Vec<String>) -> bool {
+        if units.is_empty() {
+            return false;
+        }
+        self.steps.push(Step::Units { action, units });
+        true
+    }
+
+    /// Disables units whose file changes, so that links of an old `[Install]` section go; and units that vanish.
+    /// Gives the names of the former.
+    fn disable_rewritten(&mut self) -> Vec<String> {
+        let mut rewritten = Vec::new();
+        for u in &self.new.config.systemd.units {
+            let path = paths::unit(&u.name);
+            let enabled = self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled);
+            let want = self.new.at(&path).cloned();
+            if enabled && has_contents(u) && want.is_some_and(|w| self.needs_write(&path, &w)) {
+                rewritten.push(u.name.clone());
+            }
+        }
+        let mut disable = rewritten.clone();
+        for u in self.removed_units() {
+            let masked = u.mask == Some(true);
+            if (has_contents(u) || masked) && !self.uncovers(u) && is_unit_name(&u.name) {
+                disable.push(u.name.clone());
+            }
+        }
+        self.units(UnitAction::Disable, disable);
+        rewritten
+    }
+
+    /// Units of the old config that the new one does not have.
+    fn removed_units(&self) -> Vec<&Unit> {
+        let new = &self.new.config.systemd.units;
+        let gone = |u: &&Unit| !new.iter().any(|n| n.name == u.name);
+        self.old.config.systemd.units.iter().filter(gone).collect()
+    }
+
+    /// Whether the host has its own unit of that name, which shows when ours goes.
+    fn uncovers(&self, u: &Unit) -> bool {
+        let kept = !self.found(&paths::original(&paths::unit(&u.name))).is_absent();
+        kept || self.facts.vendor_units.contains(&u.name)
+    }
+
+    /// Whether a template could be enabled as it is.
+    fn lacks_instance(&self, u: &Unit) -> bool {
+        if !is_template(&u.name) {
+            return false;
+        }
+        match u.contents.as_deref().filter(|c| !c.is_empty()) {
+            Some(text) => {
+                let install = Install::parse(text);
+                install.default_instance.is_none() && !install.is_empty()
+            }
+            None => !self.facts.default_instances.contains(&u.name),
+        }
+    }
+
+    /// Enables, disables and presets. True when there was any of it.
+    fn enablement(&mut self, rewritten: &[String]) -> bool {
+        let (mut enable, mut disable, mut preset) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, u) in self.new.config.systemd.units.iter().enumerate() {
+            let name = &u.name;
+            let asked = self.changes.units.contains(name) || self.facts.force || rewritten.contains(name);
+            let exists = has_contents(u) || self.facts.unit_files.contains(name);
+            let state = self.state(name).cloned();
+            match u.enabled {
+                Some(true) if exists && u.mask != Some(true) => {
+                    if self.lacks_instance(u) {
+                        let path = format!("spec.config.systemd.units[{i}]");
+                        let why = format!("template {name} cannot be enabled without an instance");
+                        self.refuse(&path, why, "set DefaultInstance= in [Install], or enable an instance");
+                    } else if asked || state.is_some_and(|s| s.is_disabled()) {
+                        enable.push(name.clone());
+                    }
+                }
+                Some(false) if exists => {
+                    if state.as_ref().is_none_or(|s| !s.is_disabled()) && asked
+                        || state.is_some_and(|s| s.is_enabled())
+                    {
+                        disable.push(name.clone());
+                    }
+                }
+                Some(_) => {
+                    self.notes.push(format!("{name} is not on this host: it is neither enabled nor disabled"));
+                }
+                None if !asked || u.mask == Some(true) => {}
+                None if !exists || self.lacks_instance(u) => {
+                    self.notes.push(format!("{name} has nothing to enable: no preset"));
+                }
+                None => preset.push(name.clone()),
+            }
+        }
+        for u in self.removed_units() {
+            if u.mask != Some(true) && self.uncovers(u) {
+                preset.push(u.name.clone());
+            }
+        }
+        let preset = self.units(UnitAction::Preset, preset);
+        let enable = self.units(UnitAction::Enable, enable);
+        self.units(UnitAction::Disable, disable) || enable || preset
+    }
+
+    /// Keys and password of the core user.
+    fn core_user(&mut self) {
+        if !self.changes.passwd && !self.facts.force {
+            return;
+        }
+        let Some(core) = self.facts.users.users.get(CORE).cloned() else {
+            if !self.new.config.passwd.users.is_empty() {
+                self.notes.push("this host has no user core: its keys and password are not set".to_owned());
+            }
+            return;
+        };
+        let had = self.old.config.passwd.users.iter().any(|u| u.name == CORE);
+        let users = &self.new.config.passwd.users;
+        if users.is_empty() && !had {
+            return;
+        }
+        let gid = self.facts.users.groups.get(CORE).copied().unwrap_or(core.gid);
+        let keys: String =
+            users.iter().flat_map(|u| &u.ssh_authorized_keys).map(|k| format!("{k}\n")).collect();
+        self.keys(core.uid, gid, keys);
+        let hash = users.iter().find(|u| u.name == CORE).and_then(|u| u.password_hash.clone());
+        // A user who is given up gets no password at all; the reference gives an empty one, which lets anybody in.
+        let hash = hash.filter(|h| !h.is_empty()).unwrap_or_else(|| LOCKED.to_owned());
+        if self.facts.core_hash.as_ref().is_none_or(|h| h.0 != hash) {
+            if !self.found(paths::PASSWD_BACKUP).is_absent() || !self.found(paths::PASSWD).is_absent() {
+                let (from, to) = (paths::PASSWD.to_owned(), paths::PASSWD_BACKUP.to_owned());
+                self.steps.push(Step::Copy { from, to, why: "as the tools for users do" });
+            }
+            let (user, hash, day) = (CORE.to_owned(), Secret(hash), self.facts.day);
+            self.steps.push(Step::Password { user, hash, day });
+        }
+    }
+
+    fn keys(&mut self, uid: u32, gid: u32, keys: String) {
+        let mut fresh = false;
+        let folders = folders_of_keys();
+        for (i, dir) in folders.iter().enumerate() {
+            let found = if fresh { &Found::Absent } else { self.found(dir) };
+            match found.clone() {
+                Found::Blocked { parent } => {
+                    self.refuse(dir, format!("{parent} is not a folder"), "move that away");
+                    return;
+                }
+                // The home folder is whoever's it is.
+                Found::Dir { .. } if i == 0 => continue,
+                Found::Dir { uid: owner, .. } if owner == uid || !self.facts.owners => continue,
+                Found::Absent => {}
+                _ if i == 0 => {
+                    self.refuse(dir, "it is not a folder", "make it the home folder of core");
+                    return;
+                }
+                _ => {
+                    let to = split(dir).map(|(d, _)| format!("{d}/{}", temp_name(dir))).unwrap_or_default();
+                    let why = "not a folder of core's own";
+                    self.steps.push(Step::MoveAside { path: dir.clone(), to, why });
+                }
+            }
+            fresh = true;
+            let attributes = Attributes { mode: KEY_DIR_MODE, uid, gid };
+            self.steps.push(Step::MakeDir { path: dir.clone(), attributes });
+        }
+        let content = Content::new(keys.into_bytes());
+        let attributes = Attributes { mode: 0o600, uid, gid };
+        if fresh {
+            let (path, replaces) = (paths::CORE_KEYS.to_owned(), Replaces::Nothing);
+            self.steps.push(Step::Write { path, content, attributes, replaces });
+        } else if self.reachable(paths::CORE_KEYS) {
+            self.write(paths::CORE_KEYS, content, attributes);
+        }
+    }
+
+    /// The note of the config in effect, and of a reboot that is owed.
+    fn bookkeeping(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
+        let config = CurrentConfig { name: names.desired.clone(), spec: desired.clone() };
+        match config.to_json() {
+            Ok(json) => self.write(paths::CURRENT_CONFIG, Content::new(json), PRIVATE),
+            Err(why) => self.refuse("spec", why, "correct the MachineConfig"),
+        }
+        if disruption.needs_reboot() {
+            let pending = PendingReboot {
+                config: names.desired.clone(),
+                boot_id: self.facts.boot_id.clone(),
+                because: disruption.reboot.clone(),
+            };
+            match serde_json::to_vec(&pending) {
+                Ok(json) => self.write(paths::REBOOT_PENDING, Content::new(json), PRIVATE),
+                Err(e) => self.refuse(paths::REBOOT_PENDING, e.to_string(), "correct the MachineConfig"),
+            }
+        }
+    }
+}
+
+/// Links that versions before ours made and never removed.
+pub(crate) const LEAKED: [&str; 2] = [
+    "/etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
+    "/etc/systemd/system/network-online.target.wants/ovs-configuration.service",
+];
+
+/// The folders above the keys of core, outermost first: home, `.ssh`, `authorized_keys.d`.
+pub(crate) fn folders_of_keys() -> [String; 3] {
+    let home = paths::CORE_HOME;
+    [home.to_owned(), format!("{home}/.ssh"), format!("{home}/.ssh/authorized_keys.d")]
+}

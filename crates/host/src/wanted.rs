@@ -1,0 +1,212 @@
+//! A MachineConfig read into what a host has to do with: paths and what must stand there, units, the core user.
+//! Pure.
+
+use std::collections::BTreeMap;
+
+use api::v1::MachineConfigSpec;
+use ignition::{Config, Owner, Unit};
+
+use crate::os::OsState;
+use crate::paths;
+use crate::plan::{Irreconcilable, Scope};
+use crate::step::Content;
+
+/// The mode of files whose config does not say one, and of all unit files.
+pub(crate) const FILE_MODE: u32 = 0o644;
+/// The target of a masked unit's link.
+pub(crate) const DEV_NULL: &str = "/dev/null";
+
+/// What must stand at a path.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Want {
+    /// A file of the config.
+    File {
+        /// Contents.
+        content: Content,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        user: Owner,
+        /// Group.
+        group: Owner,
+        /// Where the config says so.
+        at: String,
+    },
+    /// A link to `/dev/null`: a masked unit.
+    Mask,
+    /// Nothing: an emptied drop-in, or a unit that is explicitly not masked.
+    Nothing,
+}
+
+/// A config, read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// The Ignition config.
+    pub(crate) config: Config,
+    /// Managed paths, in the order in which they are written.
+    pub(crate) paths: Vec<(String, Want)>,
+    /// What it says of the operating system.
+    pub(crate) os: OsState,
+    /// Its FIPS flag.
+    pub(crate) fips: bool,
+}
+
+impl Wanted {
+    /// Reads the config that is in effect: it was applied once, so what is wrong with a single file of it (as seen by
+    /// this version) does not stand in the way of leaving it.
+    ///
+    /// # Errors
+    /// The Ignition config as a whole cannot be read.
+    pub(crate) fn read_managed(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
+        let (wanted, bad) = Self::read_all(spec)?;
+        if !bad.is_empty() {
+            tracing::warn!(findings = bad.len(), "the current config has entries that would be refused today");
+        }
+        Ok(wanted)
+    }
+
+    /// Reads as much of a config as can be read.
+    pub(crate) fn read_lenient(spec: &MachineConfigSpec) -> Self {
+        Self::read_all(spec).map(|(wanted, _)| wanted).unwrap_or_default()
+    }
+
+    /// Reads a config.
+    ///
+    /// # Errors
+    /// Everything in it that cannot be read, with its place.
+    pub(crate) fn read(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
+        let (wanted, bad) = Self::read_all(spec)?;
+        if bad.is_empty() { Ok(wanted) } else { Err(bad) }
+    }
+
+    fn read_all(spec: &MachineConfigSpec) -> Result<(Self, Vec<Irreconcilable>), Vec<Irreconcilable>> {
+        let mut bad = Vec::new();
+        let mut refuse = |path: &str, why: String, remedy: &str| {
+            bad.push(Irreconcilable {
+                path: path.to_owned(),
+                why,
+                remedy: remedy.to_owned(),
+                scope: Scope::Config,
+            });
+        };
+        let config = match spec.config.as_ref().filter(|v| !is_empty_object(v)) {
+            None => ignition::empty(),
+            Some(value) => match ignition::parse_value(value) {
+                Ok(parsed) => parsed.config,
+                Err(e) => {
+                    refuse("spec.config", e.to_string(), "correct the Ignition config");
+                    return Err(bad);
+                }
+            },
+        };
+        let mut paths: Vec<(String, Want)> = Vec::new();
+        let mut index: BTreeMap<String, usize> = BTreeMap::new();
+        let mut want = |path: String, what: Want| match index.get(&path).and_then(|i| paths.get_mut(*i)) {
+            Some(earlier) => earlier.1 = what,
+            None => {
+                index.insert(path.clone(), paths.len());
+                paths.push((path, what));
+            }
+        };
+        for (i, f) in config.storage.files.iter().enumerate() {
+            let at = format!("spec.config.storage.files[{i}]");
+            let mode = match f.mode.map(u32::try_from) {
+                None => FILE_MODE,
+                Some(Ok(m)) if m <= 0o777 => m,
+                Some(_) => {
+                    let m = f.mode.unwrap_or_default();
+                    refuse(
+                        &format!("{at}.mode"),
+                        format!("mode {m:o} (octal) of {} has more than the nine permission bits", f.path),
+                        "use a mode from 0 to 0777; special bits cannot be set",
+                    );
+                    FILE_MODE
+                }
+            };
+            match f.contents.decode() {
+                Ok(_) if !is_escaped(f.contents.source.as_deref().unwrap_or_default()) => {
+                    let why = format!("{}: the data URL holds a character that must be escaped", f.path);
+                    refuse(&format!("{at}.contents.source"), why, "write it as %XX, or use ;base64");
+                    let (user, group) = (f.user.clone(), f.group.clone());
+                    let empty = Content::new(Vec::new());
+                    want(f.path.clone(), Want::File { content: empty, mode, user, group, at });
+                }
+                Ok(bytes) => {
+                    let (user, group) = (f.user.clone(), f.group.clone());
+                    want(f.path.clone(), Want::File { content: Content::new(bytes), mode, user, group, at });
+                }
+                Err(e) => {
+                    let (user, group) = (f.user.clone(), f.group.clone());
+                    let empty = Content::new(Vec::new());
+                    want(f.path.clone(), Want::File { content: empty, mode, user, group, at: at.clone() });
+                    let at = format!("{at}.contents");
+                    refuse(&at, format!("{}: {e}", f.path), "give the contents as a data URL");
+                }
+            }
+        }
+        for (i, u) in config.systemd.units.iter().enumerate() {
+            unit_paths(u, &format!("spec.config.systemd.units[{i}]"), &mut want);
+        }
+        let os = OsState {
+            image: spec.os_image_url.clone(),
+            kernel_arguments: spec.kernel_arguments.clone().unwrap_or_default(),
+            kernel_type: canonical_kernel(&spec.kernel_type).to_owned(),
+            extensions: spec.extensions.clone().unwrap_or_default(),
+        };
+        Ok((Self { config, paths, os, fips: spec.fips }, bad))
+    }
+
+    /// What must stand at a path, if it is managed.
+    pub(crate) fn at(&self, path: &str) -> Option<&Want> {
+        self.paths.iter().find(|(p, _)| p == path).map(|(_, w)| w)
+    }
+}
+
+/// The paths of a unit and its drop-ins.
+fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
+    let file = |text: &str, at: String| Want::File {
+        content: Content::new(text.as_bytes().to_vec()),
+        mode: FILE_MODE,
+        user: Owner::default(),
+        group: Owner::default(),
+        at,
+    };
+    for (i, d) in u.dropins.iter().enumerate() {
+        let what = match d.contents.as_deref() {
+            None | Some("") => Want::Nothing,
+            Some(text) => file(text, format!("{at}.dropins[{i}]")),
+        };
+        want(paths::dropin(&u.name, &d.name), what);
+    }
+    match (u.mask, u.contents.as_deref()) {
+        (Some(true), _) => want(paths::unit(&u.name), Want::Mask),
+        (_, Some(text)) if !text.is_empty() => want(paths::unit(&u.name), file(text, at.to_owned())),
+        (Some(false), _) => want(paths::unit(&u.name), Want::Nothing),
+        _ => {}
+    }
+}
+
+/// Whether a unit brings its own file.
+pub(crate) fn has_contents(u: &Unit) -> bool {
+    u.contents.as_deref().is_some_and(|c| !c.is_empty())
+}
+
+/// Whether a data URL holds only characters that may stand in one. Other implementations refuse the others, and a
+/// config must mean the same to all of them.
+fn is_escaped(source: &str) -> bool {
+    let data = source.split_once(',').map_or("", |(_, data)| data);
+    data.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-_.!~*'();/?:@&=+$,\r\n".contains(&b))
+}
+
+fn is_empty_object(v: &serde_json::Value) -> bool {
+    v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+/// The kernel types that there are; anything else means the default one.
+pub(crate) fn canonical_kernel(kernel_type: &str) -> &'static str {
+    match kernel_type {
+        "realtime" => "realtime",
+        "64k-pages" => "64k-pages",
+        _ => "default",
+    }
+}
