@@ -12,6 +12,9 @@ mod merge;
 mod name;
 pub mod provenance;
 mod reconcile;
+pub mod template;
+mod template_data;
+mod tls;
 mod yaml;
 
 pub use check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
@@ -20,6 +23,9 @@ pub use merge::{Merged, OsImages, merge, sort};
 pub use name::name;
 pub use provenance::{Origin, Provenance};
 pub use reconcile::{Overrides, reconcilable};
+pub use template::{TemplateError, TemplateSet};
+pub use template_data::Data as TemplateData;
+pub use tls::TlsProfile;
 
 use api::k8s::{ObjectMeta, ObjectReference, OwnerReference, ResourceExt as _};
 use api::names::{GROUP, MAX_RENDERED_BYTES, annotation};
@@ -182,7 +188,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     if let Err(errors) = ignition::validate(&merged.config) {
         let provenance = provenance::trace(&components);
         let findings: Vec<Finding> =
-            errors.0.into_iter().map(|e| blame(&merged.config, &provenance, e)).collect();
+            errors.0.into_iter().map(|e| blame(&merged.config, &provenance, &e)).collect();
         if mode == Mode::Cluster || overridden {
             return Err(fail(Reason::Refused, findings));
         }
@@ -213,7 +219,7 @@ fn read<'a>(configs: &[&'a MachineConfig]) -> Result<(Vec<Component<'a>>, Vec<Fi
 }
 
 /// Turns a finding on the merged config into one on the MachineConfigs that made that part of it.
-fn blame(config: &ignition::Config, provenance: &Provenance, e: ignition::ValidationError) -> Finding {
+fn blame(config: &ignition::Config, provenance: &Provenance, e: &ignition::ValidationError) -> Finding {
     let index = |list: &str| -> Option<usize> { e.path.strip_prefix(list)?.split_once(']')?.0.parse().ok() };
     let name = index("storage.files[")
         .and_then(|i| config.storage.files.get(i).map(|f| f.path.as_str()))

@@ -1,0 +1,272 @@
+//! Templates to MachineConfigs: which files of a template folder count on this platform, in which order, and what
+//! MachineConfigs they make. Pure: a template set is a map of relative paths to texts.
+//!
+//! What it is not: what a template may refer to (see `template_data`).
+//!
+//! Layout: `ROLE/NAME/LAYER/{files,units,extensions}/FILE` and `common/LAYER/{files,units,extensions}/FILE`. The
+//! MachineConfig `NAME` gets the role's label. The first name of each role also takes what is in `common`.
+
+use crate::Versions;
+use crate::template_data::{self, Data, Platform};
+use api::k8s::OwnerReference;
+use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, WORKER, annotation, label};
+use api::v1::{MachineConfig, MachineConfigSpec};
+use ignition::Config;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Templates by where they stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateSet {
+    files: BTreeMap<Place, String>,
+}
+
+/// Where a template stands; in the order in which MachineConfigs are made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// A role, or `common`.
+    role: String,
+    /// The MachineConfig; empty in `common`.
+    name: String,
+    layer: String,
+    section: Section,
+    file: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Section {
+    Files,
+    Units,
+    Extensions,
+}
+
+/// The role whose templates every role takes.
+const COMMON: &str = "common";
+
+/// A template that makes no MachineConfig.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("template {path}: {message}")]
+pub struct TemplateError {
+    /// The template's relative path.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Place {
+    fn read(path: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
+        let (role, name, layer, section, file) = match parts.as_slice() {
+            [COMMON, layer, section, file] => (COMMON, "", layer, section, file),
+            [role, name, layer, section, file] if *role != COMMON => (*role, *name, layer, section, file),
+            _ => return None,
+        };
+        let section = match *section {
+            "files" => Section::Files,
+            "units" => Section::Units,
+            "extensions" => Section::Extensions,
+            _ => return None,
+        };
+        let [role, name, layer, file] = [role, name, layer, file].map(str::to_owned);
+        Some(Self { role, name, layer, section, file })
+    }
+
+    fn path(&self) -> String {
+        let section = match self.section {
+            Section::Files => "files",
+            Section::Units => "units",
+            Section::Extensions => "extensions",
+        };
+        let parts = [self.role.as_str(), &self.name, &self.layer, section, &self.file];
+        parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join("/")
+    }
+}
+
+impl TemplateSet {
+    /// A set from relative paths and texts. What does not stand where a template would is left out.
+    pub fn from_map(files: impl IntoIterator<Item = (String, String)>) -> Self {
+        let places = files.into_iter().filter_map(|(path, text)| Some((Place::read(&path)?, text)));
+        Self { files: places.collect() }
+    }
+
+    /// True when there is no template at all.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The roles that have templates of their own.
+    fn roles(&self) -> BTreeSet<&str> {
+        self.files.keys().map(|p| p.role.as_str()).filter(|r| *r != COMMON).collect()
+    }
+
+    /// The names of a role's MachineConfigs.
+    fn names(&self, role: &str) -> BTreeSet<&str> {
+        self.files.keys().filter(|p| p.role == role).map(|p| p.name.as_str()).collect()
+    }
+
+    /// The template that counts for each file name: later layers win, an empty file takes an earlier one away.
+    fn collect(&self, role: &str, name: &str, layers: &[String]) -> BTreeMap<(Section, String), &Place> {
+        let mut chosen = BTreeMap::new();
+        let first = self.names(role).first().copied() == Some(name);
+        let common = layers.iter().filter(|_| first).map(|l| (COMMON, "", l));
+        for (role, name, layer) in common.chain(layers.iter().map(|l| (role, name, l))) {
+            for (place, text) in &self.files {
+                if (place.role.as_str(), place.name.as_str(), &place.layer) != (role, name, layer) {
+                    continue;
+                }
+                let key = (place.section, place.file.clone());
+                if text.is_empty() {
+                    chosen.remove(&key);
+                } else {
+                    chosen.insert(key, place);
+                }
+            }
+        }
+        chosen
+    }
+}
+
+/// The MachineConfigs of all roles, by name.
+///
+/// # Errors
+/// A template that does not render, or does not make a valid file or unit.
+pub fn generate(
+    set: &TemplateSet,
+    data: &Data<'_>,
+    versions: &Versions,
+) -> Result<Vec<MachineConfig>, TemplateError> {
+    let mut all = Vec::new();
+    for role in set.roles() {
+        let arbiters = data.controller_config.spec.control_plane_topology() == "HighlyAvailableArbiter";
+        if role != ARBITER || arbiters {
+            all.extend(generate_role(set, data, versions, role)?);
+        }
+    }
+    all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    Ok(all)
+}
+
+/// The MachineConfigs of one role. A role without templates of its own takes those of `worker`, under its label.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_role(
+    set: &TemplateSet,
+    data: &Data<'_>,
+    versions: &Versions,
+    role: &str,
+) -> Result<Vec<MachineConfig>, TemplateError> {
+    let folder = if set.roles().contains(role) { role } else { WORKER };
+    let environment = template_data::environment(data);
+    let context = template_data::context(data);
+    let layers = Platform::of(&data.controller_config.spec).layers();
+    set.names(folder)
+        .into_iter()
+        .map(|name| {
+            let (config, extensions) = machine_config(set, folder, name, &layers, &environment, &context)?;
+            let spec = MachineConfigSpec {
+                config: Some(config.to_value().map_err(|e| error(name, e))?),
+                extensions: Some(extensions).filter(|e| !e.is_empty()),
+                ..MachineConfigSpec::default()
+            };
+            Ok(labelled(name, role, spec, data, versions))
+        })
+        .collect()
+}
+
+fn labelled(
+    name: &str,
+    role: &str,
+    spec: MachineConfigSpec,
+    data: &Data<'_>,
+    versions: &Versions,
+) -> MachineConfig {
+    let mut mc = MachineConfig::new(name, spec);
+    mc.metadata.labels = Some(BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())]));
+    mc.metadata.annotations =
+        Some(BTreeMap::from([(annotation::GENERATED_BY_CONTROLLER.to_owned(), versions.hash.clone())]));
+    mc.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: format!("{GROUP}/v1"),
+        kind: "ControllerConfig".to_owned(),
+        name: data.controller_config.metadata.name.clone().unwrap_or_else(|| CONTROLLER_CONFIG.to_owned()),
+        uid: data.controller_config.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }]);
+    mc
+}
+
+fn error(path: impl Into<String>, e: impl std::fmt::Display) -> TemplateError {
+    TemplateError { path: path.into(), message: e.to_string() }
+}
+
+fn machine_config(
+    set: &TemplateSet,
+    role: &str,
+    name: &str,
+    layers: &[String],
+    environment: &minijinja::Environment<'_>,
+    context: &minijinja::Value,
+) -> Result<(Config, Vec<String>), TemplateError> {
+    let mut config = ignition::empty();
+    let mut extensions = Vec::new();
+    for ((section, file), place) in set.collect(role, name, layers) {
+        let path = place.path();
+        let source = set.files.get(place).map(String::as_str).unwrap_or_default();
+        // The chain holds the template's line; the context is left out, since it holds the pull secret.
+        let text = environment
+            .render_named_str(&path, source, context.clone())
+            .map_err(|e| error(&path, template_data::describe(&e)))?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        if section == Section::Extensions {
+            extensions.push(file);
+            continue;
+        }
+        let fragment: Map<String, Value> = api::yaml::from_str(&text).map_err(|e| error(&path, e))?;
+        let part = match section {
+            Section::Files => json!({"storage": {"files": [self::file(&path, fragment)?]}}),
+            Section::Units | Section::Extensions => json!({"systemd": {"units": [fragment]}}),
+        };
+        config = ignition::merge(config, read(&path, part)?);
+    }
+    Ok((config, extensions))
+}
+
+/// A file's fragment with its inline text turned into a source.
+fn file(path: &str, mut fragment: Map<String, Value>) -> Result<Value, TemplateError> {
+    let resources = |v: &mut Value| match v {
+        Value::Array(all) => all.iter_mut().try_for_each(|r| inline(path, r)),
+        one => inline(path, one),
+    };
+    for key in ["contents", "append"] {
+        fragment.get_mut(key).map(resources).transpose()?;
+    }
+    fragment.insert("overwrite".to_owned(), Value::Bool(true));
+    Ok(Value::Object(fragment))
+}
+
+fn inline(path: &str, resource: &mut Value) -> Result<(), TemplateError> {
+    let Some(map) = resource.as_object_mut() else { return Ok(()) };
+    let Some(text) = map.remove("inline") else { return Ok(()) };
+    let Value::String(text) = text else { return Err(error(path, "contents.inline: must be a string")) };
+    if map.contains_key("source") {
+        return Err(error(path, "contents: give inline or source, not both"));
+    }
+    map.insert("source".to_owned(), Value::String(ignition::data_url::encode(text.as_bytes())));
+    Ok(())
+}
+
+/// Reads a fragment as strictly as it can be read: in templates an unknown field is a mistake.
+fn read(path: &str, mut part: Value) -> Result<Config, TemplateError> {
+    if let Some(map) = part.as_object_mut() {
+        map.insert("ignition".to_owned(), json!({"version": "3.0.0"}));
+    }
+    let parsed = ignition::parse_value(&part).map_err(|e| error(path, e))?;
+    if let Some(warning) = parsed.warnings.first() {
+        return Err(error(path, warning));
+    }
+    ignition::validate(&parsed.config).map_err(|e| error(path, e))?;
+    Ok(parsed.config)
+}

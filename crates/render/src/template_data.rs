@@ -1,0 +1,261 @@
+//! What templates may refer to: the ControllerConfig's fields by their JSON names, the pull secret, TLS settings,
+//! and a few functions. Undefined names are errors. Pure.
+
+use crate::tls::TlsProfile;
+use api::v1::{ControllerConfig, ControllerConfigSpec};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
+use serde_json::{Value, json};
+
+/// Everything that templates are rendered with.
+#[derive(Debug, Clone, Copy)]
+pub struct Data<'a> {
+    /// Cluster facts.
+    pub controller_config: &'a ControllerConfig,
+    /// The pull secret's `.dockerconfigjson`, where there is one.
+    pub pull_secret: Option<&'a str>,
+    /// What kubelets may speak.
+    pub tls: &'a TlsProfile,
+}
+
+/// Platforms whose machines stand on somebody's own hardware, with the short name that their parts carry.
+const ON_PREM: [(&str, &str); 5] = [
+    ("BareMetal", "kni"),
+    ("Ovirt", "ovirt"),
+    ("OpenStack", "openstack"),
+    ("VSphere", "vsphere"),
+    ("Nutanix", "nutanix"),
+];
+/// Platforms with a folder of templates.
+const KNOWN: [&str; 13] = [
+    "AWS",
+    "Azure",
+    "BareMetal",
+    "GCP",
+    "OpenStack",
+    "Libvirt",
+    "Ovirt",
+    "VSphere",
+    "Kubevirt",
+    "PowerVS",
+    "None",
+    "External",
+    "Nutanix",
+];
+/// Platforms whose cloud provider runs outside the kubelet.
+const EXTERNAL_CLOUD: [&str; 10] = [
+    "AlibabaCloud",
+    "AWS",
+    "Azure",
+    "GCP",
+    "IBMCloud",
+    "Kubevirt",
+    "Nutanix",
+    "OpenStack",
+    "PowerVS",
+    "VSphere",
+];
+
+/// The platform, as far as templates differ by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Platform {
+    kind: String,
+    topology: String,
+    own_dns: bool,
+    external_cloud: bool,
+}
+
+impl Platform {
+    pub(crate) fn of(spec: &ControllerConfigSpec) -> Self {
+        let kind = match spec.platform_type() {
+            "" => "None",
+            kind => kind,
+        };
+        let section = kind.to_ascii_lowercase();
+        let dns = spec.infra_status(&["platformStatus", &section, "cloudLoadBalancerConfig", "dnsType"]);
+        let manager = spec.infra_status(&["platformStatus", "external", "cloudControllerManager", "state"]);
+        let external = EXTERNAL_CLOUD.contains(&kind) || (kind == "External" && manager == Some("External"));
+        Self {
+            kind: kind.to_owned(),
+            topology: spec.control_plane_topology().to_owned(),
+            own_dns: dns == Some("ClusterHosted") && load_balancers_known(spec, &section),
+            external_cloud: external,
+        }
+    }
+
+    /// The layers that count here, later ones over earlier ones.
+    pub(crate) fn layers(&self) -> Vec<String> {
+        let kind = self.kind.as_str();
+        let folder = if KNOWN.contains(&kind) { kind.to_ascii_lowercase() } else { "none".to_owned() };
+        let layers = [
+            Some("_base".to_owned()),
+            ON_PREM.iter().any(|(k, _)| *k == kind).then(|| "on-prem".to_owned()),
+            (matches!(kind, "AWS" | "GCP" | "Azure") && self.own_dns)
+                .then(|| "cloud-platform-alt-dns".to_owned()),
+            Some(folder),
+            (self.topology == "SingleReplica").then(|| "sno".to_owned()),
+            (self.topology == "DualReplica").then(|| "two-node-with-fencing".to_owned()),
+        ];
+        layers.into_iter().flatten().collect()
+    }
+}
+
+fn load_balancers_known(spec: &ControllerConfigSpec, section: &str) -> bool {
+    let path = format!(
+        "/status/platformStatus/{section}/cloudLoadBalancerConfig/clusterHosted/apiIntLoadBalancerIPs"
+    );
+    let ips = spec.infra.as_ref().and_then(|i| i.pointer(&path)).and_then(Value::as_array);
+    ips.is_some_and(|ips| !ips.is_empty())
+}
+
+/// The engine with our functions.
+pub(crate) fn environment(data: &Data<'_>) -> Environment<'static> {
+    let platform = Platform::of(&data.controller_config.spec);
+    let mut e = Environment::new();
+    e.set_undefined_behavior(UndefinedBehavior::Strict);
+    e.set_auto_escape_callback(|_| AutoEscape::None);
+    // Only wrong delimiters fail here, and these are the defaults.
+    if let Ok(syntax) =
+        SyntaxConfig::builder().keep_trailing_newline(true).trim_blocks(true).lstrip_blocks(true).build()
+    {
+        e.set_syntax(syntax);
+    }
+    let kind = platform.kind.clone();
+    e.add_function("platformType", move || kind.clone());
+    let provider = if platform.external_cloud { "external" } else { "" };
+    e.add_function("cloudProvider", move || provider);
+    let short = ON_PREM.iter().find(|(k, _)| *k == platform.kind).map_or("", |(_, short)| *short);
+    e.add_function("onPremPlatformShortName", move || short);
+    e.add_function("skip", |key: String| skip(&key));
+    e.add_function("urlHost", |url: String| url_part(&url).map(|(host, _)| host));
+    e.add_function("urlPort", |url: String| url_part(&url).map(|(_, port)| port));
+    e
+}
+
+/// A placeholder that a later reader of the file fills in.
+fn skip(key: &str) -> Result<String, Error> {
+    let mut chars = key.chars();
+    let start = chars.next().is_some_and(|c| c == '_' || c.is_ascii_lowercase());
+    if start && chars.all(|c| c == '_' || c.is_ascii_alphanumeric()) && key.len() > 1 {
+        Ok(format!("{{{{.{key}}}}}"))
+    } else {
+        let message = format!("skip: {key:?} must start with a lower-case letter and have no blanks");
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    }
+}
+
+/// Host and port of a URL, the port by scheme where none is written.
+fn url_part(url: &str) -> Result<(String, String), Error> {
+    let bad = |why: &str| Error::new(ErrorKind::InvalidOperation, format!("{url:?}: {why}"));
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let (host, port) = match authority.strip_prefix('[').and_then(|v6| v6.split_once(']')) {
+        Some((host, after)) => (host, after.strip_prefix(':')),
+        None => authority.split_once(':').map_or((authority, None), |(h, p)| (h, Some(p))),
+    };
+    let port = match (port, scheme) {
+        (Some(port), _) if !port.is_empty() => port,
+        (_, "https") => "443",
+        (_, "http") => "80",
+        _ => return Err(bad("has no port and its scheme has none that is known")),
+    };
+    Ok((host.to_owned(), port.to_owned()))
+}
+
+/// The names that templates can use.
+pub(crate) fn context(data: &Data<'_>) -> minijinja::Value {
+    minijinja::Value::from(minijinja::value::Serde(names(data)))
+}
+
+fn names(data: &Data<'_>) -> Value {
+    let spec = &data.controller_config.spec;
+    // Every optional field is there, null where it is not given, so that templates can ask for it.
+    let mut context = json!({
+        "additionalTrustBundle": null, "cloudProviderCAData": null, "proxy": null, "infra": null, "dns": null,
+        "network": null, "networkType": null, "baseOSExtensionsContainerImage": null,
+    });
+    if let (Some(map), Ok(Value::Object(fields))) = (context.as_object_mut(), serde_json::to_value(spec)) {
+        map.extend(fields);
+        let pem = |b: &api::k8s::ByteString| Value::String(String::from_utf8_lossy(&b.0).into_owned());
+        map.insert("kubeAPIServerServingCAData".to_owned(), pem(&spec.kube_api_server_serving_ca_data));
+        map.insert("rootCAData".to_owned(), pem(&spec.root_ca_data));
+        for (name, bytes) in [
+            ("cloudProviderCAData", &spec.cloud_provider_ca_data),
+            ("additionalTrustBundle", &spec.additional_trust_bundle),
+        ] {
+            map.insert(name.to_owned(), bytes.as_ref().map_or(Value::Null, pem));
+        }
+        map.insert("pullSecret".to_owned(), data.pull_secret.map_or(Value::Null, Value::from));
+        map.insert("tlsMinVersion".to_owned(), Value::from(data.tls.min_version.as_str()));
+        map.insert("tlsCipherSuites".to_owned(), Value::from(data.tls.cipher_suites.clone()));
+        map.insert("constants".to_owned(), json!({"apiServerURLFile": "/etc/kubernetes/apiserver-url.env"}));
+    }
+    context
+}
+
+/// The engine's error with its line, without the values of the context.
+pub(crate) fn describe(e: &Error) -> String {
+    let line = e.line().map(|l| format!("line {l}: ")).unwrap_or_default();
+    let detail = e.detail().map(|d| format!(": {d}")).unwrap_or_default();
+    format!("{line}{}{detail}", e.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_spec(platform: &str, topology: &str) -> ControllerConfigSpec {
+        let infra =
+            json!({"status": {"controlPlaneTopology": topology, "platformStatus": {"type": platform}}});
+        ControllerConfigSpec { infra: Some(infra), ..ControllerConfigSpec::default() }
+    }
+
+    #[test]
+    fn layers_follow_platform_and_topology() {
+        let rows: [(&str, &str, &[&str]); 6] = [
+            ("BareMetal", "HighlyAvailable", &["_base", "on-prem", "baremetal"]),
+            ("BareMetal", "DualReplica", &["_base", "on-prem", "baremetal", "two-node-with-fencing"]),
+            ("GCP", "HighlyAvailable", &["_base", "gcp"]),
+            ("None", "SingleReplica", &["_base", "none", "sno"]),
+            ("", "", &["_base", "none"]),
+            ("_bad_", "", &["_base", "none"]),
+        ];
+        for (platform, topology, want) in rows {
+            assert_eq!(Platform::of(&mk_spec(platform, topology)).layers(), want, "{platform} {topology}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_with_its_own_dns_gets_its_layer() {
+        let mut spec = mk_spec("GCP", "HighlyAvailable");
+        spec.infra =
+            Some(json!({"status": {"platformStatus": {"type": "GCP", "gcp": {"cloudLoadBalancerConfig":
+            {"dnsType": "ClusterHosted", "clusterHosted": {"apiIntLoadBalancerIPs": ["10.0.0.1"]}}}}}}));
+        assert_eq!(Platform::of(&spec).layers(), ["_base", "cloud-platform-alt-dns", "gcp"]);
+    }
+
+    #[test]
+    fn cloud_providers_are_external_or_none() {
+        for (platform, want) in [("AWS", true), ("VSphere", true), ("BareMetal", false), ("None", false)] {
+            assert_eq!(Platform::of(&mk_spec(platform, "")).external_cloud, want, "{platform}");
+        }
+    }
+
+    #[test]
+    fn skip_keeps_a_placeholder_for_later() {
+        assert_eq!(skip("index").unwrap(), "{{.index}}");
+        for bad in ["", "2two", "test index"] {
+            assert!(skip(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls_have_a_host_and_a_port() {
+        let part = |url| url_part(url).unwrap();
+        assert_eq!(part("https://api.example.com:6443/x"), ("api.example.com".to_owned(), "6443".to_owned()));
+        assert_eq!(part("http://a"), ("a".to_owned(), "80".to_owned()));
+        assert_eq!(part("https://[::1]:8443"), ("::1".to_owned(), "8443".to_owned()));
+        assert!(url_part("ftp://a").is_err() && url_part("nothing").is_err());
+    }
+}
