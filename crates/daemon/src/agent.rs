@@ -159,7 +159,8 @@ impl Agent {
         work: impl FnOnce(&Machine) -> Result<T, MachineError> + Send + 'static,
     ) -> Result<T, MachineError> {
         let machine = self.machine.clone();
-        match tokio::task::spawn_blocking(move || work(&machine)).await {
+        let span = tracing::Span::current();
+        match tokio::task::spawn_blocking(move || span.in_scope(|| work(&machine))).await {
             Ok(result) => result,
             Err(error) => Err(MachineError::broken(format!("the host work ended abnormally: {error}"))),
         }
@@ -278,7 +279,6 @@ impl Agent {
                 tracing::info!(config = %self.view.node.current, "done");
                 self.view.hand = Hand::Nothing;
                 self.settings.metrics.update_done(&self.view.node.current, self.view.now);
-                self.reporter.reach(&self.view, Milestone::Resumed).await;
             }
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
@@ -286,7 +286,7 @@ impl Agent {
                 self.reporter.reach(&self.view, Milestone::Degraded).await;
             }
             Some(_) => {
-                tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins")
+                tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins");
             }
             None => {}
         }

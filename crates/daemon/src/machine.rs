@@ -100,7 +100,7 @@ impl Machine {
                 tracing::warn!(%config, %desired, "an update that was interrupted has been undone");
             }
             Recovery::Finished { config } => {
-                tracing::info!(%config, "an update that was interrupted is through")
+                tracing::info!(%config, "an update that was interrupted is through");
             }
         }
         if !self.root.found(FIRSTBOOT_FILE)?.is_absent() {

@@ -22,7 +22,7 @@ const TRIES: usize = 3;
 /// A point of an update that is worth telling.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Milestone {
-    /// Nothing to do.
+    /// The node is in the config that is wanted.
     Updated,
     /// Another config is wanted.
     Wanted,
@@ -41,8 +41,6 @@ pub(crate) enum Milestone {
     Rebooting,
     /// The machine is back.
     Rebooted,
-    /// The update is over.
-    Resumed,
     /// It failed; the reason is on the Node.
     Degraded,
 }
@@ -51,10 +49,10 @@ impl Milestone {
     fn says(&self, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired;
         match self {
-            Self::Updated => vec![
-                Progress::of(c::UPDATED, "True", format!("Node is in config {}", node.current)),
-                Progress::of(c::NODE_DEGRADED, "False", "Node is not degraded"),
-            ],
+            // That ends what was said of the steps before it, and a failure.
+            Self::Updated => {
+                vec![Progress::of(c::UPDATED, "True", format!("Node is in config {}", node.current))]
+            }
             Self::Wanted => vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))],
             Self::Refused(why) => vec![Progress::of(c::UPDATE_PREPARED, "Unknown", cut_reason(why))],
             Self::Prepared(Cost { drain, reboot }) => {
@@ -86,14 +84,6 @@ impl Milestone {
                 Progress::of(c::REBOOTED_NODE, "True", "Node has rebooted"),
                 Progress::of(c::UPDATE_POST_ACTION_COMPLETE, "True", "Node has rebooted"),
             ],
-            Self::Resumed => {
-                let text = format!("Node is in config {} and back in operation", node.current);
-                vec![
-                    Progress::of(c::UPDATED, "True", text.clone()),
-                    Progress::of(c::RESUMED, "True", text),
-                    Progress::of(c::NODE_DEGRADED, "False", "Node is not degraded"),
-                ]
-            }
             Self::Degraded => vec![Progress::of(c::NODE_DEGRADED, "True", node.reason.clone())],
         }
     }
@@ -218,7 +208,7 @@ mod tests {
             (Milestone::Applied { reboots: true }, c::APPLIED_FILES_AND_OS, "True"),
             (Milestone::Rebooting, c::REBOOTED_NODE, "Unknown"),
             (Milestone::Rebooted, c::REBOOTED_NODE, "True"),
-            (Milestone::Resumed, c::UPDATED, "True"),
+            (Milestone::Updated, c::UPDATED, "True"),
             (Milestone::Wanted, c::UPDATE_PREPARED, "False"),
         ];
         let mut status = None;

@@ -115,8 +115,8 @@ impl Sim {
 
     async fn config(&self, suffix: &str, config: &Value) -> Result<String> {
         let name = format!("rendered-{}-{suffix}", self.name);
-        let mut full = json!({"ignition": {"version": "3.5.0"}});
-        full.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+        let mut full = config.clone();
+        full["ignition"] = json!({"version": "3.5.0"});
         let spec = api::v1::MachineConfigSpec { config: Some(full), ..Default::default() };
         let api: Api<MachineConfig> = Api::all(self.client.clone());
         let _ = api.delete(&name, &DeleteParams::default()).await;
