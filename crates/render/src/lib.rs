@@ -6,8 +6,10 @@
 //!
 //! What it is not: the network, clocks, files. Who calls it writes the result.
 
+pub mod bootstrap;
 mod check;
 mod error;
+pub mod kubelet;
 mod merge;
 mod name;
 pub mod provenance;

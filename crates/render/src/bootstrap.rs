@@ -1,0 +1,307 @@
+//! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
+//! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
+
+use crate::error::Finding;
+use crate::kubelet::{self, KubeletError};
+use crate::provenance::Provenance;
+use crate::template::{self, TemplateError, TemplateSet};
+use crate::template_data::Data;
+use crate::tls::TlsProfile;
+use crate::{Inputs, Mode, RenderError, Versions, plan as render, select};
+use api::k8s::ResourceExt as _;
+use api::names::{CLUSTER, annotation, label};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The version that a build without version information is, in the list of feature gates.
+const UNKNOWN_RELEASE: &str = "0.0.1-snapshot";
+
+/// Manifests that cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// A manifest that is not what its kind says.
+    #[error("{origin}: {kind} {name}: {message}")]
+    Manifest {
+        /// The file.
+        origin: String,
+        /// The object's kind.
+        kind: String,
+        /// The object's name.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// Something that must be among the manifests is not.
+    #[error("{0}")]
+    Missing(&'static str),
+    /// The list of feature gates.
+    #[error("FeatureGate cluster: status.featureGates: {0}")]
+    FeatureGates(String),
+    /// The pull secret.
+    #[error("pull secret: {0}")]
+    PullSecret(String),
+    /// A template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A kubelet's config.
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
+    /// A pool.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// An object that cannot be written as YAML.
+    #[error("{path}: {message}")]
+    Write {
+        /// The relative path.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Everything that there is to write.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BootstrapOutput {
+    /// Pools, with the rendered config in spec and status.
+    pub pools: Vec<MachineConfigPool>,
+    /// Every MachineConfig: the users', generated ones, rendered ones.
+    pub machine_configs: Vec<MachineConfig>,
+    /// Cluster facts.
+    pub controller_config: ControllerConfig,
+    /// The API server's settings, where there are any.
+    pub api_server: Option<Value>,
+    /// Where everything comes from, by pool.
+    pub provenance: BTreeMap<String, Provenance>,
+    /// What has no effect or will not work.
+    pub warnings: Vec<Finding>,
+}
+
+impl BootstrapOutput {
+    /// Relative paths and YAML texts.
+    ///
+    /// # Errors
+    /// None that is known; the types allow it.
+    pub fn files(&self) -> Result<Vec<(String, String)>, BootstrapError> {
+        fn yaml<T: serde::Serialize>(path: String, object: &T) -> Result<(String, String), BootstrapError> {
+            match api::yaml::to_string(object) {
+                Ok(text) => Ok((path, text)),
+                Err(e) => Err(BootstrapError::Write { path, message: e.to_string() }),
+            }
+        }
+        let mut files = Vec::new();
+        for pool in &self.pools {
+            files.push(yaml(format!("machine-pools/{}.yaml", pool.name_any()), pool)?);
+        }
+        for mc in &self.machine_configs {
+            files.push(yaml(format!("machine-configs/{}.yaml", mc.name_any()), mc)?);
+        }
+        files.push(yaml(
+            "controller-config/machine-config-controller.yaml".to_owned(),
+            &self.controller_config,
+        )?);
+        if let Some(api_server) = &self.api_server {
+            files.push(yaml("api-server/api-server.yaml".to_owned(), api_server)?);
+        }
+        Ok(files)
+    }
+}
+
+/// Manifests by kind.
+#[derive(Default)]
+struct Manifests {
+    pools: BTreeMap<String, MachineConfigPool>,
+    machine_configs: Vec<MachineConfig>,
+    controller_config: Option<ControllerConfig>,
+    feature_gate: Option<Value>,
+    api_server: Option<Value>,
+    node: Option<Value>,
+    warnings: Vec<Finding>,
+}
+
+/// Kinds that are known but not rendered yet; leaving them out silently would surprise.
+const NOT_YET: [&str; 9] = [
+    "KubeletConfig",
+    "ContainerRuntimeConfig",
+    "ImageContentSourcePolicy",
+    "ImageDigestMirrorSet",
+    "ImageTagMirrorSet",
+    "Image",
+    "ClusterImagePolicy",
+    "ImagePolicy",
+    "MachineOSConfig",
+];
+
+impl Manifests {
+    fn read(all: Vec<(String, Value)>) -> Result<Self, BootstrapError> {
+        let mut m = Self::default();
+        for (origin, value) in all {
+            let text =
+                |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (group, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+            let group = group.split('/').next().unwrap_or_default();
+            match (group, kind.as_str()) {
+                (api::names::GROUP, "MachineConfigPool") => {
+                    m.pools.insert(name.clone(), typed(&origin, &kind, &name, value)?);
+                }
+                (api::names::GROUP, "MachineConfig") => {
+                    m.machine_configs.push(typed(&origin, &kind, &name, value)?)
+                }
+                (api::names::GROUP, "ControllerConfig") => {
+                    m.controller_config = Some(typed(&origin, &kind, &name, value)?);
+                }
+                ("config.openshift.io", "FeatureGate") if name == CLUSTER => m.feature_gate = Some(value),
+                ("config.openshift.io", "APIServer") if name == CLUSTER => m.api_server = Some(value),
+                ("config.openshift.io", "Node") if name == CLUSTER => m.node = Some(value),
+                (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
+                    m.warnings.push(Finding {
+                        object: format!("{kind} {name}"),
+                        path: String::new(),
+                        message: "this kind is not rendered yet and has no effect".to_owned(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(m)
+    }
+}
+
+fn typed<T: DeserializeOwned>(
+    origin: &str,
+    kind: &str,
+    name: &str,
+    value: Value,
+) -> Result<T, BootstrapError> {
+    serde_json::from_value(value).map_err(|e| BootstrapError::Manifest {
+        origin: origin.to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        message: e.to_string(),
+    })
+}
+
+/// Renders manifests: each with the name of the file that it comes from.
+///
+/// # Errors
+/// A manifest that does not fit its kind, no ControllerConfig, a template that does not render, a pool that cannot
+/// be rendered.
+pub fn plan(
+    manifests: Vec<(String, Value)>,
+    templates: &TemplateSet,
+    pull_secret: Option<&Value>,
+    versions: &Versions,
+) -> Result<BootstrapOutput, BootstrapError> {
+    let m = Manifests::read(manifests)?;
+    let controller_config = m.controller_config.ok_or(BootstrapError::Missing(
+        "there is no ControllerConfig among the manifests; add machine-config-controller",
+    ))?;
+    let pull_secret = pull_secret.map(docker_config).transpose()?;
+    let tls = TlsProfile::from_api_server(m.api_server.as_ref());
+    let data = Data { controller_config: &controller_config, pull_secret: pull_secret.as_deref(), tls: &tls };
+    let gates = feature_gates(m.feature_gate.as_ref(), &controller_config)?;
+    let mut all = m.machine_configs;
+    all.extend(template::generate(templates, &data, versions)?);
+    let mut pools: Vec<MachineConfigPool> = m.pools.into_values().collect();
+    for pool in &pools {
+        all.extend(generated(pool, templates, &data, &gates, m.node.as_ref(), versions)?);
+    }
+    let mut out =
+        BootstrapOutput { warnings: m.warnings, api_server: m.api_server, ..BootstrapOutput::default() };
+    let mut rendered = Vec::new();
+    for pool in &mut pools {
+        let configs = select(pool, &all)?;
+        let mut inputs = Inputs::new(pool, &configs, &controller_config, versions);
+        inputs.mode = Mode::Bootstrap;
+        let plan = render(&inputs)?;
+        let configuration = PoolConfiguration {
+            name: plan.name().to_owned(),
+            source: Some(plan.source),
+            ..PoolConfiguration::default()
+        };
+        pool.spec.configuration = configuration.clone();
+        pool.status.get_or_insert_default().configuration = configuration;
+        out.provenance.insert(pool.name_any(), plan.provenance);
+        out.warnings.extend(plan.warnings.into_iter().filter(|w| !w.object.is_empty()));
+        rendered.push(plan.rendered);
+    }
+    all.extend(rendered);
+    out.warnings.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
+    out.warnings.dedup();
+    Ok(BootstrapOutput { pools, machine_configs: all, controller_config, ..out })
+}
+
+/// What controllers generate for a pool when no object asks for more.
+fn generated(
+    pool: &MachineConfigPool,
+    templates: &TemplateSet,
+    data: &Data<'_>,
+    gates: &BTreeMap<String, bool>,
+    node: Option<&Value>,
+    versions: &Versions,
+) -> Result<Vec<MachineConfig>, BootstrapError> {
+    let name = pool.name_any();
+    let mut all = Vec::new();
+    let of_role = template::generate_role(templates, data, versions, &name)?;
+    // Where the templates leave the kubelet's config to others, so do we.
+    if let Some(original) = kubelet::original(&of_role) {
+        all.push(kubelet::node_config(pool, &original, node, versions)?);
+        all.push(kubelet::feature_gates(pool, &original, gates, node, versions)?);
+    }
+    if pool.labels().contains_key(label::BUILT_IN) {
+        // Without the version, so that the controller in the cluster makes it anew.
+        all.push(kubelet::generated(&format!("99-{name}-generated-registries"), &name, &[], None));
+    }
+    Ok(all)
+}
+
+/// Every known gate and whether it is on, for the release that the ControllerConfig is of.
+fn feature_gates(
+    feature_gate: Option<&Value>,
+    controller_config: &ControllerConfig,
+) -> Result<BTreeMap<String, bool>, BootstrapError> {
+    let Some(feature_gate) = feature_gate else { return Ok(BTreeMap::new()) };
+    let entries: Vec<&Value> = feature_gate
+        .pointer("/status/featureGates")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    let release = controller_config.annotations().get(annotation::RELEASE_IMAGE_VERSION);
+    let release = release.map_or(UNKNOWN_RELEASE, String::as_str);
+    let entry = match entries.as_slice() {
+        [one] => Some(*one),
+        many => many.iter().copied().find(|e| e.get("version").and_then(Value::as_str) == Some(release)),
+    };
+    let Some(entry) = entry else {
+        return Err(BootstrapError::FeatureGates(format!("there is no entry for version {release:?}")));
+    };
+    let names = |list: &str, on: bool| {
+        let list = entry.get(list).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(move |g| Some((g.get("name")?.as_str()?.to_owned(), on))).collect::<Vec<_>>()
+    };
+    Ok(names("disabled", false).into_iter().chain(names("enabled", true)).collect())
+}
+
+/// The `.dockerconfigjson` of a pull secret, compacted.
+fn docker_config(secret: &Value) -> Result<String, BootstrapError> {
+    const TYPE: &str = "kubernetes.io/dockerconfigjson";
+    let bad = |message: &str| BootstrapError::PullSecret(message.to_owned());
+    if secret.get("type").and_then(Value::as_str) != Some(TYPE) {
+        return Err(bad("must be a Secret of type kubernetes.io/dockerconfigjson"));
+    }
+    let bytes =
+        match (secret.pointer("/data/.dockerconfigjson"), secret.pointer("/stringData/.dockerconfigjson")) {
+            (Some(Value::String(encoded)), _) => {
+                use base64::Engine as _;
+                let engine = base64::engine::general_purpose::STANDARD;
+                engine.decode(encoded.trim()).map_err(|_| bad("data[.dockerconfigjson] is not base64"))?
+            }
+            (_, Some(Value::String(text))) => text.clone().into_bytes(),
+            _ => return Err(bad("has no data[.dockerconfigjson]")),
+        };
+    let json: Value =
+        serde_json::from_slice(&bytes).map_err(|_| bad("data[.dockerconfigjson] is not JSON"))?;
+    Ok(json.to_string())
+}

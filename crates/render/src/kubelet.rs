@@ -1,0 +1,354 @@
+//! The kubelet's config as every pool gets it: from the templates, with the cluster's feature gates and its Node
+//! settings. Makes `97-POOL-generated-kubelet` and `98-POOL-generated-kubelet`. Pure.
+//!
+//! What it is not: KubeletConfig objects, which say more for some pools.
+
+use crate::Versions;
+use crate::yaml;
+use api::k8s::ResourceExt as _;
+use api::names::{WORKER, annotation, label};
+use api::v1::{MachineConfig, MachineConfigPool, MachineConfigSpec};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Where the kubelet's config stands on a host.
+pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+
+/// Kernel arguments for control groups v2, the only version that is supported.
+const CGROUPS_V2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_v1=\"all\""];
+
+/// Settings that a kubelet config cannot be made from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KubeletError {
+    /// The template is not a KubeletConfiguration.
+    #[error("template of {KUBELET_CONF} for pool {pool}: {message}")]
+    Template {
+        /// The pool.
+        pool: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A setting of the Node object.
+    #[error("Node cluster: {path}: {message}")]
+    Node {
+        /// Where.
+        path: &'static str,
+        /// What is wrong, and the remedy.
+        message: String,
+    },
+}
+
+/// The text of the kubelet's config in the MachineConfigs of a role, where one of them has it.
+pub(crate) fn original(generated: &[MachineConfig]) -> Option<String> {
+    let configs = generated.iter().rev().filter_map(|mc| mc.spec.config.as_ref());
+    let parsed = configs.filter_map(|c| ignition::parse_value(c).ok());
+    let mut files = parsed.flat_map(|p| p.config.storage.files);
+    let file = files.find(|f| f.path == KUBELET_CONF)?;
+    file.contents.decode().ok().and_then(|b| String::from_utf8(b).ok())
+}
+
+/// `97-POOL-generated-kubelet`: the template with the cluster's Node settings, and kernel arguments for cgroups.
+pub(crate) fn node_config(
+    pool: &MachineConfigPool,
+    original: &str,
+    node: Option<&Value>,
+    versions: &Versions,
+) -> Result<MachineConfig, KubeletError> {
+    let name = pool.name_any();
+    let mut config = read(&name, original)?;
+    let mode = setting(node, "cgroupMode");
+    if !matches!(mode, "" | "v2") {
+        let message = format!("{mode:?} is not supported; remove it or write v2");
+        return Err(KubeletError::Node { path: "spec.cgroupMode", message });
+    }
+    latency_profile(&name, &mut config, node)?;
+    let mut mc = machine_config(&format!("97-{name}-generated-kubelet"), &name, &config, versions);
+    mc.spec.kernel_arguments = Some(CGROUPS_V2.iter().map(|a| (*a).to_owned()).collect());
+    Ok(mc)
+}
+
+/// `98-POOL-generated-kubelet`: the template with the cluster's feature gates.
+pub(crate) fn feature_gates(
+    pool: &MachineConfigPool,
+    original: &str,
+    gates: &BTreeMap<String, bool>,
+    node: Option<&Value>,
+    versions: &Versions,
+) -> Result<MachineConfig, KubeletError> {
+    let name = pool.name_any();
+    let mut config = read(&name, original)?;
+    latency_profile(&name, &mut config, node)?;
+    if !gates.is_empty() {
+        let all = config.entry("featureGates").or_insert_with(|| json!({}));
+        if let Some(all) = all.as_object_mut() {
+            all.extend(gates.iter().map(|(gate, on)| (gate.clone(), Value::Bool(*on))));
+        }
+    }
+    Ok(machine_config(&format!("98-{name}-generated-kubelet"), &name, &config, versions))
+}
+
+fn setting<'a>(node: Option<&'a Value>, key: &str) -> &'a str {
+    node.and_then(|n| n.get("spec")?.get(key)?.as_str()).unwrap_or_default()
+}
+
+/// How often workers report, for clusters whose workers are far away.
+fn latency_profile(
+    pool: &str,
+    config: &mut Map<String, Value>,
+    node: Option<&Value>,
+) -> Result<(), KubeletError> {
+    if pool != WORKER {
+        return Ok(());
+    }
+    let frequency = match setting(node, "workerLatencyProfile") {
+        "" => return Ok(()),
+        "Default" => "10s",
+        "MediumUpdateAverageReaction" => "20s",
+        "LowUpdateSlowReaction" => "1m0s",
+        other => {
+            let message =
+                format!("{other:?} is not Default, MediumUpdateAverageReaction or LowUpdateSlowReaction");
+            return Err(KubeletError::Node { path: "spec.workerLatencyProfile", message });
+        }
+    };
+    config.insert("nodeStatusUpdateFrequency".to_owned(), Value::from(frequency));
+    Ok(())
+}
+
+/// Reads a KubeletConfiguration and puts it into the form in which Go programs write it, so that equal settings make
+/// equal bytes and with them equal names.
+fn read(pool: &str, text: &str) -> Result<Map<String, Value>, KubeletError> {
+    let bad = |message: String| KubeletError::Template { pool: pool.to_owned(), message };
+    let config: Map<String, Value> = api::yaml::from_str(text).map_err(|e| bad(e.to_string()))?;
+    let kind = config.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if kind != "KubeletConfiguration" {
+        return Err(bad(format!("its kind is {kind:?}, not KubeletConfiguration")));
+    }
+    let mut written = always_written();
+    overlay(&mut written, Value::Object(config));
+    normalise_durations(&mut written);
+    match written {
+        Value::Object(map) => Ok(map),
+        _ => Err(bad("not an object".to_owned())),
+    }
+}
+
+/// Fields that Go writes even where nobody set them.
+fn always_written() -> Value {
+    json!({
+        "authentication": {"anonymous": {}, "webhook": {"cacheTTL": "0s"}, "x509": {}},
+        "authorization": {"webhook": {"cacheAuthorizedTTL": "0s", "cacheUnauthorizedTTL": "0s"}},
+        "containerRuntimeEndpoint": "",
+        "cpuManagerReconcilePeriod": "0s",
+        "crashLoopBackOff": {},
+        "evictionPressureTransitionPeriod": "0s",
+        "fileCheckFrequency": "0s",
+        "httpCheckFrequency": "0s",
+        "imageMaximumGCAge": "0s",
+        "imageMinimumGCAge": "0s",
+        "logging": {
+            "flushFrequency": 0,
+            "options": {"json": {"infoBufferSize": "0"}, "text": {"infoBufferSize": "0"}},
+            "verbosity": 0,
+        },
+        "memorySwap": {},
+        "nodeStatusReportFrequency": "0s",
+        "nodeStatusUpdateFrequency": "0s",
+        "runtimeRequestTimeout": "0s",
+        "shutdownGracePeriod": "0s",
+        "shutdownGracePeriodCriticalPods": "0s",
+        "streamingConnectionIdleTimeout": "0s",
+        "syncFrequency": "0s",
+        "volumeStatsAggPeriod": "0s",
+    })
+}
+
+/// Lays one value over another, objects key by key.
+fn overlay(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                match under.get_mut(&key) {
+                    Some(slot) => overlay(slot, value),
+                    None => {
+                        under.insert(key, value);
+                    }
+                }
+            }
+        }
+        (_, Value::Null) => {}
+        (under, over) => *under = over,
+    }
+}
+
+/// Fields that hold a duration, at any depth.
+const DURATIONS: [&str; 17] = [
+    "cacheTTL",
+    "cacheAuthorizedTTL",
+    "cacheUnauthorizedTTL",
+    "cpuManagerReconcilePeriod",
+    "evictionPressureTransitionPeriod",
+    "fileCheckFrequency",
+    "httpCheckFrequency",
+    "imageMaximumGCAge",
+    "imageMinimumGCAge",
+    "nodeStatusReportFrequency",
+    "nodeStatusUpdateFrequency",
+    "runtimeRequestTimeout",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
+    "streamingConnectionIdleTimeout",
+    "syncFrequency",
+    "volumeStatsAggPeriod",
+];
+
+fn normalise_durations(value: &mut Value) {
+    let Some(map) = value.as_object_mut() else { return };
+    for (key, value) in map {
+        match value {
+            Value::String(text) if DURATIONS.contains(&key.as_str()) => {
+                if let Some(nanos) = parse_duration(text) {
+                    *text = format_duration(nanos);
+                }
+            }
+            Value::Object(_) => normalise_durations(value),
+            _ => {}
+        }
+    }
+}
+
+/// Reads Go's `1h2m3.5s` as nanoseconds. Fractions beyond the unit's precision are cut.
+fn parse_duration(text: &str) -> Option<u64> {
+    let mut rest = text;
+    let mut nanos: u64 = 0;
+    if text == "0" {
+        return Some(0);
+    }
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at_checked(number_end)?;
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at_checked(unit_end)?;
+        let scale: u64 = match unit {
+            "ns" => 1,
+            "us" | "µs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let mut part = scale;
+        let fraction = fraction.chars().try_fold(0_u64, |sum, c| {
+            part /= 10;
+            sum.checked_add(part.checked_mul(u64::from(c.to_digit(10)?))?)
+        })?;
+        nanos = nanos.checked_add(whole.checked_mul(scale)?)?.checked_add(fraction)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(nanos)
+}
+
+/// Writes a duration as Go does.
+fn format_duration(nanos: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    let decimal = |value: u64, scale: u64, unit: &str| {
+        let digits = scale.ilog10() as usize;
+        let fraction = format!("{:0digits$}", value % scale);
+        let fraction = if digits == 0 { "" } else { fraction.trim_end_matches('0') };
+        let dot = if fraction.is_empty() { "" } else { "." };
+        format!("{}{dot}{fraction}{unit}", value / scale)
+    };
+    match nanos {
+        0 => "0s".to_owned(),
+        n if n < 1_000 => format!("{n}ns"),
+        n if n < 1_000_000 => decimal(n, 1_000, "µs"),
+        n if n < SECOND => decimal(n, 1_000_000, "ms"),
+        n => {
+            let (hours, minutes) = (n / (3_600 * SECOND), n / (60 * SECOND) % 60);
+            let seconds = decimal(n % (60 * SECOND), SECOND, "s");
+            match (hours, minutes) {
+                (0, 0) => seconds,
+                (0, m) => format!("{m}m{seconds}"),
+                (h, m) => format!("{h}h{m}m{seconds}"),
+            }
+        }
+    }
+}
+
+/// A file as generated MachineConfigs carry it.
+pub(crate) fn file(path: &str, bytes: &[u8]) -> Value {
+    json!({
+        "contents": {"compression": "", "source": ignition::data_url::encode_base64("text/plain;charset=utf-8", bytes)},
+        "mode": 0o644,
+        "overwrite": true,
+        "path": path,
+    })
+}
+
+fn machine_config(name: &str, pool: &str, config: &Map<String, Value>, versions: &Versions) -> MachineConfig {
+    let text = yaml::emit(&Value::Object(config.clone()));
+    generated(name, pool, &[file(KUBELET_CONF, text.as_bytes())], Some(versions))
+}
+
+/// A generated MachineConfig of a pool with these files.
+pub(crate) fn generated(
+    name: &str,
+    pool: &str,
+    files: &[Value],
+    versions: Option<&Versions>,
+) -> MachineConfig {
+    let mut config = json!({"ignition": {"version": ignition::VERSION}});
+    if let Some(map) = config.as_object_mut().filter(|_| !files.is_empty()) {
+        map.insert("storage".to_owned(), json!({ "files": files }));
+    }
+    let spec = MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() };
+    let mut mc = MachineConfig::new(name, spec);
+    mc.metadata.labels = Some(BTreeMap::from([(label::ROLE.to_owned(), pool.to_owned())]));
+    mc.metadata.annotations =
+        versions.map(|v| BTreeMap::from([(annotation::GENERATED_BY_CONTROLLER.to_owned(), v.hash.clone())]));
+    mc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        for (text, want) in [
+            ("0s", "0s"),
+            ("0", "0s"),
+            ("5m", "5m0s"),
+            ("90s", "1m30s"),
+            ("1h", "1h0m0s"),
+            ("1.5s", "1.5s"),
+            ("300ms", "300ms"),
+            ("1h2m3.25s", "1h2m3.25s"),
+            ("24h", "24h0m0s"),
+            ("15us", "15µs"),
+        ] {
+            assert_eq!(parse_duration(text).map(format_duration).as_deref(), Some(want), "{text}");
+        }
+        for bad in ["", "5", "m", "5x", "-5s", "99999999999999999h"] {
+            assert_eq!(parse_duration(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn unset_fields_appear_with_their_zero_values() {
+        let text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 7\n\
+                    nodeStatusReportFrequency: 5m\nmemorySwap: {swapBehavior: NoSwap}\n";
+        let config = read("p", text).unwrap();
+        assert_eq!(config.get("maxPods"), Some(&json!(7)));
+        assert_eq!(config.get("nodeStatusReportFrequency"), Some(&json!("5m0s")));
+        assert_eq!(config.get("memorySwap"), Some(&json!({"swapBehavior": "NoSwap"})));
+        assert_eq!(config.get("syncFrequency"), Some(&json!("0s")));
+        assert!(read("p", "kind: Pod\n").is_err());
+    }
+}
