@@ -10,6 +10,7 @@
 //!
 //! What it is not: anything of Kubernetes. It is synchronous; async callers give it a thread.
 
+mod dbus;
 mod disruption;
 mod error;
 mod facts;
@@ -32,6 +33,7 @@ mod users;
 mod validate;
 mod wanted;
 
+pub use dbus::DbusSystemd;
 pub use disruption::{Disruption, ServiceDisruption};
 pub use error::Error;
 pub use facts::Facts;

@@ -1,0 +1,223 @@
+//! [`DbusSystemd`]: the real systemd, by D-Bus.
+//!
+//! What it is: the few calls of [`Systemd`] on the system bus, each with a time limit; a connection that is made anew
+//! when it was lost. What it is not: a fallback to `systemctl`, and no text of its is parsed.
+//!
+//! It blocks: it must be used from a thread that may (`spawn_blocking`), never from one that drives the runtime.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use zbus::names::{BusName, InterfaceName};
+use zbus::{Connection, OwnedObjectPath, Proxy};
+
+use crate::paths::BOOT_ID;
+use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+
+/// Where systems have their bus.
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+/// Time for a call that systemd answers at once. `Reload` and the unit-file calls can take seconds on a busy host.
+const CALL: Duration = Duration::from_secs(90);
+/// Time for a job. Units have their own limits, 90 s by default for start and for stop; this one is only for a
+/// systemd that never reports.
+const JOB: Duration = Duration::from_secs(600);
+
+const SYSTEMD: (&str, &str, &str) =
+    ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager");
+const LOGIND: (&str, &str, &str) =
+    ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager");
+
+type Result<T> = std::result::Result<T, SystemdError>;
+
+/// The real one.
+#[derive(Debug)]
+pub struct DbusSystemd {
+    runtime: Handle,
+    socket: PathBuf,
+    connection: Option<Connection>,
+}
+
+impl DbusSystemd {
+    /// The systemd of the host whose root is at `root`; the connection is made at the first call.
+    #[must_use]
+    pub fn new(runtime: Handle, root: &Path) -> Self {
+        let socket = root.join(SYSTEM_BUS.trim_start_matches('/'));
+        Self { runtime, socket, connection: None }
+    }
+
+    /// Runs one exchange with a connection that works, in the time it may take.
+    fn run<T, F>(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        limit: Duration,
+        f: impl FnOnce(Connection) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = zbus::Result<T>>,
+    {
+        let fail = |e: zbus::Error| SystemdError::new(call, on, text(&e));
+        let socket = self.socket.clone();
+        let old = self.connection.take().filter(|c| !c.is_closed());
+        let runtime = self.runtime.clone();
+        let (connection, answer) = runtime.block_on(async {
+            let connection = match old {
+                Some(c) => c,
+                None => timeout(CALL, connect(&socket))
+                    .await
+                    .map_err(|_| SystemdError::new(call, on, "no answer from the system bus"))?
+                    .map_err(fail)?,
+            };
+            let answer = timeout(limit, f(connection.clone())).await;
+            Ok::<_, SystemdError>((connection, answer))
+        })?;
+        self.connection = Some(connection);
+        let limit = limit.as_secs();
+        answer.map_err(|_| SystemdError::new(call, on, format!("no answer within {limit} s")))?.map_err(fail)
+    }
+
+    /// Queues a job and waits for its result.
+    fn job(&mut self, call: &'static str, method: &'static str, unit: &str) -> Result<()> {
+        let name = unit.to_owned();
+        let result = self.run(call, unit, JOB, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            let mut removed = manager.receive_signal("JobRemoved").await?;
+            // Signals come only to those who ask. Asking twice on one connection is refused, and harmless.
+            let _ = manager.call::<_, _, ()>("Subscribe", &()).await;
+            let job: OwnedObjectPath = manager.call(method, &(name.as_str(), "replace")).await?;
+            while let Some(signal) = removed.next().await {
+                let body = signal.body();
+                let (_, path, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
+                if path == job {
+                    return Ok(result);
+                }
+            }
+            Err(zbus::Error::Failure("the connection to systemd was lost".to_owned()))
+        })?;
+        match result.as_str() {
+            "done" | "skipped" => Ok(()),
+            other => Err(SystemdError::new(
+                call,
+                unit,
+                format!("the job ended as {other:?}; see journalctl -u {unit} on the host"),
+            )),
+        }
+    }
+}
+
+async fn connect(socket: &Path) -> zbus::Result<Connection> {
+    let address = format!("unix:path={}", socket.display());
+    zbus::connection::Builder::address(address.as_str()).build().await
+}
+
+async fn proxy(c: &Connection, (name, path, interface): (&'static str, &'static str, &'static str)) -> zbus::Result<Proxy<'static>> {
+    Proxy::new(c, BusName::try_from(name)?, path, InterfaceName::try_from(interface)?).await
+}
+
+/// What an error says, without the name of the library's variants.
+fn text(e: &zbus::Error) -> String {
+    match e {
+        zbus::Error::MethodError(name, detail, _) => match detail {
+            Some(d) => format!("{d} ({name})"),
+            None => name.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Whether systemd says that there is no such unit file.
+fn is_not_found(e: &zbus::Error) -> bool {
+    match e {
+        zbus::Error::FDO(e) => matches!(**e, zbus::fdo::Error::FileNotFound(_)),
+        zbus::Error::MethodError(name, _, _) => {
+            ["org.freedesktop.DBus.Error.FileNotFound", "org.freedesktop.systemd1.NoSuchUnit"]
+                .contains(&name.as_str())
+        }
+        _ => false,
+    }
+}
+
+impl Systemd for DbusSystemd {
+    fn daemon_reload(&mut self) -> Result<()> {
+        self.run("reload its units", "", CALL, |c| async move {
+            proxy(&c, SYSTEMD).await?.call("Reload", &()).await
+        })
+    }
+
+    fn enable(&mut self, units: &[String]) -> Result<()> {
+        self.run("enable", &units.join(" "), CALL, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            manager.call_method("EnableUnitFiles", &(units, false, false)).await.map(drop)
+        })
+    }
+
+    fn disable(&mut self, units: &[String]) -> Result<()> {
+        self.run("disable", &units.join(" "), CALL, |c| async move {
+            proxy(&c, SYSTEMD).await?.call_method("DisableUnitFiles", &(units, false)).await.map(drop)
+        })
+    }
+
+    fn preset(&mut self, units: &[String]) -> Result<()> {
+        self.run("preset", &units.join(" "), CALL, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            manager.call_method("PresetUnitFiles", &(units, false, false)).await.map(drop)
+        })
+    }
+
+    fn restart(&mut self, unit: &str) -> Result<()> {
+        self.job("restart", "RestartUnit", unit)
+    }
+
+    fn reload(&mut self, unit: &str) -> Result<()> {
+        self.job("reload", "ReloadUnit", unit)
+    }
+
+    fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {
+        self.run("tell the state of", unit, CALL, |c| async move {
+            match proxy(&c, SYSTEMD).await?.call::<_, _, String>("GetUnitFileState", &(unit,)).await {
+                // An empty answer is that of a unit without a file.
+                Ok(state) if state.is_empty() => Ok(None),
+                Ok(state) => Ok(Some(UnitFileState(state))),
+                Err(e) if is_not_found(&e) => Ok(None),
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    fn unit_files(&mut self) -> Result<BTreeSet<String>> {
+        self.run("list its unit files", "", CALL, |c| async move {
+            let files: Vec<(String, String)> =
+                proxy(&c, SYSTEMD).await?.call("ListUnitFiles", &()).await?;
+            Ok(files.into_iter().filter_map(|(p, _)| p.rsplit('/').next().map(str::to_owned)).collect())
+        })
+    }
+
+    /// By logind, which gives the kubelet its time to end pods (it holds an inhibitor); where there is no logind, by
+    /// systemd's own target.
+    fn reboot(&mut self, rationale: &Rationale) -> Result<()> {
+        tracing::info!(rationale = %rationale.0, "rebooting");
+        self.run("reboot", "the machine", CALL, |c| async move {
+            let logind = async { proxy(&c, LOGIND).await?.call::<_, _, ()>("Reboot", &(false,)).await };
+            match logind.await {
+                Ok(()) => Ok(()),
+                Err(e) => {
+                    tracing::warn!(error = %text(&e), "logind does not reboot, asking systemd");
+                    let manager = proxy(&c, SYSTEMD).await?;
+                    let how = ("reboot.target", "replace-irreversibly");
+                    manager.call::<_, _, OwnedObjectPath>("StartUnit", &how).await.map(drop)
+                }
+            }
+        })
+    }
+
+    fn boot_id(&mut self) -> Result<String> {
+        std::fs::read_to_string(BOOT_ID)
+            .map(|id| id.trim().to_owned())
+            .map_err(|e| SystemdError::new("tell the boot id from", BOOT_ID, e))
+    }
+}
