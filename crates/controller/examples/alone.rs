@@ -1,5 +1,6 @@
 //! The controller by itself, for development: `alone crds` prints the CustomResourceDefinitions, `alone run
-//! KUBECONFIG TEMPLATES [METRICS_ADDRESS]` runs until Ctrl-C. Users run `mco controller start`.
+//! KUBECONFIG TEMPLATES [METRICS_ADDRESS [no-election]]` runs until Ctrl-C, `alone bootstrap --manifest-dir …` renders
+//! without a cluster. Users run `mco controller start` and `mco controller bootstrap`.
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,22 @@ async fn main() -> anyhow::Result<()> {
                 signal.cancel();
             });
             Ok(controller::start(options, shutdown).await?)
+        }
+        ["bootstrap", rest @ ..] => {
+            let flag = |name: &str| {
+                let at = rest.iter().position(|a| *a == name).context(format!("{name} is missing"))?;
+                rest.get(at + 1).map(std::path::PathBuf::from).context(format!("{name} needs a value"))
+            };
+            let args = controller::bootstrap::BootstrapArgs {
+                manifest_dir: flag("--manifest-dir")?,
+                dest_dir: flag("--dest-dir")?,
+                pull_secret: flag("--pull-secret")?,
+                templates: flag("--templates")?,
+            };
+            for warning in controller::bootstrap::run(&args)? {
+                eprintln!("warning: {warning}");
+            }
+            Ok(())
         }
         _ => anyhow::bail!("usage: alone crds | alone run KUBECONFIG TEMPLATES [METRICS_ADDRESS]"),
     }

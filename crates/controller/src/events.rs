@@ -20,7 +20,6 @@ const WAITING: usize = 1024;
 pub(crate) enum Source {
     Render,
     Node,
-    Template,
 }
 
 impl Source {
@@ -29,7 +28,6 @@ impl Source {
             Self::Render => "machineconfigcontroller-rendercontroller",
             // The drain controller tells its events under this name, too.
             Self::Node => "machineconfigcontroller-nodecontroller",
-            Self::Template => "machineconfigcontroller-templatecontroller",
         }
     }
 }

@@ -12,7 +12,9 @@
 //! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
 
 mod backoff;
+pub mod bootstrap;
 mod call;
+mod certificates;
 mod context;
 mod drains;
 mod events;
@@ -32,6 +34,7 @@ mod templates;
 mod watch;
 
 pub use call::CallError;
+pub use files::FileError;
 
 use crate::context::Context;
 use crate::events::Recorder;

@@ -5,17 +5,23 @@
 //!
 //! What it is not: template rules.
 
-use crate::call::{CallError, call};
+use crate::call::{CallError, call, chain};
+use crate::certificates;
 use crate::context::Context;
+use crate::files;
 use crate::leader::now;
+use crate::passes::versions;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
 use api::conditions::{self, Condition};
-use api::k8s::ResourceExt;
+use api::k8s::{ObjectReference, ResourceExt, Secret};
+use api::names::CLUSTER;
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
-use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Condition types of ControllerConfig.
 pub(crate) const RUNNING: &str = "TemplateControllerRunning";
@@ -23,6 +29,10 @@ pub(crate) const RUNNING: &str = "TemplateControllerRunning";
 pub(crate) const COMPLETED: &str = "TemplateControllerCompleted";
 /// See [`RUNNING`].
 pub(crate) const FAILING: &str = "TemplateControllerFailing";
+
+/// The pull secret, OpenShift's APIServer object and the template files are read again this often; a change of the
+/// ControllerConfig or of a generated MachineConfig is acted on at once.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// One pass over the ControllerConfig.
 pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
@@ -44,11 +54,11 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
         let message = format!("syncing towards generation {generation}");
         let running = [Condition::new(RUNNING, true, "", message), Condition::new(COMPLETED, false, "", "")];
         set(context, config, observed.unwrap_or_default(), running).await?;
+        for broken in certificates::list(&config.spec).1 {
+            tracing::warn!("ControllerConfig: {broken}; correct or remove it");
+        }
     }
-    let failure = match generate(context, config) {
-        Ok(wanted) => put_all(context, wanted).await.err(),
-        Err(message) => Some(Failure::Plan(message)),
-    };
+    let failure = apply(context, config).await.err();
     // Our own write of `Running` is in the cache; what follows is bound to it.
     let fresh = context.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
@@ -66,7 +76,7 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
                 &config.name_any(),
                 now().0,
             );
-            Ok(Outcome::Done)
+            Ok(Outcome::After(LOOK_AGAIN))
         }
         Some(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Ok(Outcome::Stale),
         Some(failure) => {
@@ -85,6 +95,13 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
     }
 }
 
+/// Facts → plan → writes.
+async fn apply(context: &Context, config: &ControllerConfig) -> Result<(), Failure> {
+    let facts = facts(context, config).await?;
+    let wanted = generate(context, config, facts).await?;
+    put_all(context, wanted).await
+}
+
 enum Failure {
     /// The templates cannot be rendered.
     Plan(String),
@@ -92,9 +109,67 @@ enum Failure {
     Call(CallError),
 }
 
-fn generate(context: &Context, config: &ControllerConfig) -> Result<Vec<MachineConfig>, String> {
-    let _ = (&context.templates, config);
-    Ok(vec![])
+/// What templates are rendered from, beside files and ControllerConfig.
+struct Facts {
+    pull_secret: Option<String>,
+    api_server: Option<Value>,
+}
+
+async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Failure> {
+    let pull_secret = match &config.spec.pull_secret {
+        Some(at) => Some(pull_secret(context, at).await?),
+        None => None,
+    };
+    // OpenShift's APIServer object, where that kind is installed.
+    let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
+    let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &ApiResource::from_gvk(&kind));
+    let object = call(|| "apiserver cluster".to_owned(), api.get_opt(CLUSTER)).await.map_err(Failure::Call)?;
+    Ok(Facts { pull_secret, api_server: object.map(|o| o.data) })
+}
+
+/// The pull secret as one line of JSON. Its content is never told.
+async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, Failure> {
+    const KEY: &str = ".dockerconfigjson";
+    let namespace = at.namespace.as_deref().unwrap_or("openshift-config");
+    let name = at.name.as_deref().unwrap_or_default();
+    let what = || format!("secret {namespace}/{name}");
+    let wrong = |why: &str| {
+        Failure::Plan(format!("ControllerConfig spec.pullSecret names secret {namespace}/{name}, which {why}"))
+    };
+    let api = Api::<Secret>::namespaced(context.client.clone(), namespace);
+    let secret = call(what, api.get_opt(name)).await.map_err(Failure::Call)?;
+    let secret = secret.ok_or_else(|| wrong("does not exist; make it, or correct the reference"))?;
+    if secret.type_.as_deref() != Some("kubernetes.io/dockerconfigjson") {
+        return Err(wrong("is not of type kubernetes.io/dockerconfigjson"));
+    }
+    let data = secret.data.unwrap_or_default();
+    let text = data.get(KEY).ok_or_else(|| wrong("has no key .dockerconfigjson"))?;
+    let value: Value = serde_json::from_slice(&text.0).map_err(|_| wrong("does not hold JSON in .dockerconfigjson"))?;
+    Ok(value.to_string())
+}
+
+/// Reads the directory and renders it; files and rendering keep a thread busy for some milliseconds.
+async fn generate(
+    context: &Context,
+    config: &ControllerConfig,
+    facts: Facts,
+) -> Result<Vec<MachineConfig>, Failure> {
+    let (folder, config) = (context.templates.clone(), config.clone());
+    let work = tokio::task::spawn_blocking(move || -> Result<_, String> {
+        let set = render::TemplateSet::from_map(files::tree(&folder).map_err(|e| chain(&e))?);
+        if set.is_empty() {
+            // A cluster may do without; a missing folder was an error above.
+            tracing::warn!("{}: holds no templates (ROLE/MACHINECONFIG/LAYER/files/…)", folder.display());
+        }
+        let tls = render::TlsProfile::from_api_server(facts.api_server.as_ref());
+        let data =
+            render::TemplateData { controller_config: &config, pull_secret: facts.pull_secret.as_deref(), tls: &tls };
+        render::template::generate(&set, &data, &versions()).map_err(|e| e.to_string())
+    });
+    match work.await {
+        Ok(result) => result.map_err(Failure::Plan),
+        Err(e) => Err(Failure::Plan(format!("rendering the templates ended badly: {e}"))),
+    }
 }
 
 async fn put_all(context: &Context, wanted: Vec<MachineConfig>) -> Result<(), Failure> {
@@ -142,7 +217,12 @@ async fn set(
     for condition in new {
         conditions::set(&mut list, condition, &at);
     }
-    let status = ControllerConfigStatus { observed_generation: observed, conditions: Some(list), ..old.clone() };
+    let (certificates, _) = certificates::list(&config.spec);
+    let status = ControllerConfigStatus {
+        observed_generation: observed,
+        conditions: Some(list),
+        controller_certificates: Some(certificates).filter(|c| !c.is_empty()),
+    };
     let Some(patch) = difference(&json!(old), &json!(status)) else { return Ok(()) };
     let name = config.name_any();
     let body = Patch::Merge(bound("status", patch, config.metadata.resource_version.as_deref()));

@@ -1,0 +1,86 @@
+//! `bootstrap`: renders a folder of manifests before there is a cluster. File input and output around
+//! [`render::bootstrap::plan`]; the rules are there.
+
+use crate::call::chain;
+use crate::files::{self, FileError};
+use crate::passes::versions;
+use render::TemplateSet;
+use render::bootstrap::{BootstrapError, plan};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Where things are and where they go.
+#[derive(Debug, Clone)]
+pub struct BootstrapArgs {
+    /// Manifests: the regular files of this folder, YAML or JSON, several documents in each.
+    pub manifest_dir: PathBuf,
+    /// Where `machine-pools/`, `machine-configs/`, `controller-config/` and `api-server/` are made.
+    pub dest_dir: PathBuf,
+    /// A `kubernetes.io/dockerconfigjson` Secret.
+    pub pull_secret: PathBuf,
+    /// The template directory.
+    pub templates: PathBuf,
+}
+
+/// A bootstrap that could not be done. Nothing was written unless the error is about writing.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapFailed {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Text that is not YAML or JSON.
+    #[error("{path}: {message}")]
+    Text {
+        /// The file.
+        path: String,
+        /// Why.
+        message: String,
+    },
+    /// Manifests that cannot be rendered.
+    #[error("cannot render the manifests")]
+    Plan(#[from] BootstrapError),
+}
+
+impl BootstrapFailed {
+    /// The whole chain in one line.
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+}
+
+/// Renders the manifests and writes the result; returns the warnings.
+///
+/// # Errors
+/// See [`BootstrapFailed`]; every one names the file or the object.
+pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
+    let BootstrapArgs { manifest_dir, dest_dir, pull_secret, templates } = args;
+    let mut manifests: Vec<(String, Value)> = vec![];
+    for (name, text) in files::folder(manifest_dir)? {
+        for document in documents(&name, &text)? {
+            manifests.push((name.clone(), document));
+        }
+    }
+    let secret = {
+        let text = files::read(pull_secret)?;
+        let path = pull_secret.display().to_string();
+        // The library's message would show lines of the secret.
+        let secret = api::yaml::from_str::<Value>(&text)
+            .map_err(|_| BootstrapFailed::Text { path, message: "is not YAML or JSON".to_owned() })?;
+        secret
+    };
+    let set = TemplateSet::from_map(files::tree(templates)?);
+    let output = plan(manifests, &set, Some(&secret), &versions())?;
+    for (path, text) in output.files()? {
+        files::write(dest_dir, &path, &text)?;
+    }
+    Ok(output.warnings.iter().map(ToString::to_string).collect())
+}
+
+fn documents(name: &str, text: &str) -> Result<Vec<Value>, BootstrapFailed> {
+    let text_error = |message| BootstrapFailed::Text { path: name.to_owned(), message };
+    api::yaml::documents(text).map_err(|e| {
+        // A Secret's lines are not shown.
+        let secret = text.contains("kind: Secret") || text.contains("\"Secret\"");
+        text_error(if secret { "is not YAML or JSON".to_owned() } else { e.to_string() })
+    })
+}
