@@ -88,6 +88,12 @@ pub struct Record {
     /// The nodes' names.
     #[serde(default)]
     pub nodes: Vec<String>,
+    /// What the nodes are.
+    #[serde(default)]
+    pub kind: Option<crate::handle::NodeKind>,
+    /// Folders outside of the data folder that go with the lab: control groups, nspawn's run-time folders.
+    #[serde(default)]
+    pub outside: Vec<PathBuf>,
     /// Everything that was asked for is up.
     #[serde(default)]
     pub ready: bool,
@@ -274,6 +280,10 @@ fn clear(path: &Path, record: &Record) -> Result<()> {
         && run_blocking("ip", &["link", "delete", bridge]).is_none()
     {
         tracing::warn!(%bridge, "the bridge could not be deleted");
+    }
+    for dir in &record.outside {
+        // Control groups are removed from the leaves up; the others are empty folders.
+        crate::cgroup::remove(dir);
     }
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),

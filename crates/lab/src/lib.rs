@@ -5,15 +5,28 @@
 //!
 //! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`.
 
+mod base_root;
+mod builder;
 mod certs;
+mod cgroup;
 mod control_plane;
+
 mod error;
 mod folder;
+mod handle;
+mod kubelet_standin;
+mod machine;
+mod network;
+mod packages;
 mod paths;
+mod pod_standin;
 mod process;
 mod programs;
 mod progress;
+mod real_node;
+mod testing;
 
+pub use builder::{Kubelet, Lab, LabBuilder, LabSpec};
 pub use certs::{Authority, Pair};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use error::{Error, Result, chain};
@@ -22,3 +35,11 @@ pub use paths::{Environment, go_modules};
 pub use process::{Output, Process, Signal};
 pub use programs::{KUBERNETES_VERSION, Program, Programs};
 pub use progress::{Progress, Reporter, Step};
+pub use handle::{NodeHandle, NodeKind};
+pub use kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
+pub use machine::{Machine, MachineState};
+pub use network::Bridge;
+pub use packages::{ensure_packages, is_root, missing_packages};
+pub use pod_standin::PodStandIn;
+pub use real_node::{DAEMON_UNIT, RealNode};
+pub use testing::{require, require_root, shared, unique_name};

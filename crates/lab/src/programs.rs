@@ -162,7 +162,7 @@ impl Programs {
         let download = progress.begin(format!("downloading the Go modules for {}", program.file()));
         run_go(go, &module, &["mod", "download"], || download.still()).await?;
         download.done();
-        let step = progress.begin(format!("building {} {KUBERNETES_VERSION}", program.file()));
+        let step = progress.begin(format!("building {} (minutes when nothing is cached)", program.file()));
         let target = self.cache.join(program.file());
         let part = self.cache.join(format!("{}.part-{}", program.file(), std::process::id()));
         let flags = match program {

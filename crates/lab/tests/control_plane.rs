@@ -82,3 +82,45 @@ async fn two_control_planes_run_side_by_side_and_a_small_one_has_two_programs() 
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
     }
 }
+
+#[tokio::test]
+async fn stand_in_nodes_are_ready_reboot_and_their_pods_run_and_go() {
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use kube::api::DeleteParams;
+    use lab::{KubeletStandIn, NodeSpec, PodStandIn};
+
+    let plane = lab::shared().await.unwrap();
+    let client = plane.client().await.unwrap();
+    let name = lab::unique_name("worker");
+    let kubelet = Arc::new(KubeletStandIn::start(client.clone(), NodeSpec::worker(&name)).await.unwrap());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let boot = |node: &Node| node.status.clone().unwrap().node_info.unwrap().boot_id;
+    let first = boot(&nodes.get(&name).await.unwrap());
+    let second = kubelet.reboot(std::time::Duration::ZERO).await.unwrap();
+    assert_ne!(first, second);
+    assert_eq!(boot(&nodes.get(&name).await.unwrap()), second);
+
+    let pods = PodStandIn::start(client.clone());
+    pods.add(Arc::clone(&kubelet));
+    let api: Api<Pod> = Api::namespaced(client, "default");
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": name, "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x"}]},
+    }))
+    .unwrap();
+    let deadline = Instant::now() + std::time::Duration::from_secs(30);
+    // Refused until the controller manager has made the service account.
+    while let Err(error) = api.create(&PostParams::default(), &pod).await {
+        assert!(Instant::now() < deadline, "{error}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    while api.get(&name).await.unwrap().status.unwrap().phase.as_deref() != Some("Running") {
+        assert!(Instant::now() < deadline, "the pod does not run");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    while api.get_opt(&name).await.unwrap().is_some() {
+        assert!(Instant::now() < deadline, "the pod does not go");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}

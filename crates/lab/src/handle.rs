@@ -1,0 +1,186 @@
+//! What a test, the demo or a person does with one node: look into it, run commands, pull its plug.
+//!
+//! A handle knows only the node's folder, so it works from the process that runs the lab and from any other of the
+//! same user (after `lab up`). Not here: the life of the machine.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::folder::{LEADER, ProcessKey, read_json};
+use crate::machine::enter;
+use crate::process::Output;
+
+/// One short command in a node.
+const EXEC_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at the Node object.
+const POLL: Duration = Duration::from_millis(200);
+/// Where a simulated node's root is in its folder.
+pub(crate) const SIMULATED_ROOT: &str = "root";
+
+/// What kind of thing a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeKind {
+    /// A machine that boots, runs systemd and our daemon as a unit in it.
+    Real,
+    /// A folder that our daemon takes for a machine; its systemd is a fake.
+    Simulated,
+    /// Only a Node object.
+    StandIn,
+}
+
+/// One node of a running lab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeHandle {
+    name: String,
+    kind: NodeKind,
+    dir: PathBuf,
+}
+
+impl NodeHandle {
+    /// The node `name` of the lab whose data folder is `lab`.
+    #[must_use]
+    pub fn new(lab: &Path, name: &str, kind: NodeKind) -> Self {
+        Self { name: name.to_owned(), kind, dir: lab.join("nodes").join(name) }
+    }
+
+    /// The Node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> NodeKind {
+        self.kind
+    }
+
+    /// A simulated node's root folder.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.dir.join(SIMULATED_ROOT)
+    }
+
+    /// The log of everything that the machine wrote to its console.
+    #[must_use]
+    pub fn console(&self) -> PathBuf {
+        self.dir.join("console.log")
+    }
+
+    fn leader(&self) -> Result<ProcessKey> {
+        if self.kind != NodeKind::Real {
+            return Err(Error::Options(format!("node {} is not a real machine: no command can run in it", self.name)));
+        }
+        read_json::<ProcessKey>(&self.dir.join(LEADER))?
+            .filter(|leader| leader.alive())
+            .ok_or_else(|| Error::Options(format!("node {} is not up", self.name)))
+    }
+
+    /// Runs a command in the machine; the exit code is in the output.
+    ///
+    /// # Errors
+    /// The node is not a real machine, is down, or the command takes more than a minute.
+    pub async fn exec<I: AsRef<OsStr>>(&self, command: impl IntoIterator<Item = I>) -> Result<Output> {
+        enter(self.leader()?, command, EXEC_LIMIT).await
+    }
+
+    /// As [`NodeHandle::exec`], failing when the command does; returns what it printed.
+    ///
+    /// # Errors
+    /// As [`NodeHandle::exec`], and when the exit code is not 0.
+    pub async fn run<I: AsRef<OsStr>>(&self, command: impl IntoIterator<Item = I>) -> Result<String> {
+        let command: Vec<_> = command.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+        let shown: Vec<_> = command.iter().map(|arg| arg.to_string_lossy()).collect();
+        let shown = format!("{} (in {})", shown.join(" "), self.name);
+        let output = self.exec(command).await?;
+        if output.code == 0 {
+            return Ok(output.stdout);
+        }
+        Err(Error::Command { command: shown, status: format!("exit status {}", output.code), tail: output.stderr })
+    }
+
+    /// The text of a file on the node.
+    ///
+    /// # Errors
+    /// There is no such file, or no machine to read from.
+    pub async fn read_file(&self, path: &str) -> Result<String> {
+        match self.kind {
+            NodeKind::Real => self.run(["cat", "--", path]).await,
+            NodeKind::Simulated => {
+                let path = self.root().join(path.trim_start_matches('/'));
+                tokio::fs::read_to_string(&path).await.map_err(Error::io("read", &path))
+            }
+            NodeKind::StandIn => Err(Error::Options(format!("node {} has no files", self.name))),
+        }
+    }
+
+    /// The boot id that the machine itself sees.
+    ///
+    /// # Errors
+    /// The node is not a real machine or is down.
+    pub async fn boot_id(&self) -> Result<String> {
+        Ok(self.run(["cat", "/proc/sys/kernel/random/boot_id"]).await?.trim().to_owned())
+    }
+
+    /// The journal of one unit, of all boots, oldest line first.
+    ///
+    /// # Errors
+    /// The node is not a real machine or is down.
+    pub async fn logs(&self, unit: &str) -> Result<String> {
+        self.run(["journalctl", "--no-pager", "--quiet", "-o", "short-iso", "-u", unit]).await
+    }
+
+    /// Ends the machine at once, as a pulled plug would.
+    ///
+    /// # Errors
+    /// The node is not a real machine or is down.
+    pub fn power_cut(&self) -> Result<()> {
+        self.leader()?.signal(Signal::KILL);
+        Ok(())
+    }
+
+    /// Waits until the cluster says Ready; for a real machine under the boot id that it really has.
+    ///
+    /// # Errors
+    /// It does not become Ready in time.
+    pub async fn wait_ready(&self, client: &Client, limit: Duration) -> Result<()> {
+        let nodes: Api<Node> = Api::all(client.clone());
+        let start = Instant::now();
+        let mut seen = "no Node object".to_owned();
+        while start.elapsed() < limit {
+            match nodes.get_opt(&self.name).await {
+                Ok(Some(node)) => {
+                    let (ready, boot_id) = ready(&node);
+                    let real = match self.kind {
+                        NodeKind::Real => self.boot_id().await.ok(),
+                        NodeKind::Simulated | NodeKind::StandIn => boot_id.clone(),
+                    };
+                    if ready && real == boot_id {
+                        return Ok(());
+                    }
+                    seen = format!("Ready={ready}, boot id {boot_id:?}, the machine's own {real:?}");
+                }
+                Ok(None) => {}
+                Err(error) => seen = error.to_string(),
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Err(Error::Timeout { what: format!("node {}", self.name), waited: limit, detail: seen })
+    }
+}
+
+fn ready(node: &Node) -> (bool, Option<String>) {
+    let status = node.status.as_ref();
+    let ready = status
+        .and_then(|status| status.conditions.as_ref())
+        .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    (ready, status.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone()))
+}

@@ -1,0 +1,409 @@
+//! The kubelet's stand-in: a Node object that is registered, kept alive by a Lease, goes NotReady and comes back
+//! with another boot id.
+//!
+//! Cheap: one task and one small value per node; thousands share a client. Not here: pods (`pod_standin`) and the
+//! machine, if there is one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::network::random;
+use crate::process::lock;
+use crate::programs::KUBERNETES_VERSION;
+
+/// How often a kubelet renews its Lease; the node controller gives up on a node after 40 s without.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// What the Lease promises, as a kubelet does.
+const LEASE_SECONDS: i32 = 40;
+/// Waits between attempts of a request that failed, doubling: short, since tests wait for it.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_LIMIT: Duration = Duration::from_secs(5);
+/// One request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+/// How long the API server may be away until [`KubeletStandIn::settled`] gives up.
+const SETTLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a node looks like from the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// The Node's name and host name.
+    pub name: String,
+    /// Labels besides the usual ones (host name, os, arch).
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Taints: (key, value, effect).
+    pub taints: Vec<(String, String, String)>,
+    /// Its internal address.
+    pub address: Option<String>,
+    /// CPUs, memory and pods, as quantities.
+    pub capacity: BTreeMap<String, String>,
+    /// What it runs.
+    pub os_image: String,
+    /// The boot id that it comes up with.
+    pub boot_id: String,
+    /// Time between two Lease renewals.
+    pub heartbeat: Duration,
+}
+
+impl NodeSpec {
+    /// A worker with this name.
+    #[must_use]
+    pub fn worker(name: &str) -> Self {
+        Self::new(name).label("node-role.kubernetes.io/worker", "")
+    }
+
+    /// A node without a role.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let capacity = [("cpu", "4"), ("memory", "16Gi"), ("pods", "250"), ("ephemeral-storage", "100Gi")];
+        Self {
+            name: name.to_owned(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
+            address: None,
+            capacity: capacity.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            os_image: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+            boot_id: new_boot_id(),
+            heartbeat: HEARTBEAT,
+        }
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    fn object(&self) -> Node {
+        let mut labels = self.labels.clone();
+        for (key, value) in [
+            ("kubernetes.io/hostname", self.name.as_str()),
+            ("kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", "amd64"),
+        ] {
+            labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        let mut node = Node::default();
+        node.metadata.name = Some(self.name.clone());
+        node.metadata.labels = Some(labels);
+        node.metadata.annotations = Some(self.annotations.clone());
+        if !self.taints.is_empty() {
+            let taint = |(key, value, effect): &(String, String, String)| Taint {
+                key: key.clone(),
+                value: Some(value.clone()),
+                effect: effect.clone(),
+                time_added: None,
+            };
+            node.spec = Some(k8s_openapi::api::core::v1::NodeSpec {
+                taints: Some(self.taints.iter().map(taint).collect()),
+                ..Default::default()
+            });
+        }
+        node
+    }
+
+    fn status(&self, power: &Power, now: &str) -> Value {
+        let (ready, reason, message) = match power {
+            Power::Up { .. } => ("True", "KubeletReady", "kubelet is posting ready status"),
+            Power::Down { reason } => ("False", "KubeletNotReady", reason.as_str()),
+        };
+        let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+            json!({"type": kind, "status": status, "reason": reason, "message": message,
+                   "lastHeartbeatTime": now, "lastTransitionTime": now})
+        };
+        let mut status = json!({"conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "enough memory"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "enough disk"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID", "enough process ids"),
+            condition("Ready", ready, reason, message),
+        ]});
+        if let Power::Up { boot_id } = power {
+            let mut addresses = vec![json!({"type": "Hostname", "address": self.name})];
+            addresses.extend(self.address.iter().map(|address| json!({"type": "InternalIP", "address": address})));
+            status["addresses"] = Value::Array(addresses);
+            status["capacity"] = json!(self.capacity);
+            status["allocatable"] = json!(self.capacity);
+            status["nodeInfo"] = json!({
+                "machineID": "", "systemUUID": "", "bootID": boot_id, "kernelVersion": kernel_version(),
+                "osImage": self.os_image, "containerRuntimeVersion": "stand-in://1",
+                "kubeletVersion": KUBERNETES_VERSION, "kubeProxyVersion": "", "operatingSystem": "linux",
+                "architecture": "amd64",
+            });
+        }
+        json!({ "status": status })
+    }
+}
+
+/// A fresh boot id, from where the kernel makes its own.
+#[must_use]
+pub fn new_boot_id() -> String {
+    match std::fs::read_to_string("/proc/sys/kernel/random/uuid") {
+        Ok(text) => text.trim().to_owned(),
+        Err(_) => format!("{:016x}-{:016x}", random(), random()),
+    }
+}
+
+fn kernel_version() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Power {
+    Up { boot_id: String },
+    Down { reason: String },
+}
+
+/// A running stand-in. Dropping it ends the heartbeats; the Node object stays, as after a crash.
+pub struct KubeletStandIn {
+    name: String,
+    client: Client,
+    wanted: watch::Sender<Power>,
+    /// What the API server has been told last.
+    told: watch::Receiver<Option<Power>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for KubeletStandIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeletStandIn").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl KubeletStandIn {
+    /// Registers the node and reports it Ready.
+    ///
+    /// # Errors
+    /// When the API server stays away or refuses the Node.
+    pub async fn start(client: Client, spec: NodeSpec) -> Result<Self> {
+        let name = spec.name.clone();
+        register(&client, &spec).await?;
+        let power = Power::Up { boot_id: spec.boot_id.clone() };
+        let (wanted, receiver) = watch::channel(power);
+        let (told_tx, told) = watch::channel(None);
+        let task = tokio::spawn(run(client.clone(), Arc::new(spec), receiver, told_tx));
+        let stand_in = Self { name, client, wanted, told, task: Mutex::new(Some(task)) };
+        stand_in.settled().await?;
+        Ok(stand_in)
+    }
+
+    /// The Node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reports the node Ready under this boot id, from now on.
+    pub fn set_up(&self, boot_id: &str) {
+        self.wanted.send_replace(Power::Up { boot_id: boot_id.to_owned() });
+    }
+
+    /// Reports the node NotReady and ends the heartbeats.
+    pub fn set_down(&self, reason: &str) {
+        self.wanted.send_replace(Power::Down { reason: reason.to_owned() });
+    }
+
+    /// Whether the node is up as far as the stand-in knows.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.wanted.borrow(), Power::Up { .. })
+    }
+
+    /// Waits until the API server has been told what was set last.
+    ///
+    /// # Errors
+    /// When it cannot be told within a minute.
+    pub async fn settled(&self) -> Result<()> {
+        let wanted = self.wanted.borrow().clone();
+        let mut told = self.told.clone();
+        let reached = told.wait_for(|told| told.as_ref() == Some(&wanted));
+        match tokio::time::timeout(SETTLE_LIMIT, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Error::Timeout {
+                what: format!("the status of node {}", self.name),
+                waited: SETTLE_LIMIT,
+                detail: "the API server does not take it".to_owned(),
+            }),
+        }
+    }
+
+    /// Goes NotReady, stays so for `down`, comes back under a new boot id, which is returned.
+    ///
+    /// # Errors
+    /// As [`KubeletStandIn::settled`].
+    pub async fn reboot(&self, down: Duration) -> Result<String> {
+        self.set_down("the node is shutting down");
+        self.settled().await?;
+        tokio::time::sleep(down).await;
+        let boot_id = new_boot_id();
+        self.set_up(&boot_id);
+        self.settled().await?;
+        Ok(boot_id)
+    }
+
+    /// Ends it and deletes the Node.
+    ///
+    /// # Errors
+    /// When the Node cannot be deleted.
+    pub async fn remove(self) -> Result<()> {
+        self.abort();
+        match Api::<Node>::all(self.client.clone()).delete(&self.name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(Error::kube(format!("delete node {}", self.name))(error)),
+        }
+    }
+
+    fn abort(&self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for KubeletStandIn {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+async fn register(client: &Client, spec: &NodeSpec) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    match nodes.create(&PostParams::default(), &spec.object()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let labels = spec.object().metadata.labels;
+            let patch = json!({"metadata": {"labels": labels, "annotations": spec.annotations}});
+            let patched = nodes.patch(&spec.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            patched.map(drop).map_err(Error::kube(format!("label node {}", spec.name)))
+        }
+        Err(error) => Err(Error::kube(format!("create node {}", spec.name))(error)),
+    }
+}
+
+async fn run(
+    client: Client,
+    spec: Arc<NodeSpec>,
+    mut wanted: watch::Receiver<Power>,
+    told: watch::Sender<Option<Power>>,
+) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let mut failures = 0_u32;
+    // Spread over the period, so that thousands of nodes do not renew at the same instant.
+    let millis = u64::try_from(spec.heartbeat.as_millis()).unwrap_or(u64::MAX).max(1);
+    let mut next_beat = tokio::time::Instant::now() + Duration::from_millis(random() % millis);
+    loop {
+        let power = wanted.borrow_and_update().clone();
+        let current = told.borrow().as_ref() == Some(&power);
+        let work = if !current {
+            tell(&nodes, &spec, &power).await.map(|()| {
+                told.send_replace(Some(power.clone()));
+            })
+        } else if matches!(power, Power::Up { .. }) && next_beat <= tokio::time::Instant::now() {
+            let done = renew(&leases, &spec.name).await;
+            next_beat = tokio::time::Instant::now() + spec.heartbeat;
+            done
+        } else {
+            Ok(())
+        };
+        let pause = match work {
+            Ok(()) => {
+                failures = 0;
+                match power {
+                    Power::Up { .. } => next_beat.saturating_duration_since(tokio::time::Instant::now()),
+                    Power::Down { .. } => Duration::from_secs(3600),
+                }
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::debug!(node = %spec.name, failures, error = %crate::error::chain(&error), "kubelet stand-in");
+                backoff(failures)
+            }
+        };
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+async fn tell(nodes: &Api<Node>, spec: &NodeSpec, power: &Power) -> Result<()> {
+    let status = spec.status(power, &now());
+    let request = PatchParams::default();
+    let patch = Patch::Strategic(status);
+    let request = nodes.patch_status(&spec.name, &request, &patch);
+    within(request, || format!("update the status of node {}", spec.name)).await
+}
+
+async fn renew(leases: &Api<Lease>, name: &str) -> Result<()> {
+    let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": time},
+    });
+    let params = PatchParams::apply("mco-lab-kubelet").force();
+    let patch = Patch::Apply(lease);
+    within(leases.patch(name, &params, &patch), || format!("renew the lease of node {name}")).await
+}
+
+async fn within<T>(
+    request: impl Future<Output = std::result::Result<T, kube::Error>>,
+    step: impl Fn() -> String,
+) -> Result<()> {
+    match tokio::time::timeout(REQUEST_LIMIT, request).await {
+        Ok(done) => done.map(drop).map_err(Error::kube(step())),
+        Err(_) => {
+            Err(Error::Timeout { what: step(), waited: REQUEST_LIMIT, detail: "no answer".to_owned() })
+        }
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Doubling, with a random half, so that a thousand nodes do not come back at once.
+pub(crate) fn backoff(failures: u32) -> Duration {
+    let full = BACKOFF_FIRST.saturating_mul(1 << failures.min(10).saturating_sub(1)).min(BACKOFF_LIMIT);
+    let half = full / 2;
+    let millis = u64::try_from(half.as_millis()).unwrap_or(0).max(1);
+    half + Duration::from_millis(random() % millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_down_says_so_and_keeps_its_boot_id_to_itself() {
+        let spec = NodeSpec::worker("w");
+        let up = spec.status(&Power::Up { boot_id: "b".into() }, "t");
+        assert_eq!(up["status"]["nodeInfo"]["bootID"], "b");
+        assert_eq!(up["status"]["conditions"][3]["status"], "True");
+        let down = spec.status(&Power::Down { reason: "off".into() }, "t");
+        assert_eq!(down["status"]["conditions"][3]["status"], "False");
+        assert!(down["status"].get("nodeInfo").is_none());
+    }
+
+    #[test]
+    fn waits_grow_and_stay_under_the_limit() {
+        assert!(backoff(1) <= BACKOFF_FIRST);
+        assert!(backoff(4) >= BACKOFF_FIRST * 4);
+        for failures in 1..100 {
+            assert!(backoff(failures) <= BACKOFF_LIMIT);
+        }
+    }
+}

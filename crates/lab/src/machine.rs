@@ -1,0 +1,428 @@
+//! One machine that really boots: systemd-nspawn on an overlay, started again when it reboots.
+//!
+//! Flow: the overlay is mounted in a mount namespace of nspawn's own (so it is gone with it, nothing to unmount) →
+//! nspawn boots systemd as PID 1 → its leader is recorded in the node's folder → `multi-user.target` reached →
+//! [`MachineState::Running`]. nspawn ends with status 133 when the machine reboots: it is started again. Status 0
+//! is a power-off, anything else a failure or a power cut: the machine stays off until [`Machine::power_on`].
+//!
+//! Not here: what is in the machine (`real_node`) and its Node object (`kubelet_standin`).
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cgroup::NodeGroup;
+use crate::error::{Error, Result};
+use crate::folder::{Folder, LEADER, ProcessKey, write_json};
+use crate::process::{DeathSignal, Output, Process, Signal, Spec, find_on_path, lock, output, tail};
+
+/// nspawn's exit status when the machine asked for a reboot (`--keep-unit`).
+const REBOOT_STATUS: i32 = 133;
+/// A bare node boots in 3 s on an idle machine; three at once on two busy cores take several times that.
+const BOOT_LIMIT: Duration = Duration::from_secs(90);
+/// Between two looks at a booting machine.
+const BOOT_POLL: Duration = Duration::from_millis(50);
+/// One short command in a machine.
+const EXEC_LIMIT: Duration = Duration::from_secs(60);
+/// A machine that ends this fast, this often in a row, does not boot.
+const MAX_FAST_BOOTS: u32 = 5;
+const FAST_BOOT: Duration = Duration::from_secs(2);
+
+/// Enters the control groups, mounts the overlay, becomes nspawn. Arguments: root, lower, upper, work, number of
+/// control-group files, these files, then the command. The previous boot's mount may take a moment to go: the
+/// kernel refuses a second mount of the same upper folder until then.
+const LAUNCH: &str = r#"set -eu
+root=$1 lower=$2 upper=$3 work=$4 groups=$5
+shift 5
+while [ "$groups" -gt 0 ]; do
+    echo $$ > "$1" || echo "cannot enter $1" >&2
+    shift
+    groups=$((groups - 1))
+done
+tries=0
+until mount -t overlay overlay -o "lowerdir=$lower,upperdir=$upper,workdir=$work" "$root"; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 50 ] || exit 1
+    sleep 0.1
+done
+exec "$@"
+"#;
+
+/// What one machine is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineSpec {
+    /// The host name inside.
+    pub(crate) hostname: String,
+    /// nspawn's name for it, unique on this computer.
+    pub(crate) machine: String,
+    pub(crate) bridge: String,
+    /// The shared root below.
+    pub(crate) base: PathBuf,
+    /// The node's folder: `upper`, `work`, `root`, the log and the leader's record.
+    pub(crate) dir: PathBuf,
+    /// Files of this computer that are seen read-only in the machine: (here, there).
+    pub(crate) binds: Vec<(PathBuf, PathBuf)>,
+}
+
+/// What a machine is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MachineState {
+    /// On its way up, for the `boot`th time.
+    Booting {
+        /// Counted from 1.
+        boot: u32,
+    },
+    /// Up.
+    Running {
+        /// Counted from 1.
+        boot: u32,
+        /// The kernel's boot id as seen inside.
+        boot_id: String,
+        /// PID 1 of the machine, as seen from outside.
+        leader: ProcessKey,
+    },
+    /// Powered off, cut off, or failed.
+    Off {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// A machine. Dropping it cuts the power and waits until it is gone.
+#[derive(Debug)]
+pub struct Machine {
+    inner: Arc<Inner>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    spec: MachineSpec,
+    state: watch::Sender<MachineState>,
+    process: Mutex<Option<Arc<Process>>>,
+    group: NodeGroup,
+    /// Set once, when the machine must not come back.
+    stopping: std::sync::atomic::AtomicBool,
+}
+
+impl Machine {
+    /// Boots it; [`Machine::wait_running`] says when it is up.
+    pub(crate) fn start(spec: MachineSpec, folder: &Folder) -> Result<Self> {
+        for part in ["upper", "work", "root"] {
+            let path = spec.dir.join(part);
+            fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+        }
+        let group = NodeGroup::create(&format!("mco-lab-{}", spec.machine))?;
+        folder.update(|record| {
+            record.outside.extend(group.dirs().iter().cloned());
+            for kind in ["propagate", "unix-export"] {
+                record.outside.push(Path::new("/run/systemd/nspawn").join(kind).join(&spec.machine));
+            }
+        })?;
+        let inner = Arc::new(Inner {
+            spec,
+            state: watch::Sender::new(MachineState::Booting { boot: 1 }),
+            process: Mutex::new(None),
+            group,
+            stopping: std::sync::atomic::AtomicBool::new(false),
+        });
+        let task = tokio::spawn(Arc::clone(&inner).run());
+        Ok(Self { inner, task: Mutex::new(Some(task)) })
+    }
+
+    /// Follows what the machine does.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<MachineState> {
+        self.inner.state.subscribe()
+    }
+
+    /// What it does now.
+    #[must_use]
+    pub fn state(&self) -> MachineState {
+        self.inner.state.borrow().clone()
+    }
+
+    /// Its console's log.
+    #[must_use]
+    pub fn console(&self) -> PathBuf {
+        self.inner.console()
+    }
+
+    /// Waits until it is up and returns its boot id.
+    ///
+    /// # Errors
+    /// It is off or does not come up in time.
+    pub async fn wait_running(&self, limit: Duration) -> Result<String> {
+        let mut state = self.watch();
+        let reached = state.wait_for(|state| !matches!(state, MachineState::Booting { .. }));
+        let reached = tokio::time::timeout(limit, reached).await.map(|state| state.map(|state| state.clone()));
+        match reached {
+            Ok(Ok(MachineState::Running { boot_id, .. })) => Ok(boot_id),
+            Ok(Ok(MachineState::Off { reason })) => Err(self.inner.died(reason)),
+            Ok(Ok(MachineState::Booting { .. }) | Err(_)) => Err(self.inner.died("its task ended".to_owned())),
+            Err(_) => Err(Error::Timeout {
+                what: format!("node {}", self.inner.spec.hostname),
+                waited: limit,
+                detail: tail(&self.console()),
+            }),
+        }
+    }
+
+    /// Runs a command inside and returns what it printed, whatever its exit code.
+    ///
+    /// # Errors
+    /// The machine is not up, or the command does not end within a minute.
+    pub async fn exec<I: AsRef<OsStr>>(&self, command: impl IntoIterator<Item = I>) -> Result<Output> {
+        self.exec_within(command, EXEC_LIMIT).await
+    }
+
+    /// As [`Machine::exec`] with another time limit.
+    ///
+    /// # Errors
+    /// The machine is not up, or the command does not end in time.
+    pub async fn exec_within<I: AsRef<OsStr>>(
+        &self,
+        command: impl IntoIterator<Item = I>,
+        limit: Duration,
+    ) -> Result<Output> {
+        match self.state() {
+            MachineState::Running { leader, .. } => enter(leader, command, limit).await,
+            other => Err(Error::Options(format!("node {} is not up: {other:?}", self.inner.spec.hostname))),
+        }
+    }
+
+    /// Ends the machine at once, as a pulled plug would. It stays off.
+    ///
+    /// # Errors
+    /// It does not go within a few seconds.
+    pub async fn power_cut(&self) -> Result<()> {
+        let process = lock(&self.inner.process).clone();
+        self.inner.cut();
+        if let Some(process) = process {
+            process.stop(Signal::TERM, Duration::from_secs(10)).await;
+        }
+        let mut state = self.watch();
+        let off = state.wait_for(|state| matches!(state, MachineState::Off { .. }));
+        match tokio::time::timeout(Duration::from_secs(10), off).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(self.inner.died("it did not go off".to_owned())),
+        }
+    }
+
+    /// Switches a machine on that is off.
+    pub fn power_on(&self) {
+        let mut task = lock(&self.task);
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.inner.state.send_replace(MachineState::Booting { boot: 1 });
+            *task = Some(tokio::spawn(Arc::clone(&self.inner).run()));
+        }
+    }
+
+    /// Ends the machine for good and waits until it is gone.
+    pub async fn stop(&self) {
+        self.inner.stopping.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.inner.cut();
+        let process = lock(&self.inner.process).take();
+        if let Some(process) = process {
+            process.stop(Signal::TERM, Duration::from_secs(10)).await;
+        }
+        let task = lock(&self.task).take();
+        if let Some(task) = task {
+            task.abort();
+            let _aborted = task.await;
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.inner.stopping.store(true, std::sync::atomic::Ordering::SeqCst);
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+        // PID 1 first: nspawn's own end would leave the machine running without it.
+        self.inner.cut();
+        if let Some(process) = lock(&self.inner.process).take() {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while process.exited().is_none() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            process.kill_blocking();
+        }
+    }
+}
+
+impl Inner {
+    fn console(&self) -> PathBuf {
+        self.spec.dir.join("console.log")
+    }
+
+    fn died(&self, status: String) -> Error {
+        let log = self.console();
+        Error::Died { program: format!("node {}", self.spec.hostname), status, tail: tail(&log), log }
+    }
+
+    fn set(&self, state: MachineState) {
+        tracing::debug!(node = %self.spec.hostname, ?state, "machine");
+        self.state.send_replace(state);
+    }
+
+    /// SIGKILL to PID 1 of the machine: all its processes go with it, and nspawn ends.
+    fn cut(&self) {
+        if let MachineState::Running { leader, .. } = &*self.state.borrow() {
+            leader.signal(Signal::KILL);
+        }
+        if let Some(process) = &*lock(&self.process)
+            && let Some(leader) = leader_of(process.pid())
+        {
+            leader.signal(Signal::KILL);
+        }
+    }
+
+    /// The life of the machine until it is off.
+    async fn run(self: Arc<Self>) {
+        let mut fast = 0;
+        for boot in 1_u32.. {
+            if self.stopping.load(std::sync::atomic::Ordering::SeqCst) {
+                return;
+            }
+            let start = Instant::now();
+            match self.boot(boot).await {
+                Ok(Some(REBOOT_STATUS)) => {
+                    fast = if start.elapsed() < FAST_BOOT { fast + 1 } else { 0 };
+                    if fast > MAX_FAST_BOOTS {
+                        return self.set(MachineState::Off { reason: "it reboots all the time".to_owned() });
+                    }
+                    self.set(MachineState::Booting { boot: boot + 1 });
+                }
+                Ok(Some(0)) => return self.set(MachineState::Off { reason: "powered off".to_owned() }),
+                Ok(Some(code)) => {
+                    return self.set(MachineState::Off { reason: format!("nspawn ended with exit status {code}") });
+                }
+                Ok(None) => return self.set(MachineState::Off { reason: "power cut".to_owned() }),
+                Err(error) => return self.set(MachineState::Off { reason: crate::error::chain(&error) }),
+            }
+        }
+    }
+
+    /// One boot, until nspawn ends. `None` when a signal ended it.
+    async fn boot(&self, boot: u32) -> Result<Option<i32>> {
+        let process = Arc::new(Process::spawn(self.command()?)?);
+        *lock(&self.process) = Some(Arc::clone(&process));
+        let up = tokio::select! {
+            up = self.wait_up(&process) => Some(up),
+            _ = process.wait() => None,
+        };
+        match up {
+            Some(Ok((leader, boot_id))) => self.set(MachineState::Running { boot, boot_id, leader }),
+            Some(Err(error)) => {
+                self.cut();
+                process.stop(Signal::TERM, Duration::from_secs(5)).await;
+                return Err(error);
+            }
+            None => {}
+        }
+        let status = process.wait().await;
+        lock(&self.process).take();
+        let _absent = fs::remove_file(self.spec.dir.join(LEADER));
+        Ok(status.and_then(|status| status.code()))
+    }
+
+    /// Waits until the machine has reached its target and returns its leader and boot id.
+    async fn wait_up(&self, process: &Process) -> Result<(ProcessKey, String)> {
+        let start = Instant::now();
+        let mut recorded = None;
+        while start.elapsed() < BOOT_LIMIT {
+            if recorded.is_none()
+                && let Some(leader) = leader_of(process.pid())
+            {
+                write_json(&self.spec.dir.join(LEADER), &leader)?;
+                recorded = Some(leader);
+            }
+            if let Some(leader) = recorded
+                && let Ok(active) =
+                    enter(leader, ["systemctl", "is-active", "multi-user.target"], Duration::from_secs(5)).await
+                && active.stdout.trim() == "active"
+            {
+                let boot_id =
+                    enter(leader, ["cat", "/proc/sys/kernel/random/boot_id"], Duration::from_secs(5)).await?;
+                return Ok((leader, boot_id.stdout.trim().to_owned()));
+            }
+            tokio::time::sleep(BOOT_POLL).await;
+        }
+        Err(Error::Timeout {
+            what: format!("multi-user.target of node {}", self.spec.hostname),
+            waited: BOOT_LIMIT,
+            detail: tail(&self.console()),
+        })
+    }
+
+    fn command(&self) -> Result<Spec> {
+        let MachineSpec { hostname, machine, bridge, base, dir, binds } = &self.spec;
+        let nspawn = find_on_path("systemd-nspawn")
+            .ok_or_else(|| Error::MissingPackages { packages: vec!["systemd-container".to_owned()] })?;
+        let unshare = find_on_path("unshare")
+            .ok_or_else(|| Error::MissingPackages { packages: vec!["util-linux".to_owned()] })?;
+        let entries: Vec<PathBuf> = self.group.entries().collect();
+        let root = dir.join("root");
+        let mut spec = Spec::new(hostname, unshare, self.console())
+            .death_signal(DeathSignal::Term)
+            .env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "1")
+            .args(["--mount", "--propagation", "private", "--", "/bin/sh", "-c", LAUNCH, "sh"])
+            .arg(&root)
+            .arg(base)
+            .arg(dir.join("upper"))
+            .arg(dir.join("work"))
+            .arg(entries.len().to_string())
+            .args(&entries)
+            .arg(nspawn)
+            .arg(format!("--directory={}", root.display()))
+            .args(["--boot", "--quiet", "--register=no", "--keep-unit", "--capability=all", "--console=passive"])
+            .args(["--bind=/dev/kmsg", "--resolv-conf=off", "--timezone=off", "--link-journal=no"])
+            .arg(format!("--machine={machine}"))
+            .arg(format!("--hostname={hostname}"))
+            .arg(format!("--network-bridge={bridge}"));
+        for (here, there) in binds {
+            spec = spec.arg(format!("--bind-ro={}:{}", here.display(), there.display()));
+        }
+        Ok(spec)
+    }
+}
+
+/// nspawn's child that is PID 1 in a process namespace of its own.
+fn leader_of(nspawn: i32) -> Option<ProcessKey> {
+    let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find_map(|pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let inner: Vec<&str> = inner.split_whitespace().collect();
+        let is_first = inner.len() > 1 && inner.last() == Some(&"1");
+        let runs_init = status.lines().next().is_some_and(|name| name.ends_with("systemd"));
+        if is_first && runs_init { ProcessKey::of(pid) } else { None }
+    })
+}
+
+/// Runs a command in the machine's namespaces, with a clean environment.
+pub(crate) async fn enter<I: AsRef<OsStr>>(
+    leader: ProcessKey,
+    command: impl IntoIterator<Item = I>,
+    limit: Duration,
+) -> Result<Output> {
+    if !leader.alive() {
+        return Err(Error::Options("the node went down".to_owned()));
+    }
+    let mut args: Vec<std::ffi::OsString> =
+        ["-t", &leader.pid.to_string(), "-m", "-u", "-i", "-n", "-p", "-C", "--"].iter().map(Into::into).collect();
+    args.extend(
+        ["env", "-i", "-C", "/", "HOME=/root", "LANG=C.UTF-8", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+            .iter()
+            .map(Into::into),
+    );
+    args.extend(command.into_iter().map(|arg| arg.as_ref().to_owned()));
+    output("nsenter", args, limit).await
+}

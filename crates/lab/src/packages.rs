@@ -1,0 +1,75 @@
+//! Debian packages that real nodes need on this machine: found, installed when root, else named.
+//!
+//! Not here: the packages inside a node (`base_root`).
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::process::{find_on_path, run};
+use crate::progress::Reporter;
+
+/// A program and the Debian package that has it.
+const NEEDED: [(&str, &str); 6] = [
+    ("mmdebstrap", "mmdebstrap"),
+    ("systemd-nspawn", "systemd-container"),
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+];
+/// apt waits for other apt runs and slow mirrors.
+const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Whether this process may make real nodes.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The packages that are missing on this machine.
+#[must_use]
+pub fn missing_packages() -> Vec<String> {
+    missing(|program| find_on_path(program).is_some())
+}
+
+fn missing(has: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut packages: Vec<String> =
+        NEEDED.iter().filter(|(program, _)| !has(program)).map(|(_, package)| (*package).to_owned()).collect();
+    packages.dedup();
+    packages
+}
+
+/// Installs what is missing.
+///
+/// # Errors
+/// Not root, no apt, or apt fails.
+pub async fn ensure_packages(progress: &Reporter) -> Result<()> {
+    let packages = missing_packages();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if !is_root() || find_on_path("apt-get").is_none() {
+        return Err(Error::MissingPackages { packages });
+    }
+    let step = progress.begin(format!("installing Debian packages: {}", packages.join(" ")));
+    run("apt-get", ["update", "-q"], APT_LIMIT).await?;
+    let fixed = ["-o", "DPkg::Lock::Timeout=300", "install", "-q", "-y", "--no-install-recommends"];
+    let args: Vec<&str> = fixed.into_iter().chain(packages.iter().map(String::as_str)).collect();
+    run("env", ["DEBIAN_FRONTEND=noninteractive", "apt-get"].into_iter().chain(args), APT_LIMIT).await?;
+    step.done();
+    match missing_packages() {
+        still if still.is_empty() => Ok(()),
+        still => Err(Error::MissingPackages { packages: still }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_that_has_several_missing_programs_is_named_once() {
+        assert_eq!(missing(|program| matches!(program, "mmdebstrap" | "ip" | "systemd-nspawn")), ["util-linux"]);
+        assert!(missing(|_| true).is_empty());
+    }
+}

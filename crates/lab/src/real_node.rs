@@ -1,0 +1,240 @@
+//! A real node: a machine that boots from the shared base root, with its own host name, address and the daemon as
+//! a systemd unit, and its Node object.
+//!
+//! Flow: [`prepare`] writes what makes this node different into its upper folder → the machine boots → the kubelet
+//! (its stand-in here, or the real one in `real_kubelet`) registers it.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::folder::Folder;
+use crate::kubelet_standin::{KubeletStandIn, new_boot_id};
+use crate::machine::{Machine, MachineSpec, MachineState};
+use crate::network::Bridge;
+
+/// Where the node finds the daemon's program.
+pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
+/// Where the node finds the daemon's kubeconfig.
+pub(crate) const DAEMON_KUBECONFIG: &str = "/etc/mco-lab/daemon.kubeconfig";
+/// The daemon's unit.
+pub const DAEMON_UNIT: &str = "machine-config-daemon.service";
+
+/// The daemon on a node.
+#[derive(Debug, Clone)]
+pub(crate) struct DaemonSetup {
+    /// The `mco` program on this computer; it is seen read-only in the node.
+    pub(crate) program: PathBuf,
+    /// The kubeconfig that it gets.
+    pub(crate) kubeconfig: PathBuf,
+    /// More arguments for `mco daemon start`.
+    pub(crate) args: Vec<String>,
+}
+
+/// What a real node is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct RealNodeSpec {
+    pub(crate) name: String,
+    pub(crate) index: usize,
+    pub(crate) base: PathBuf,
+    pub(crate) daemon: Option<DaemonSetup>,
+    /// More files for the upper folder, and more programs that the node sees: what a real kubelet needs.
+    pub(crate) files: Vec<NodeFile>,
+    pub(crate) binds: Vec<(PathBuf, PathBuf)>,
+    pub(crate) enable: Vec<String>,
+}
+
+/// A file that is put into a node before it boots.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeFile {
+    pub(crate) path: String,
+    pub(crate) mode: u32,
+    pub(crate) content: Vec<u8>,
+}
+
+impl NodeFile {
+    pub(crate) fn new(path: &str, mode: u32, content: impl Into<Vec<u8>>) -> Self {
+        Self { path: path.to_owned(), mode, content: content.into() }
+    }
+}
+
+/// A running real node.
+#[derive(Debug)]
+pub struct RealNode {
+    name: String,
+    address: IpAddr,
+    dir: PathBuf,
+    machine: Machine,
+    follower: Option<JoinHandle<()>>,
+    kubelet: Option<Arc<KubeletStandIn>>,
+}
+
+impl RealNode {
+    /// Prepares and boots it.
+    pub(crate) fn boot(spec: &RealNodeSpec, bridge: &Bridge, folder: &Folder) -> Result<Self> {
+        let address = bridge
+            .node_address(spec.index)
+            .ok_or_else(|| Error::Options("a lab's subnet has room for 245 real nodes".to_owned()))?;
+        let dir = folder.make(Path::new("nodes").join(&spec.name))?;
+        let mut binds = spec.binds.clone();
+        binds.extend(spec.daemon.iter().map(|daemon| (daemon.program.clone(), PathBuf::from(DAEMON_PROGRAM))));
+        prepare(&dir.join("upper"), spec, address, bridge)?;
+        let machine = Machine::start(
+            MachineSpec {
+                hostname: spec.name.clone(),
+                machine: bridge.machine_name(spec.index),
+                bridge: bridge.name().to_owned(),
+                base: spec.base.clone(),
+                dir: dir.clone(),
+                binds,
+            },
+            folder,
+        )?;
+        Ok(Self { name: spec.name.clone(), address, dir, machine, follower: None, kubelet: None })
+    }
+
+    /// Lets a kubelet's stand-in follow the machine: NotReady when it goes down, Ready under its new boot id.
+    pub(crate) fn follow(&mut self, kubelet: Arc<KubeletStandIn>) {
+        self.kubelet = Some(Arc::clone(&kubelet));
+        let mut state = self.machine.watch();
+        self.follower = Some(tokio::spawn(async move {
+            loop {
+                let now = state.borrow_and_update().clone();
+                match now {
+                    MachineState::Running { boot_id, .. } => kubelet.set_up(&boot_id),
+                    MachineState::Booting { .. } => kubelet.set_down("the machine is booting"),
+                    MachineState::Off { reason } => kubelet.set_down(&format!("the machine is off: {reason}")),
+                }
+                if state.changed().await.is_err() {
+                    return;
+                }
+            }
+        }));
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address on the lab's bridge.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The machine: its state, commands in it, power.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The kubelet's stand-in, unless the kubelet is real.
+    #[must_use]
+    pub fn kubelet(&self) -> Option<&KubeletStandIn> {
+        self.kubelet.as_deref()
+    }
+
+    /// The node's own folder on this computer (console log, overlay).
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Ends it and waits.
+    pub(crate) async fn stop(&self) {
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
+        self.machine.stop().await;
+    }
+}
+
+impl Drop for RealNode {
+    fn drop(&mut self) {
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
+    }
+}
+
+/// Writes what makes this node different from the base root.
+fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) -> Result<()> {
+    let name = &spec.name;
+    let gateway = bridge.gateway();
+    let mut files = vec![
+        NodeFile::new("etc/hostname", 0o644, format!("{name}\n")),
+        NodeFile::new("etc/hosts", 0o644, format!("127.0.0.1 localhost\n{address} {name}\n")),
+        NodeFile::new("etc/machine-id", 0o444, format!("{}\n", new_boot_id().replace('-', ""))),
+        NodeFile::new(
+            "etc/systemd/system/lab-network.service",
+            0o644,
+            format!(
+                "[Unit]\nDescription=Address of this lab node\nDefaultDependencies=no\nBefore=network.target\n\
+                 Wants=network.target\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                 ExecStart=/bin/ip address replace {address}/24 dev host0\nExecStart=/bin/ip link set host0 up\n\
+                 ExecStart=/bin/ip route replace default via {gateway}\n\n[Install]\nWantedBy=multi-user.target\n"
+            ),
+        ),
+    ];
+    let mut enable = vec!["lab-network.service".to_owned()];
+    if let Some(daemon) = &spec.daemon {
+        let kubeconfig = fs::read(&daemon.kubeconfig).map_err(Error::io("read", &daemon.kubeconfig))?;
+        files.push(NodeFile::new(DAEMON_KUBECONFIG.trim_start_matches('/'), 0o600, kubeconfig));
+        files.push(NodeFile::new(&format!("etc/systemd/system/{DAEMON_UNIT}"), 0o644, daemon_unit(name, &daemon.args)));
+        enable.push(DAEMON_UNIT.to_owned());
+    }
+    files.extend(spec.files.iter().cloned());
+    enable.extend(spec.enable.iter().cloned());
+    for NodeFile { path, mode, content } in files {
+        let path = upper.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+        }
+        fs::write(&path, content).map_err(Error::io("write", &path))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(Error::io("set the mode of", &path))?;
+    }
+    let wants = upper.join("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).map_err(Error::io("create", &wants))?;
+    for unit in enable {
+        // A unit of the base root or of the upper folder: both are looked up by name.
+        let target = if upper.join("etc/systemd/system").join(&unit).exists() {
+            format!("/etc/systemd/system/{unit}")
+        } else {
+            format!("/lib/systemd/system/{unit}")
+        };
+        let link = wants.join(&unit);
+        match std::os::unix::fs::symlink(target, &link) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("link", &link)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn daemon_unit(node: &str, args: &[String]) -> String {
+    let mut command = format!(
+        "{DAEMON_PROGRAM} daemon start --kubeconfig {DAEMON_KUBECONFIG} --node-name {node} --root-mount /"
+    );
+    for arg in args {
+        command.push(' ');
+        command.push_str(arg);
+    }
+    format!(
+        "[Unit]\nDescription=Machine Config Daemon\nAfter=lab-network.service dbus.service\nWants=dbus.service\n\
+         StartLimitIntervalSec=0\n\n[Service]\nExecStart={command}\nRestart=always\nRestartSec=1\n\
+         Environment=RUST_BACKTRACE=0\n\n[Install]\nWantedBy=multi-user.target\n"
+    )
+}
+
+/// How long a node may take to boot, with others booting beside it.
+pub(crate) const NODE_LIMIT: Duration = Duration::from_secs(120);

@@ -1,0 +1,115 @@
+//! For tests: one control plane per test process, names of their own, and honest skips.
+//!
+//! A shared control plane ends with its process: the kernel kills its programs (see `process`), and a small janitor
+//! removes the folder; should that fail as well, the next lab's sweep does it.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::OnceCell;
+
+use crate::control_plane::{ControlPlane, ControlPlaneOptions};
+use crate::error::Result;
+use crate::folder::{Folder, sweep};
+use crate::packages::{is_root, missing_packages};
+use crate::paths::Environment;
+use crate::programs::Programs;
+use crate::progress::Reporter;
+
+static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// The control plane that all tests of this process share, without a scheduler and with the controller manager.
+/// Make a client per test (`shared().await?.client().await?`): a client belongs to its test's runtime.
+///
+/// # Errors
+/// As [`ControlPlane::start`].
+pub async fn shared() -> Result<&'static ControlPlane> {
+    SHARED
+        .get_or_try_init(|| async {
+            let environment = Environment::read();
+            sweep(&environment)?;
+            let folder = Arc::new(Folder::create(&environment)?);
+            start_janitor(&folder);
+            let programs = Programs::new(&environment)?;
+            let options = ControlPlaneOptions { scheduler: false, ..ControlPlaneOptions::default() };
+            ControlPlane::start(folder, &programs, &options, &Reporter::stderr()).await
+        })
+        .await
+}
+
+/// A name that no other test of this process has, for cluster-scoped objects: `stem-PID-NUMBER`.
+#[must_use]
+pub fn unique_name(stem: &str) -> String {
+    format!("{stem}-{}-{}", std::process::id(), NAMES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether a test that makes real nodes can run. When not: says `skipped: why`, and fails in CI.
+///
+/// # Panics
+/// In CI (`CI=true`), naming what is missing.
+#[must_use]
+pub fn require_root() -> bool {
+    let missing = missing_packages();
+    // As root the lab installs what is missing.
+    let why = if is_root() {
+        None
+    } else if missing.is_empty() {
+        Some("it needs root".to_owned())
+    } else {
+        Some(format!("it needs root and the Debian packages {}", missing.join(" ")))
+    };
+    require(why)
+}
+
+/// As [`require_root`] for any other reason that a test cannot run; `None` means that it can.
+///
+/// # Panics
+/// In CI (`CI=true`), with the reason.
+#[must_use]
+#[expect(clippy::panic, reason = "a test that cannot run in CI must fail there")]
+pub fn require(why_not: Option<String>) -> bool {
+    let Some(why) = why_not else { return true };
+    if Environment::read().ci {
+        panic!("this test cannot run here, and may not be skipped in CI: {why}");
+    }
+    println!("skipped: {why}");
+    false
+}
+
+/// A shell that waits for this process's end (its standard input closes) and for the programs that use the folder,
+/// then removes it. `$1` is the folder.
+const JANITOR: &str = r#"
+read -r _
+tries=0
+while [ "$tries" -lt 100 ]; do
+    busy=
+    for line in /proc/[0-9]*/cmdline; do
+        pid=${line#/proc/}
+        [ "${pid%/cmdline}" = "$$" ] || ! grep -qsF "$1/" "$line" || busy=yes
+    done
+    [ -n "$busy" ] || break
+    tries=$((tries + 1))
+    sleep 0.1
+done
+rm -rf -- "$1"
+"#;
+
+fn start_janitor(folder: &Folder) {
+    use std::os::unix::process::CommandExt;
+    let started = Command::new("/bin/sh")
+        .args(["-c", JANITOR, "mco-lab-janitor"])
+        .arg(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // A Ctrl-C at the terminal is for the tests; the janitor comes after them.
+        .process_group(0)
+        .spawn();
+    match started {
+        // The pipe stays open until this process ends.
+        Ok(child) => std::mem::forget(child),
+        Err(error) => tracing::debug!(%error, "no janitor: the next sweep removes the folder"),
+    }
+}
