@@ -16,7 +16,8 @@ pub(crate) struct Limits {
 pub(crate) const WORK: Limits = Limits { first: Duration::from_millis(100), last: Duration::from_secs(20) };
 
 /// For work that was decided on an old version of an object: the watch brings the new one within milliseconds.
-pub(crate) const CONFLICT: Limits = Limits { first: Duration::from_millis(5), last: Duration::from_millis(500) };
+pub(crate) const CONFLICT: Limits =
+    Limits { first: Duration::from_millis(5), last: Duration::from_millis(500) };
 
 /// For watches. An API server that comes back is seen within the cap.
 pub(crate) const WATCH: Limits = Limits { first: Duration::from_millis(100), last: Duration::from_secs(3) };

@@ -60,14 +60,12 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
             manifests.push((name.clone(), document));
         }
     }
-    let secret = {
-        let text = files::read(pull_secret)?;
-        let path = pull_secret.display().to_string();
-        // The library's message would show lines of the secret.
-        let secret = api::yaml::from_str::<Value>(&text)
-            .map_err(|_| BootstrapFailed::Text { path, message: "is not YAML or JSON".to_owned() })?;
-        secret
-    };
+    let text = files::read(pull_secret)?;
+    // The library's message would show lines of the secret.
+    let secret = api::yaml::from_str::<Value>(&text).map_err(|_| BootstrapFailed::Text {
+        path: pull_secret.display().to_string(),
+        message: "is not YAML or JSON".to_owned(),
+    })?;
     let set = TemplateSet::from_map(files::tree(templates)?);
     let output = plan(manifests, &set, Some(&secret), &versions())?;
     for (path, text) in output.files()? {

@@ -17,8 +17,10 @@ pub(crate) fn list(spec: &ControllerConfigSpec) -> (Vec<ControllerCertificate>, 
         ("RootCAData".to_owned(), spec.root_ca_data.0.clone()),
         ("AdditionalTrustBundle".to_owned(), optional(&spec.additional_trust_bundle)),
     ];
-    for bundle in
-        [&spec.image_registry_bundle_data, &spec.image_registry_bundle_user_data].into_iter().flatten().flatten()
+    for bundle in [&spec.image_registry_bundle_data, &spec.image_registry_bundle_user_data]
+        .into_iter()
+        .flatten()
+        .flatten()
     {
         bundles.push((bundle.file.clone(), bundle.data.0.clone()));
     }

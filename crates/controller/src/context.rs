@@ -15,6 +15,7 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigP
 use kube::{Api, Client};
 use rollout::view::{Names, NodeView};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -49,7 +50,7 @@ pub(crate) enum Config {
     /// Input of rendering: kept whole.
     Source(Arc<MachineConfig>),
     /// A pool's rendered config, up to 1.5 MB: kept without its spec, which is read when a pass needs it.
-    Rendered(Rendered),
+    Rendered(Box<Rendered>),
 }
 
 /// What is kept of a rendered config.
@@ -73,7 +74,7 @@ impl Config {
             Some(pool) => {
                 let mut metadata = object.metadata;
                 metadata.managed_fields = None;
-                Self::Rendered(Rendered { metadata, pool })
+                Self::Rendered(Box::new(Rendered { metadata, pool }))
             }
             None => {
                 let mut object = object;
@@ -112,6 +113,9 @@ pub(crate) struct Context {
     pub(crate) events: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) names: Mutex<Names>,
+    /// The MachineConfigs from templates are those that the templates now say. While they are not, rendering waits:
+    /// a result made of half of them would be rolled out.
+    pub(crate) templates_settled: AtomicBool,
 }
 
 impl Context {
@@ -124,6 +128,7 @@ impl Context {
             events,
             metrics,
             names: Mutex::default(),
+            templates_settled: AtomicBool::new(false),
         }
     }
 
@@ -140,8 +145,17 @@ impl Context {
         NodeView::interned(node, &mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Says whether rendering may go on, see [`Context::templates_settled`]; when it may again, every pool is looked at.
+    pub(crate) fn settle_templates(&self, settled: bool) {
+        if !self.templates_settled.swap(settled, Ordering::AcqRel) && settled {
+            self.queues.render.mark_all(self.stores.pools.names());
+        }
+    }
+
     /// Marks everything: on start and on becoming leader.
     pub(crate) fn mark_all(&self) {
+        // Another leader may have left its work half done, and an upgrade brings other templates.
+        self.settle_templates(false);
         let Queues { template, render, node, drain, progress, garbage } = &self.queues;
         template.mark(api::names::CONTROLLER_CONFIG.to_owned());
         let pools = self.stores.pools.names();
@@ -199,8 +213,16 @@ impl Context {
         let (api, stop) = (Api::<Node>::all(client()), stop.clone());
         tasks.spawn(async move {
             let keep = |node: Node| Ok(me.view(&node));
-            follow(api, kube::runtime::watcher::Config::default(), "Node".to_owned(), &nodes, keep, on_change, stop)
-                .await;
+            follow(
+                api,
+                kube::runtime::watcher::Config::default(),
+                "Node".to_owned(),
+                &nodes,
+                keep,
+                on_change,
+                stop,
+            )
+            .await;
         });
     }
 
@@ -227,7 +249,9 @@ impl Context {
         }
         let (Some(new), old) = (new, old) else { return };
         let same_input = old.is_some_and(|o| {
-            o.spec == new.spec && o.metadata.labels == new.metadata.labels && o.metadata.uid == new.metadata.uid
+            o.spec == new.spec
+                && o.metadata.labels == new.metadata.labels
+                && o.metadata.uid == new.metadata.uid
         });
         if !same_input {
             self.queues.render.mark(name.clone());

@@ -141,7 +141,9 @@ async fn write(client: Client, mut waiting: mpsc::Receiver<Event>) {
             Ok(_) => told.store(false, Ordering::Relaxed),
             Err(_) if told.swap(true, Ordering::Relaxed) => {}
             Err(e) if e.is_not_found() => {
-                tracing::warn!("events are not kept: namespace {NAMESPACE} does not exist; `mco install` makes it");
+                tracing::warn!(
+                    "events are not kept: namespace {NAMESPACE} does not exist; `mco install` makes it"
+                );
             }
             Err(e) => tracing::warn!("an event could not be written: {}", e.chain()),
         }
@@ -168,7 +170,8 @@ mod tests {
 
     #[test]
     fn two_events_never_share_a_name() {
-        let mk = || event(Source::Render, Severity::Normal, node_reference("n"), "R", String::new()).metadata.name;
+        let mk =
+            || event(Source::Render, Severity::Normal, node_reference("n"), "R", String::new()).metadata.name;
         assert_ne!(mk(), mk());
     }
 }

@@ -58,7 +58,8 @@ pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
                 files.insert(relative, text);
             }
             if files.len() > MAX_FILES {
-                let e = io::Error::new(io::ErrorKind::InvalidData, "more than 10,000 files: not a template tree");
+                let e =
+                    io::Error::new(io::ErrorKind::InvalidData, "more than 10,000 files: not a template tree");
                 return Err(failed(root, "not read")(e));
             }
         }
@@ -119,10 +120,16 @@ mod tests {
         std::fs::create_dir_all(root.join("worker/00-worker/_base/files")).unwrap();
         std::fs::create_dir_all(root.join("..data")).unwrap();
         std::fs::write(root.join("..data/x.yaml"), "x").unwrap();
-        std::os::unix::fs::symlink("../../../../..data/x.yaml", root.join("worker/00-worker/_base/files/x.yaml"))
-            .unwrap();
+        std::os::unix::fs::symlink(
+            "../../../../..data/x.yaml",
+            root.join("worker/00-worker/_base/files/x.yaml"),
+        )
+        .unwrap();
         let files = tree(root).unwrap();
-        assert_eq!(files, BTreeMap::from([("worker/00-worker/_base/files/x.yaml".to_owned(), "x".to_owned())]));
+        assert_eq!(
+            files,
+            BTreeMap::from([("worker/00-worker/_base/files/x.yaml".to_owned(), "x".to_owned())])
+        );
     }
 
     #[test]

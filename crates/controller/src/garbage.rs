@@ -89,7 +89,9 @@ fn in_use(context: &Context) -> BTreeSet<String> {
         named.extend(pool.status.as_ref().map(|s| s.configuration.name.clone()));
     }
     for node in context.stores.nodes.all() {
-        for name in [&node.current_config, &node.desired_config, &node.first_pivot_config].into_iter().flatten() {
+        for name in
+            [&node.current_config, &node.desired_config, &node.first_pivot_config].into_iter().flatten()
+        {
             named.insert(name.to_string());
         }
         // A drain request names the config that the node moves to.

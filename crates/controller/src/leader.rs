@@ -134,7 +134,9 @@ async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationT
             }
             Ok(Err(error)) => {
                 let text = if error.is_not_found() {
-                    format!("namespace {NAMESPACE} does not exist; `mco install` makes it, --leader-elect=false does without")
+                    format!(
+                        "namespace {NAMESPACE} does not exist; `mco install` makes it, --leader-elect=false does without"
+                    )
                 } else {
                     error.chain()
                 };
@@ -226,7 +228,8 @@ async fn release(api: &Api<Lease>, identity: &str) {
     let what = || format!("lease {NAMESPACE}/{NAME}");
     let given_up = async {
         let Some(mut lease) = call(what, api.get_opt(NAME)).await? else { return Ok(()) };
-        let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(identity)) else {
+        let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(identity))
+        else {
             return Ok(());
         };
         spec.holder_identity = Some(String::new());

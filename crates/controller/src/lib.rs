@@ -25,8 +25,8 @@ mod leader;
 mod metrics;
 mod nodes;
 mod passes;
-mod progress;
 mod patch;
+mod progress;
 mod queue;
 mod rendering;
 mod store;
@@ -83,7 +83,9 @@ pub enum ControllerError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The metrics address cannot be listened on.
-    #[error("metrics: cannot listen on {address}; another process holds it, or choose one with --metrics-listen")]
+    #[error(
+        "metrics: cannot listen on {address}; another process holds it, or choose one with --metrics-listen"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -117,9 +119,8 @@ pub async fn run_with(
     let rest = CancellationToken::new();
     let tasks = TaskTracker::new();
     if let Some(address) = options.metrics_listen {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| ControllerError::Listen { address, source })?;
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| ControllerError::Listen { address, source })?;
         tasks.spawn(http::serve(listener, Arc::new(registry), rest.clone()));
     }
     let context = Arc::new(Context::new(client.clone(), options.templates, events, metrics));

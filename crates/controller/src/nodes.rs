@@ -17,8 +17,10 @@ use api::k8s::{Node, ResourceExt};
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use futures::StreamExt;
 use kube::api::{Patch, PatchParams};
-use rollout::{About, EventKind, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan};
 use rollout::view::NodeView;
+use rollout::{
+    About, EventKind, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan,
+};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,10 +75,7 @@ impl Nodes {
     fn snapshot(&self) -> Snapshot {
         let stores = &self.context.stores;
         let pools = stores.pools.all();
-        let exists = pools
-            .iter()
-            .map(|p| stores.configs.get(&p.spec.configuration.name).is_some())
-            .collect();
+        let exists = pools.iter().map(|p| stores.configs.get(&p.spec.configuration.name).is_some()).collect();
         let nodes = stores.nodes.all();
         let controller_config = stores.controller_config();
         let first_pivot_pools: BTreeMap<Arc<str>, Arc<str>> = nodes
@@ -215,7 +214,9 @@ impl Snapshot {
 pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
     let api = context.api::<Node>();
     let body = Patch::Merge(patch.merge_patch());
-    let node = call(|| format!("patch of node {patch}"), api.patch(&patch.node, &PatchParams::default(), &body)).await?;
+    let node =
+        call(|| format!("patch of node {patch}"), api.patch(&patch.node, &PatchParams::default(), &body))
+            .await?;
     tracing::info!(node = %patch.node, "{patch}");
     context.node_answer(&node);
     Ok(())
@@ -230,7 +231,7 @@ pub(crate) async fn write_status(
     let name = pool.name_any();
     let old = pool.status.as_ref().map_or(json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
-    let body = Patch::Merge(bound("status", patch, pool.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound("status", &patch, pool.metadata.resource_version.as_deref()));
     let api = context.api::<MachineConfigPool>();
     let answer = call(
         || format!("status of machineconfigpool {name}"),

@@ -1,9 +1,9 @@
 //! Which queue is worked how, by which pass; runs while this process leads.
 
 use crate::context::{Context, Queues};
+use crate::drains::Drains;
 use crate::nodes::Nodes;
 use crate::queue::{Outcome, Queue, Spacing, Work, work};
-use crate::drains::Drains;
 use crate::rendering::Rendering;
 use crate::{garbage, metrics, progress, templates};
 use futures::future::BoxFuture;
@@ -69,20 +69,32 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
     let mut start = |queue: fn(&Queues) -> &Queue<String>, how: Work, pass: Pass| {
         tasks.spawn(counted(context.clone(), queue, how, stop.clone(), pass));
     };
-    start(|q| &q.node, NODE, Box::new(move |_| {
-        let nodes = nodes.clone();
-        Box::pin(async move { nodes.pass().await })
-    }));
+    start(
+        |q| &q.node,
+        NODE,
+        Box::new(move |_| {
+            let nodes = nodes.clone();
+            Box::pin(async move { nodes.pass().await })
+        }),
+    );
     let rendering = Arc::new(Rendering::new(context.clone(), versions()));
-    start(|q| &q.render, RENDER, Box::new(move |key| {
-        let rendering = rendering.clone();
-        Box::pin(async move { rendering.pass(key).await })
-    }));
+    start(
+        |q| &q.render,
+        RENDER,
+        Box::new(move |key| {
+            let rendering = rendering.clone();
+            Box::pin(async move { rendering.pass(key).await })
+        }),
+    );
     let drains = Arc::new(Drains::new(context.clone()));
-    start(|q| &q.drain, DRAIN, Box::new(move |key| {
-        let drains = drains.clone();
-        Box::pin(async move { drains.pass(key).await })
-    }));
+    start(
+        |q| &q.drain,
+        DRAIN,
+        Box::new(move |key| {
+            let drains = drains.clone();
+            Box::pin(async move { drains.pass(key).await })
+        }),
+    );
     start(|q| &q.template, TEMPLATE, on(&context, templates::pass));
     start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
     start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));

@@ -26,7 +26,7 @@ pub(crate) fn difference(old: &Value, new: &Value) -> Option<Value> {
 
 /// A patch of one part of an object (`spec`, `status`), refused by the API server when the object has changed since
 /// `version`.
-pub(crate) fn bound(part: &str, patch: Value, version: Option<&str>) -> Value {
+pub(crate) fn bound(part: &str, patch: &Value, version: Option<&str>) -> Value {
     json!({ "metadata": { "resourceVersion": version }, part: patch })
 }
 
@@ -37,7 +37,11 @@ mod tests {
     #[test]
     fn a_patch_holds_only_what_differs_and_removes_what_is_gone() {
         let rows = [
-            (json!({"a": 1, "b": {"c": 2, "d": 3}}), json!({"a": 1, "b": {"c": 2, "d": 4}}), json!({"b": {"d": 4}})),
+            (
+                json!({"a": 1, "b": {"c": 2, "d": 3}}),
+                json!({"a": 1, "b": {"c": 2, "d": 4}}),
+                json!({"b": {"d": 4}}),
+            ),
             (json!({"a": 1}), json!({}), json!({"a": null})),
             (json!({"l": [1, 2]}), json!({"l": [2]}), json!({"l": [2]})),
             (json!({}), json!({"n": {"x": 1}}), json!({"n": {"x": 1}})),

@@ -6,9 +6,9 @@
 
 use crate::call::{CallError, call};
 use crate::context::Context;
+use crate::leader::now;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
-use crate::leader::now;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigNode;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -63,7 +63,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
             Action::Spec { name, resource_version, spec } => {
                 let old = object.as_ref().map(|o| json!(o.spec)).unwrap_or_default();
                 let Some(patch) = difference(&old, &json!(spec)) else { continue };
-                let body = Patch::Merge(bound("spec", patch, resource_version.as_deref()));
+                let body = Patch::Merge(bound("spec", &patch, resource_version.as_deref()));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
                 context.progress_answer(answer);
             }
@@ -73,7 +73,9 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
                     ..DeleteParams::default()
                 };
                 match call(what, api.delete(&name, &params)).await {
-                    Ok(_) => tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone"),
+                    Ok(_) => {
+                        tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone")
+                    }
                     // The garbage collector was faster.
                     Err(e) if e.is_not_found() => {}
                     Err(e) => return Err(e),
@@ -92,7 +94,7 @@ pub(crate) async fn tell(context: &Context, node: &NodeView, step: &Progress) {
     let Some(status) = mcn::advance(object.status.as_ref(), step, node, generation, &now()) else { return };
     let old = object.status.as_ref().map_or_else(|| json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return };
-    let body = Patch::Merge(bound("status", patch, object.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound("status", &patch, object.metadata.resource_version.as_deref()));
     let api = context.api::<MachineConfigNode>();
     let what = || format!("status of machineconfignode {}", node.name);
     match call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await {

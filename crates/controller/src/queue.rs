@@ -256,12 +256,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_single_change_is_acted_on_at_once() {
-        let starts = record(|_| Outcome::Done, |q| async move {
-            for _ in 0..3 {
-                q.mark("a".to_owned());
-                tokio::time::sleep(Duration::from_secs(5)).await;
-            }
-        })
+        let starts = record(
+            |_| Outcome::Done,
+            |q| async move {
+                for _ in 0..3 {
+                    q.mark("a".to_owned());
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                }
+            },
+        )
         .await;
         let at: Vec<u64> = starts.iter().map(|(_, t)| t.as_secs()).collect();
         assert_eq!(at, [0, 5, 10]);
@@ -270,13 +273,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_of_a_hundred_changes_makes_a_handful_of_passes_and_the_last_change_is_seen() {
-        let starts = record(|_| Outcome::Done, |q| async move {
-            for _ in 0..100 {
-                q.mark("a".to_owned());
-                tokio::time::sleep(Duration::from_millis(3)).await;
-            }
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        })
+        let starts = record(
+            |_| Outcome::Done,
+            |q| async move {
+                for _ in 0..100 {
+                    q.mark("a".to_owned());
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            },
+        )
         .await;
         assert!((2..=7).contains(&starts.len()), "{starts:?}");
         assert!(starts.last().unwrap().1 >= Duration::from_millis(297), "{starts:?}");
@@ -297,12 +303,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_pass_makes_another_pass_and_one_key_never_runs_twice_at_once() {
-        let starts = record(|_| Outcome::Done, |q| async move {
-            q.mark_all(["a".to_owned(), "b".to_owned()]);
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            q.mark("a".to_owned());
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        })
+        let starts = record(
+            |_| Outcome::Done,
+            |q| async move {
+                q.mark_all(["a".to_owned(), "b".to_owned()]);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                q.mark("a".to_owned());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            },
+        )
         .await;
         let a: Vec<Duration> = starts.iter().filter(|(k, _)| k == "a").map(|(_, t)| *t).collect();
         assert_eq!((a.len(), starts.len()), (2, 3), "{starts:?}");

@@ -22,6 +22,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use render::{Inputs, RenderPlan, Versions};
 use serde_json::json;
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The render pass, and what it has told already.
@@ -62,15 +63,19 @@ impl Rendering {
         let done = match self.plan(&pool).await {
             Ok(Ok(plan)) => self.carry_out(&pool, plan).await,
             Ok(Err(Why::NotYet(what))) => {
-                tracing::info!(pool = name, "not rendered yet: {what}");
+                tracing::debug!(pool = name, "not rendered yet: {what}");
                 return Outcome::Done;
             }
             Ok(Err(Why::Degraded { reason, message })) => {
                 if self.tell_once(&name, &message) {
                     tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
                 }
-                set_degraded(&self.context, &pool, Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message))
-                    .await
+                set_degraded(
+                    &self.context,
+                    &pool,
+                    Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message),
+                )
+                .await
             }
             Err(error) => Err(error),
         };
@@ -103,7 +108,13 @@ impl Rendering {
                            name the role label there";
             if self.tell_once(&name, message) {
                 let about = reference(pool);
-                self.context.events.tell(Source::Render, Severity::Warning, about, "SelectingAll", message.to_owned());
+                self.context.events.tell(
+                    Source::Render,
+                    Severity::Warning,
+                    about,
+                    "SelectingAll",
+                    message.to_owned(),
+                );
             }
             return Ok(Err(Why::NotYet(message.to_owned())));
         }
@@ -113,6 +124,10 @@ impl Rendering {
         };
         if let Err(why) = templates_are_done(&controller_config) {
             return Ok(Err(why));
+        }
+        if !self.context.templates_settled.load(Ordering::Acquire) {
+            let what = "the MachineConfigs from templates are being written";
+            return Ok(Err(Why::NotYet(what.to_owned())));
         }
         let configs = self.context.stores.configs.all();
         let sources: Vec<&MachineConfig> =
@@ -159,14 +174,25 @@ impl Rendering {
         let labels = metrics::Pool { pool: pool_name.clone() };
         context.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
 
-        let wanted = PoolConfiguration { name: name.clone(), source: Some(plan.source), ..PoolConfiguration::default() };
+        let wanted = PoolConfiguration {
+            name: name.clone(),
+            source: Some(plan.source),
+            ..PoolConfiguration::default()
+        };
         let have = &pool.spec.configuration;
         if have.name != wanted.name || have.source != wanted.source {
             // Fields that others wrote beside ours stay.
-            let wanted =
-                PoolConfiguration { api_version: have.api_version.clone(), kind: have.kind.clone(), ..wanted };
+            let wanted = PoolConfiguration {
+                api_version: have.api_version.clone(),
+                kind: have.kind.clone(),
+                ..wanted
+            };
             if let Some(patch) = difference(&json!(have), &json!(wanted)) {
-                let patch = bound("spec", json!({ "configuration": patch }), pool.metadata.resource_version.as_deref());
+                let patch = bound(
+                    "spec",
+                    &json!({ "configuration": patch }),
+                    pool.metadata.resource_version.as_deref(),
+                );
                 let api = context.api::<MachineConfigPool>();
                 let answer = call(
                     || format!("spec.configuration of machineconfigpool {pool_name}"),
@@ -179,7 +205,12 @@ impl Rendering {
             }
         }
         self.forget(&pool_name);
-        context.metrics.success("machine-config-controller-render", "Sync Machine Config Pool", &pool_name, now().0);
+        context.metrics.success(
+            "machine-config-controller-render",
+            "Sync Machine Config Pool",
+            &pool_name,
+            now().0,
+        );
         let fresh = context.stores.pools.get(&pool_name);
         let pool = fresh.as_deref().unwrap_or(pool);
         set_degraded(context, pool, Condition::new(pool_condition::RENDER_DEGRADED, false, "", "")).await
@@ -202,7 +233,13 @@ impl Rendering {
         let note = |key: &str| rendered.annotations().get(key).cloned().unwrap_or_default();
         if rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN) {
             let message = format!("osImageURL is {}, set by a MachineConfig", rendered.spec.os_image_url);
-            context.events.tell(Source::Render, Severity::Normal, reference(&made), "OSImageURLOverridden", message);
+            context.events.tell(
+                Source::Render,
+                Severity::Normal,
+                reference(&made),
+                "OSImageURLOverridden",
+                message,
+            );
         }
         let release = context.stores.controller_config();
         let message = format!(
@@ -242,7 +279,9 @@ fn templates_are_done(config: &ControllerConfig) -> Result<(), Why> {
     let completed = conditions::is_true(&conditions, crate::templates::COMPLETED)
         && !conditions::is_true(&conditions, crate::templates::RUNNING);
     if !completed || Some(status.observed_generation) != config.metadata.generation {
-        return Err(Why::NotYet(format!("the templates of ControllerConfig {CONTROLLER_CONFIG} are being rendered")));
+        return Err(Why::NotYet(format!(
+            "the templates of ControllerConfig {CONTROLLER_CONFIG} are being rendered"
+        )));
     }
     Ok(())
 }

@@ -65,11 +65,17 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
     match failure {
         None => {
             let done = [
-                Condition::new(COMPLETED, true, "", format!("sync completed towards generation {generation}")),
+                Condition::new(
+                    COMPLETED,
+                    true,
+                    "",
+                    format!("sync completed towards generation {generation}"),
+                ),
                 Condition::new(RUNNING, false, "", ""),
                 Condition::new(FAILING, false, "", ""),
             ];
             set(context, config, generation, done).await?;
+            context.settle_templates(true);
             context.metrics.success(
                 "machine-config-controller-template",
                 "Sync ControllerConfig",
@@ -123,7 +129,8 @@ async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Fa
     // OpenShift's APIServer object, where that kind is installed.
     let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
     let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &ApiResource::from_gvk(&kind));
-    let object = call(|| "apiserver cluster".to_owned(), api.get_opt(CLUSTER)).await.map_err(Failure::Call)?;
+    let object =
+        call(|| "apiserver cluster".to_owned(), api.get_opt(CLUSTER)).await.map_err(Failure::Call)?;
     Ok(Facts { pull_secret, api_server: object.map(|o| o.data) })
 }
 
@@ -134,7 +141,9 @@ async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, 
     let name = at.name.as_deref().unwrap_or_default();
     let what = || format!("secret {namespace}/{name}");
     let wrong = |why: &str| {
-        Failure::Plan(format!("ControllerConfig spec.pullSecret names secret {namespace}/{name}, which {why}"))
+        Failure::Plan(format!(
+            "ControllerConfig spec.pullSecret names secret {namespace}/{name}, which {why}"
+        ))
     };
     let api = Api::<Secret>::namespaced(context.client.clone(), namespace);
     let secret = call(what, api.get_opt(name)).await.map_err(Failure::Call)?;
@@ -144,7 +153,8 @@ async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, 
     }
     let data = secret.data.unwrap_or_default();
     let text = data.get(KEY).ok_or_else(|| wrong("has no key .dockerconfigjson"))?;
-    let value: Value = serde_json::from_slice(&text.0).map_err(|_| wrong("does not hold JSON in .dockerconfigjson"))?;
+    let value: Value =
+        serde_json::from_slice(&text.0).map_err(|_| wrong("does not hold JSON in .dockerconfigjson"))?;
     Ok(value.to_string())
 }
 
@@ -162,8 +172,11 @@ async fn generate(
             tracing::warn!("{}: holds no templates (ROLE/MACHINECONFIG/LAYER/files/…)", folder.display());
         }
         let tls = render::TlsProfile::from_api_server(facts.api_server.as_ref());
-        let data =
-            render::TemplateData { controller_config: &config, pull_secret: facts.pull_secret.as_deref(), tls: &tls };
+        let data = render::TemplateData {
+            controller_config: &config,
+            pull_secret: facts.pull_secret.as_deref(),
+            tls: &tls,
+        };
         render::template::generate(&set, &data, &versions()).map_err(|e| e.to_string())
     });
     match work.await {
@@ -173,33 +186,53 @@ async fn generate(
 }
 
 async fn put_all(context: &Context, wanted: Vec<MachineConfig>) -> Result<(), Failure> {
+    let stands = |config: &MachineConfig| change(context, config).is_none();
+    if !wanted.iter().all(stands) {
+        context.settle_templates(false);
+    }
     let puts: Vec<_> = wanted.iter().map(|config| put(context, config)).collect();
     futures::future::try_join_all(puts).await.map_err(Failure::Call)?;
     Ok(())
 }
 
-/// Makes one MachineConfig, or puts it back where it differs. Labels and annotations of others stay.
-async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), CallError> {
-    let name = wanted.name_any();
-    let api = context.api::<MachineConfig>();
-    let what = || format!("machineconfig {name}");
-    let Some(have) = context.stores.configs.get(&name) else {
-        let made = call(what, api.create(&PostParams::default(), wanted)).await?;
-        tracing::info!(name, "made from templates");
-        context.config_answer(made);
-        return Ok(());
-    };
-    let Some(have) = have.source() else { return Ok(()) };
+/// What is to be written for one MachineConfig.
+enum Put {
+    Create,
+    Patch(Value),
+}
+
+/// Labels and annotations of others stay.
+fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
+    let Some(have) = context.stores.configs.get(&wanted.name_any()) else { return Some(Put::Create) };
+    let have = have.source()?;
     let mut fixed = MachineConfig::clone(have);
     fixed.spec = wanted.spec.clone();
     fixed.labels_mut().extend(wanted.labels().clone());
     fixed.annotations_mut().extend(wanted.annotations().clone());
     fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
-    let Some(patch) = difference(&json!(**have), &json!(fixed)) else { return Ok(()) };
-    let mut patch = patch;
+    let mut patch = difference(&json!(**have), &json!(fixed))?;
     patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
-    let answer = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
-    tracing::info!(name, "changed to what the templates say");
+    Some(Put::Patch(patch))
+}
+
+/// Makes one MachineConfig, or puts it back where it differs.
+async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), CallError> {
+    let name = wanted.name_any();
+    let api = context.api::<MachineConfig>();
+    let what = || format!("machineconfig {name}");
+    let answer = match change(context, wanted) {
+        None => return Ok(()),
+        Some(Put::Create) => {
+            let made = call(what, api.create(&PostParams::default(), wanted)).await?;
+            tracing::info!(name, "made from templates");
+            made
+        }
+        Some(Put::Patch(patch)) => {
+            let changed = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            tracing::info!(name, "changed to what the templates say");
+            changed
+        }
+    };
     context.config_answer(answer);
     Ok(())
 }
@@ -225,7 +258,7 @@ async fn set(
     };
     let Some(patch) = difference(&json!(old), &json!(status)) else { return Ok(()) };
     let name = config.name_any();
-    let body = Patch::Merge(bound("status", patch, config.metadata.resource_version.as_deref()));
+    let body = Patch::Merge(bound("status", &patch, config.metadata.resource_version.as_deref()));
     let api = context.api::<ControllerConfig>();
     let what = || format!("status of controllerconfig {name}");
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;

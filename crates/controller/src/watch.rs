@@ -108,7 +108,11 @@ pub(crate) async fn follow<K, T>(
                 Err(why) => {
                     // Once per object, not once per list.
                     if undecodable.insert(name.clone()) {
-                        tracing::warn!(kind, name, "skipped, for it cannot be decoded: {why}; correct or delete it");
+                        tracing::warn!(
+                            kind,
+                            name,
+                            "skipped, for it cannot be decoded: {why}; correct or delete it"
+                        );
                     }
                     None
                 }
