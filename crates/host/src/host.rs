@@ -1,5 +1,6 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
+use std::collections::btree_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
@@ -178,9 +179,9 @@ impl Host {
             }
         }
         let mut look = |path: String| -> Result<(), FsError> {
-            if !facts.found.contains_key(&path) {
-                let found = root.found(&path)?;
-                facts.found.insert(path, found);
+            if let Entry::Vacant(entry) = facts.found.entry(path) {
+                let found = root.found(entry.key())?;
+                entry.insert(found);
             }
             Ok(())
         };
@@ -244,7 +245,8 @@ impl Host {
         if plan.steps.is_empty() {
             return Ok(applied);
         }
-        let journal = match Journal::begin(&self.root, plan) {
+        let os = self.os.state()?;
+        let journal = match Journal::begin(&self.root, plan, &os) {
             Ok(journal) => journal,
             Err(e) if e.killed() => return Err(e),
             Err(e) => {
@@ -293,8 +295,10 @@ impl Host {
 
     fn undo(&mut self, journal: &Journal) -> Result<(), Error> {
         journal.undo(&self.root)?;
-        if let Some((from, to)) = &journal.os {
-            self.stage_os(to, from)?;
+        if let Some((before, after)) = &journal.os
+            && self.os.state()? != *before
+        {
+            self.stage_os(after, before)?;
         }
         if journal.daemon_reload {
             // The files are what counts; systemd reads them at the latest at the next boot.

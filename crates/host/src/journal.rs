@@ -72,7 +72,7 @@ pub(crate) struct Journal {
     aside: Vec<(String, String)>,
     /// Enablement links: path, target. `None` when the plan does not touch enablement.
     links: Option<Vec<(String, String)>>,
-    /// The operating system before and after.
+    /// What the operating system would boot into before the change, and what the change makes of it.
     pub(crate) os: Option<(OsState, OsState)>,
     /// Services that are told at the end.
     pub(crate) services: Vec<(ServiceAction, String)>,
@@ -102,7 +102,7 @@ pub(crate) enum Stage {
 
 impl Journal {
     /// Writes down what the plan will change. Nothing but the journal's own folder is changed.
-    pub(crate) fn begin(root: &Root, plan: &HostPlan) -> Result<Self, Error> {
+    pub(crate) fn begin(root: &Root, plan: &HostPlan, os: &OsState) -> Result<Self, Error> {
         let mut before = Vec::new();
         let mut seen = BTreeSet::new();
         let mut aside = Vec::new();
@@ -143,7 +143,7 @@ impl Journal {
             aside,
             links,
             os: plan.steps.iter().find_map(|s| match s {
-                Step::Os { from, to } => Some((from.clone(), to.clone())),
+                Step::Os { to, .. } => Some((os.clone(), to.clone())),
                 _ => None,
             }),
             services: plan

@@ -1,5 +1,6 @@
 //! A small host in a temporary folder, and its tree as text, for the tests of this crate.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,9 +25,14 @@ pub fn is_root() -> bool {
 /// A unit that can be enabled, reloaded and restarted.
 const STUB: &str = "[Service]\nExecStart=/bin/true\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
+/// A temporary folder, in memory where there is such a place: thousands are made.
+pub fn mk_temp() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// A fresh host: the users, files and units that the recorded nodes had, as far as the cases touch them.
 pub fn mk_host_tree() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mk_temp();
     let at = dir.path();
     fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
     for d in [

@@ -1,0 +1,134 @@
+//! Pairs of configs that together use everything that a plan can do.
+#![allow(unreachable_pub, reason = "a module of a test")]
+
+use api::v1::MachineConfigSpec;
+use serde_json::{Value, json};
+
+/// A pair: its name, the config in effect, the config to reach.
+pub struct Pair {
+    /// For messages.
+    pub about: &'static str,
+    /// In effect.
+    pub old: MachineConfigSpec,
+    /// To reach.
+    pub new: MachineConfigSpec,
+}
+
+const ENABLED: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+const KEY: &str = "ssh-ed25519 AAAA one";
+
+fn file(path: &str, text: &str) -> Value {
+    json!({"path": path, "contents": {"source": format!("data:,{text}")}})
+}
+
+fn spec(files: &[Value], units: &[Value], users: &[Value]) -> MachineConfigSpec {
+    MachineConfigSpec {
+        config: Some(json!({
+            "ignition": {"version": "3.5.0"},
+            "storage": {"files": files},
+            "systemd": {"units": units},
+            "passwd": {"users": users},
+        })),
+        ..MachineConfigSpec::default()
+    }
+}
+
+fn files(files: &[Value]) -> MachineConfigSpec {
+    spec(files, &[], &[])
+}
+
+fn units(units: &[Value]) -> MachineConfigSpec {
+    spec(&[], units, &[])
+}
+
+fn users(users: &[Value]) -> MachineConfigSpec {
+    spec(&[], &[], users)
+}
+
+/// All of them.
+pub fn pairs() -> Vec<Pair> {
+    let none = MachineConfigSpec::default;
+    let unit = |name: &str, enabled: bool| json!({"name": name, "contents": ENABLED, "enabled": enabled});
+    let core = |keys: &[&str], hash: Option<&str>| {
+        let mut user = json!({"name": "core", "sshAuthorizedKeys": keys});
+        if let Some(hash) = hash {
+            user["passwordHash"] = json!(hash);
+        }
+        user
+    };
+    let big = |name: &str, text: &str, n: usize| -> Vec<Value> {
+        (0..n).map(|i| file(&format!("/etc/many/{name}{i}"), text)).collect()
+    };
+    let pair = |about, old, new| Pair { about, old, new };
+    let mut out = vec![
+        pair("two files in a new folder", none(), files(&[file("/etc/app/a", "1"), file("/etc/app/deep/b", "2")])),
+        pair("contents change", files(&[file("/etc/app/a", "1")]), files(&[file("/etc/app/a", "22")])),
+        pair(
+            "mode and owner change",
+            files(&[file("/etc/app/a", "1")]),
+            files(&[json!({"path": "/etc/app/a", "mode": 384, "user": {"name": "core"}, "group": {"id": 4},
+                "contents": {"source": "data:,1"}})]),
+        ),
+        pair("files go", files(&[file("/etc/app/a", "1"), file("/opt/x/y", "2")]), none()),
+        pair("over files of the host", none(), files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")])),
+        pair("the host's come back", files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")]), none()),
+        pair(
+            "one goes, one comes, one changes",
+            files(&[file("/etc/a", "1"), file("/etc/host.conf", "2")]),
+            files(&[file("/etc/a", "3"), file("/srv/new/folder/c", "4")]),
+        ),
+        pair("a unit, enabled", none(), units(&[unit("one.service", true)])),
+        pair(
+            "its [Install] changes",
+            units(&[unit("one.service", true)]),
+            units(&[json!({"name": "one.service", "enabled": true,
+                "contents": ENABLED.replace("multi-user", "graphical")})]),
+        ),
+        pair("disabled", units(&[unit("one.service", true)]), units(&[unit("one.service", false)])),
+        pair(
+            "masked",
+            units(&[unit("one.service", true)]),
+            units(&[json!({"name": "one.service", "mask": true}), json!({"name": "getty@.service", "mask": true})]),
+        ),
+        pair(
+            "unmasked",
+            units(&[json!({"name": "one.service", "mask": true}), json!({"name": "getty@.service", "mask": true})]),
+            units(&[unit("one.service", true)]),
+        ),
+        pair(
+            "drop-ins",
+            units(&[json!({"name": "vendor.service", "dropins": [{"name": "10-a.conf", "contents": "[Service]\nNice=1\n"}]})]),
+            units(&[json!({"name": "vendor.service", "enabled": false, "dropins": [
+                {"name": "10-a.conf", "contents": ""}, {"name": "20-b.conf", "contents": "[Service]\nNice=2\n"}]})]),
+        ),
+        pair("units go", units(&[unit("one.service", true), json!({"name": "vendor.service", "enabled": false})]), none()),
+        pair(
+            "an override of the host's own unit",
+            none(),
+            units(&[unit("vendor.service", true), unit("chronyd.service", false)]),
+        ),
+        pair("the override goes", units(&[unit("vendor.service", true), unit("chronyd.service", false)]), none()),
+        pair("keys and a password", none(), users(&[core(&[KEY], Some("$6$a$b"))])),
+        pair("other keys, no password", users(&[core(&[KEY], Some("$6$a$b"))]), users(&[core(&[KEY, "k2"], None)])),
+        pair("the user goes", users(&[core(&[KEY], Some("$6$a$b"))]), none()),
+        pair(
+            "services are told",
+            files(&[file("/etc/chrony.conf", "1")]),
+            files(&[file("/etc/chrony.conf", "2"), file("/etc/two.conf", "2")]),
+        ),
+        pair("many files", files(&big("f", "old", 12)), files(&big("f", "new", 8))),
+    ];
+    let everything_old = spec(
+        &[file("/etc/app/a", "1"), file("/etc/issue.net", "mine"), file("/etc/gone", "x")],
+        &[unit("one.service", true), unit("two.service", false)],
+        &[core(&[KEY], None)],
+    );
+    let mut everything_new = spec(
+        &[file("/etc/app/a", "2"), file("/etc/host.conf", "mine"), file("/var/opt/new", "x")],
+        &[json!({"name": "one.service", "mask": true}), unit("three.timer", true)],
+        &[core(&["other"], Some("$6$c$d"))],
+    );
+    everything_new.kernel_arguments = Some(vec!["quiet".to_owned()]);
+    out.push(pair("everything at once", everything_old, everything_new));
+    out
+}

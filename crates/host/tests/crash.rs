@@ -1,0 +1,246 @@
+//! A process that ends at any instruction leaves the old state or the new one, never a mixture; and one that ends
+//! again while it recovers does too. Every fault point of a change is tried: before and after each file-system and
+//! systemd call.
+
+mod common;
+#[path = "common/pairs.rs"]
+mod pairs;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{is_root, mk_host, mk_host_tree, mk_temp, tree};
+use host::fault::{Fault, Faults, NoFaults, Point};
+use host::{
+    DisruptionPolicy, Error, FakeOs, FilePolicy, HostPlan, Names, OsBackend, OsState, PolicyAction, Recovery, plan,
+};
+use pairs::{Pair, pairs};
+
+/// Our own state, what stands in for other processes, and a lock file that other tools leave too.
+const SKIP: [&str; 4] = ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock"];
+
+/// What happens at the chosen point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    Nothing,
+    Kill,
+    /// This call fails, others do not.
+    Fail(io::ErrorKind),
+    /// This call and every later one that writes fails.
+    FailOn(io::ErrorKind),
+}
+
+/// Counts points and strikes at one.
+#[derive(Debug)]
+struct Strike {
+    at: usize,
+    what: What,
+    seen: AtomicUsize,
+}
+
+impl Strike {
+    fn at(at: usize, what: What) -> Arc<Self> {
+        Arc::new(Self { at, what, seen: AtomicUsize::new(0) })
+    }
+
+    fn count(&self) -> usize {
+        self.seen.load(Ordering::Relaxed)
+    }
+}
+
+impl Faults for Strike {
+    fn at(&self, point: Point<'_>) -> Result<(), Fault> {
+        let n = self.seen.fetch_add(1, Ordering::Relaxed);
+        match self.what {
+            What::Kill if n >= self.at => Err(Fault::Killed),
+            What::Fail(kind) if n == self.at && point.before => Err(Fault::Fail(kind.into())),
+            What::FailOn(kind) if n >= self.at && point.before && point.call != "remove" => {
+                Err(Fault::Fail(kind.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+type Tree = BTreeMap<String, String>;
+
+/// A host in the old config, ready to be copied, and both ends of the change.
+struct Prepared {
+    about: &'static str,
+    base: tempfile::TempDir,
+    base_os: OsState,
+    plan: HostPlan,
+    old: (Tree, OsState),
+    new: (Tree, OsState),
+}
+
+fn policy() -> DisruptionPolicy {
+    let file = |path: &str, actions| FilePolicy { path: path.to_owned(), actions };
+    DisruptionPolicy::default().merge(&DisruptionPolicy {
+        files: vec![
+            file("/etc/chrony.conf", vec![PolicyAction::restart("chronyd.service")]),
+            file("/etc/two.conf", vec![PolicyAction::reload("crio.service"), PolicyAction::DaemonReload]),
+        ],
+        ..DisruptionPolicy::empty()
+    })
+}
+
+fn names(current: &str, desired: &str) -> Names {
+    Names { current: current.to_owned(), desired: desired.to_owned() }
+}
+
+fn state(at: &Path, os: &FakeOs) -> (Tree, OsState) {
+    (tree(at, &["/"], &SKIP), os.clone().state().unwrap())
+}
+
+/// Two states are the same, or what differs is told.
+fn same(now: &(Tree, OsState), want: &(Tree, OsState), about: &str) {
+    let differs: Vec<String> = now
+        .0
+        .keys()
+        .chain(want.0.keys())
+        .filter(|p| now.0.get(*p) != want.0.get(*p))
+        .map(|p| format!("{p}: want {:?}, got {:?}", want.0.get(p), now.0.get(p)))
+        .collect();
+    assert!(differs.is_empty(), "{about}:\n{}", differs.join("\n"));
+    assert_eq!(now.1, want.1, "{about}");
+}
+
+fn mk_os(state: &OsState) -> FakeOs {
+    let mut os = FakeOs::default();
+    os.stage(&OsState::default(), state).unwrap();
+    os
+}
+
+fn copy(from: &Path) -> tempfile::TempDir {
+    let to = mk_temp();
+    let done = Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to.path()).status().unwrap();
+    assert!(done.success());
+    to
+}
+
+fn prepare(pair: &Pair) -> Prepared {
+    let base = mk_host_tree();
+    let os = FakeOs::default();
+    let mut host = mk_host(base.path(), &os, Arc::new(NoFaults));
+    let start = api::v1::MachineConfigSpec::default();
+    let facts = host.probe(&start, &pair.old).unwrap();
+    let first = plan(&start, &pair.old, &names("", "old"), &policy(), &facts).unwrap();
+    host.apply(&first).unwrap();
+    let facts = host.probe(&pair.old, &pair.new).unwrap();
+    let plan = plan(&pair.old, &pair.new, &names("old", "new"), &policy(), &facts).unwrap();
+    let old = state(base.path(), &os);
+    let end = copy(base.path());
+    let end_os = mk_os(&old.1);
+    mk_host(end.path(), &end_os, Arc::new(NoFaults)).apply(&plan).unwrap();
+    let new = state(end.path(), &end_os);
+    assert_ne!(old, new, "{}: the pair changes nothing", pair.about);
+    Prepared { about: pair.about, base, base_os: old.1.clone(), plan, old, new }
+}
+
+impl Prepared {
+    fn points(&self) -> usize {
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let faults = Strike::at(0, What::Nothing);
+        mk_host(dir.path(), &os, faults.clone()).apply(&self.plan).unwrap();
+        faults.count()
+    }
+
+    /// Ends the process at a point of the change and, when told, at one of the recovery; then recovers. Gives the
+    /// number of points that the recovery passed.
+    fn kill(&self, at: usize, during_recovery: Option<usize>) -> usize {
+        let about = format!("{}: killed at {at}, then at {during_recovery:?}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let error = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).apply(&self.plan).unwrap_err();
+        assert!(error.killed(), "{about}: {error}");
+        if let Some(at) = during_recovery {
+            let again = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).recover();
+            assert!(again.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
+        }
+        let faults = Strike::at(0, What::Nothing);
+        let mut host = mk_host(dir.path(), &os, faults.clone());
+        let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        let passed = faults.count();
+        let now = state(dir.path(), &os);
+        let want = match recovery {
+            Recovery::Finished { .. } => &self.new,
+            Recovery::Undone { .. } => &self.old,
+            Recovery::Nothing if now == self.new => &self.new,
+            Recovery::Nothing => &self.old,
+        };
+        same(&now, want, &format!("{about}: {recovery:?}"));
+        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{about}: a second recovery has something to do");
+        same(&state(dir.path(), &os), &now, &format!("{about}: a second recovery"));
+        passed
+    }
+
+    /// Lets a call fail. The change ends as if it had never begun, or is through.
+    fn fail(&self, at: usize, what: What) {
+        let about = format!("{}: {what:?} at {at}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let mut host = mk_host(dir.path(), &os, Strike::at(at, what));
+        let done = host.apply(&self.plan);
+        if let Err(Error::UndoIncomplete { .. }) = &done {
+            drop(host);
+            host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+            host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        }
+        let now = state(dir.path(), &os);
+        match done {
+            Ok(_) => same(&now, &self.new, &about),
+            Err(e) => same(&now, &self.old, &format!("{about}: {e}")),
+        }
+    }
+}
+
+/// Every `nth` point of every pair, and of the recovery after it.
+fn kill_everywhere(nth: usize, nth_of_recovery: usize) -> usize {
+    let mut kills = 0;
+    for (i, pair) in pairs().iter().enumerate() {
+        let prepared = prepare(pair);
+        for at in (0..prepared.points()).skip(i % nth).step_by(nth) {
+            let passed = prepared.kill(at, None);
+            kills += 1;
+            for again in (0..passed).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
+                prepared.kill(at, Some(again));
+                kills += 1;
+            }
+        }
+    }
+    println!("{kills} kill points over {} pairs", pairs().len());
+    kills
+}
+
+#[test]
+fn a_kill_at_a_sample_of_all_points_leaves_the_old_state_or_the_new() {
+    if is_root() {
+        assert!(kill_everywhere(7, 11) > 100);
+    }
+}
+
+#[test]
+#[ignore = "minutes; run by the crash test"]
+fn a_kill_at_every_point_leaves_the_old_state_or_the_new() {
+    if is_root() {
+        assert!(kill_everywhere(1, 5) > 2000);
+    }
+}
+
+#[test]
+fn a_call_that_fails_ends_in_the_old_state() {
+    if !is_root() {
+        return;
+    }
+    for (i, pair) in pairs().iter().enumerate() {
+        let prepared = prepare(pair);
+        for at in (0..prepared.points()).skip(i % 9).step_by(9) {
+            prepared.fail(at, What::Fail(io::ErrorKind::PermissionDenied));
+            prepared.fail(at, What::FailOn(io::ErrorKind::StorageFull));
+            prepared.fail(at, What::FailOn(io::ErrorKind::ReadOnlyFilesystem));
+        }
+    }
+}
