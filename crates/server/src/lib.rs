@@ -1,14 +1,28 @@
 //! The HTTPS config server: hands booting machines their Ignition config.
 //!
-//! Data flow: a source of configs ([`bootstrap`]: a directory; [`start`]: the cluster) fills a board of answers →
+//! Data flow: a source of configs ([`bootstrap`]: a directory; `start`: the cluster) fills a board of answers →
 //! a request is a path and an `Accept` header, a look-up and a write. Everything that decides is a pure function:
-//! `accept` (which version), `route` (which pool), `proven` (which rendered config), `prepare` (which bytes).
+//! [`accept`] (which version), [`route`] (which pool), `proven` (which rendered config), [`prepare`] (which bytes).
 //!
 //! What it is not: rendering (see `render`), and who may join the cluster (the kubeconfig that is served holds a
 //! bootstrap token; what that may do is the cluster's decision).
 
 pub mod accept;
+mod board;
+mod bootstrap;
 pub mod document;
+mod error;
+mod listen;
+mod metrics;
 pub mod prepare;
 pub mod refusal;
+mod respond;
 pub mod route;
+mod stall;
+mod tls;
+
+pub use bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
+pub use error::ServerError;
+pub use listen::ListenOptions;
+pub use metrics::Metrics;
+pub use tls::TlsProfile;

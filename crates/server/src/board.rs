@@ -1,0 +1,244 @@
+//! The board of answers: what each pool serves, prepared once per version and kept as bytes.
+//!
+//! Guarantees: a request takes one short read lock and one look-up; a change swaps the whole board at once; a pool
+//! whose source did not change keeps its prepared answers; when it did change, the versions that machines had asked
+//! for are prepared before the swap, so that no request pays for it.
+//!
+//! Versions are prepared when they are first asked for, not ahead: with many pools the versions that nobody asks for
+//! would be most of the memory.
+
+use crate::prepare::{self, Prepared, Source};
+use crate::refusal::Refusal;
+use http::HeaderValue;
+use hyper::body::Bytes;
+use ignition::Version;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+use tokio::sync::OnceCell;
+
+/// A prepared answer with its header values made.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) plain: Form,
+    pub(crate) gzip: Option<Form>,
+}
+
+/// One form of an answer.
+#[derive(Debug)]
+pub(crate) struct Form {
+    pub(crate) body: Bytes,
+    pub(crate) etag: HeaderValue,
+}
+
+impl Reply {
+    fn new(prepared: Prepared) -> Self {
+        let Prepared { version: _, body, gzip, etag, gzip_etag, dropped: _ } = prepared;
+        let form = |body: Vec<u8>, etag: &str| Form {
+            body: Bytes::from(body),
+            // Hex digits and quotes are always a header value.
+            etag: HeaderValue::from_str(etag).unwrap_or(HeaderValue::from_static("\"0\"")),
+        };
+        Self { plain: form(body, &etag), gzip: gzip.map(|g| form(g, &gzip_etag)) }
+    }
+}
+
+type Cell = OnceCell<Result<Arc<Reply>, Refusal>>;
+
+/// What one pool serves.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    source: Source,
+    fingerprint: String,
+    pub(crate) since: SystemTime,
+    cells: [Cell; Version::ALL.len()],
+}
+
+impl Answers {
+    pub(crate) fn new(source: Source, since: SystemTime) -> Self {
+        Self { fingerprint: source.fingerprint(), source, since, cells: std::array::from_fn(|_| Cell::new()) }
+    }
+
+    /// The rendered config's name.
+    pub(crate) fn config(&self) -> &str {
+        self.source.machine_config.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn cell(&self, version: Version) -> Option<&Cell> {
+        let at = Version::ALL.iter().position(|v| *v == version)?;
+        self.cells.get(at)
+    }
+
+    /// The answer in a version; the first who asks has it prepared, all others wait for that.
+    pub(crate) async fn get(self: &Arc<Self>, version: Version) -> Result<Arc<Reply>, Refusal> {
+        let broken = |why: &str| Refusal::Broken { pool: self.source.pool.clone(), why: why.to_owned() };
+        let Some(cell) = self.cell(version) else { return Err(broken("no such version")) };
+        if let Some(ready) = cell.get() {
+            return ready.clone();
+        }
+        let make = || async {
+            let this = Arc::clone(self);
+            tokio::task::spawn_blocking(move || this.make(version))
+                .await
+                .unwrap_or_else(|_| Err(broken("preparing the answer failed; see the server's log")))
+        };
+        cell.get_or_init(make).await.clone()
+    }
+
+    fn make(&self, version: Version) -> Result<Arc<Reply>, Refusal> {
+        let (pool, config) = (&self.source.pool, self.config());
+        match prepare::prepare(&self.source, version) {
+            Ok(prepared) => {
+                for place in &prepared.dropped {
+                    tracing::warn!(pool, config, path = place.path, "not in the answer: {}", place.message);
+                }
+                tracing::debug!(pool, config, %version, bytes = prepared.body.len(), "answer prepared");
+                Ok(Arc::new(Reply::new(prepared)))
+            }
+            Err(refusal) => {
+                tracing::warn!(pool, config, %version, "no answer in this version: {refusal}");
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The versions that were asked for so far.
+    fn asked(&self) -> impl Iterator<Item = Version> {
+        Version::ALL.into_iter().zip(&self.cells).filter(|(_, c)| c.initialized()).map(|(v, _)| v)
+    }
+}
+
+/// One pool's place on the board.
+#[derive(Debug, Clone)]
+pub(crate) enum Entry {
+    /// It has something to serve.
+    Ready(Arc<Answers>),
+    /// It has not, and why.
+    Refused(Refusal),
+}
+
+/// How fresh the board is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Freshness {
+    /// Nothing was read yet.
+    #[default]
+    Starting,
+    /// As the source says.
+    Current,
+    /// The source cannot be read; this is its last good state.
+    LastGood {
+        /// Since when.
+        since: SystemTime,
+        /// Why.
+        why: String,
+    },
+}
+
+/// All pools at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) pools: BTreeMap<String, Entry>,
+    pub(crate) freshness: Freshness,
+    /// True: names that are not on the board are told that the bootstrap server does not have them.
+    pub(crate) bootstrap: bool,
+}
+
+/// The board.
+#[derive(Debug, Default)]
+pub(crate) struct Board(RwLock<Arc<State>>);
+
+impl Board {
+    /// The state at this moment.
+    pub(crate) fn now(&self) -> Arc<State> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What a pool serves.
+    pub(crate) fn pool(&self, pool: &str) -> Result<Arc<Answers>, Refusal> {
+        let state = self.now();
+        match state.pools.get(pool) {
+            Some(Entry::Ready(answers)) => Ok(Arc::clone(answers)),
+            Some(Entry::Refused(refusal)) => Err(refusal.clone()),
+            None if state.freshness == Freshness::Starting => Err(Refusal::Starting),
+            None if state.bootstrap => Err(Refusal::NotAtBootstrap { pool: pool.to_owned() }),
+            None => Err(Refusal::UnknownPool { pool: pool.to_owned() }),
+        }
+    }
+
+    /// Puts a new state up. Sources that did not change keep their answers. Only one task may publish.
+    pub(crate) async fn publish(
+        &self,
+        pools: BTreeMap<String, Result<Source, Refusal>>,
+        freshness: Freshness,
+        bootstrap: bool,
+        now: SystemTime,
+    ) {
+        let old = self.now();
+        let mut next = BTreeMap::new();
+        for (name, source) in pools {
+            let entry = match source {
+                Err(refusal) => Entry::Refused(refusal),
+                Ok(source) => {
+                    let answers = Answers::new(source, now);
+                    match old.pools.get(&name) {
+                        Some(Entry::Ready(had)) if had.fingerprint == answers.fingerprint => {
+                            Entry::Ready(Arc::clone(had))
+                        }
+                        before => {
+                            let answers = Arc::new(answers);
+                            if let Some(Entry::Ready(had)) = before {
+                                for version in had.asked() {
+                                    // An answer or a refusal: both are kept for those who ask.
+                                    let _ = answers.get(version).await;
+                                }
+                            }
+                            tracing::info!(pool = name, config = answers.config(), "served from now on");
+                            Entry::Ready(answers)
+                        }
+                    }
+                }
+            };
+            next.insert(name, entry);
+        }
+        self.put(State { pools: next, freshness, bootstrap });
+    }
+
+    /// The same pools, another freshness.
+    pub(crate) fn set_freshness(&self, freshness: Freshness) {
+        let old = self.now();
+        if old.freshness != freshness {
+            self.put(State { pools: old.pools.clone(), freshness, bootstrap: old.bootstrap });
+        }
+    }
+
+    fn put(&self, state: State) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+    }
+}
+
+impl State {
+    /// Whether requests can be answered, and from what.
+    pub(crate) fn readiness(&self, now: SystemTime) -> (bool, Value) {
+        let age = |since: SystemTime| now.duration_since(since).unwrap_or_default().as_secs();
+        let pools: BTreeMap<&str, Value> = self
+            .pools
+            .iter()
+            .map(|(name, entry)| {
+                let told = match entry {
+                    Entry::Ready(a) => json!({"config": a.config(), "ageSeconds": age(a.since)}),
+                    Entry::Refused(r) => json!({"reason": r.reason(), "message": r.to_string()}),
+                };
+                (name.as_str(), told)
+            })
+            .collect();
+        let (ready, source) = match &self.freshness {
+            Freshness::Starting => (false, json!({"state": "Starting"})),
+            Freshness::Current => (true, json!({"state": "Current"})),
+            Freshness::LastGood { since, why } => {
+                (true, json!({"state": "LastGood", "sinceSeconds": age(*since), "message": why}))
+            }
+        };
+        (ready, json!({"ready": ready, "source": source, "pools": pools}))
+    }
+}

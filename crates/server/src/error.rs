@@ -1,0 +1,46 @@
+//! Why the server cannot start or go on.
+
+use std::path::PathBuf;
+
+/// Why the server cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// An option that cannot be used.
+    #[error("--{option}: {why}")]
+    Option {
+        /// The flag's name.
+        option: &'static str,
+        /// What is wrong, and the remedy.
+        why: String,
+    },
+    /// A file that cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A certificate or key that cannot be used.
+    #[error("{}: {why}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// TLS that cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(String),
+    /// A port that cannot be listened on.
+    #[error("cannot listen on port {port}; is another server running?")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A cluster that cannot be reached at all.
+    #[error("no cluster: {0}")]
+    Cluster(String),
+}

@@ -1,0 +1,325 @@
+//! Sockets, TLS handshakes and HTTP connections, with a limit on everything that a client can make wait or grow.
+//!
+//! Flow: accept → handshake (timed) → HTTP/1.1 or HTTP/2 → [`respond`]. Shutdown: no new connections, running
+//! answers are finished, then what is left is cut.
+
+use crate::error::ServerError;
+use crate::metrics::{Cause, Metrics};
+use crate::respond::{Shared, respond};
+use crate::stall::StallGuard;
+use crate::tls::{Certificate, TlsProfile, server_config};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Connections at once, both ports together. Ten thousand machines may boot together; each connection is about 40 KB.
+const MAX_CONNECTIONS: usize = 16_384;
+/// Connections that the kernel holds for us while we are busy.
+const BACKLOG: u32 = 4096;
+/// A handshake is two round trips; machines boot over slow links.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// From the first byte of a request's head to its last, and for the next request on a kept connection.
+const HEADERS: Duration = Duration::from_secs(10);
+/// A client that takes no byte of an answer for this long is gone.
+const STALL: Duration = Duration::from_secs(30);
+/// No connection is older: a client that takes one byte in every [`STALL`] ends too.
+const LIFETIME: Duration = Duration::from_secs(600);
+/// The size of a request's head. Ignition's are under 1 KB.
+const MAX_HEAD: usize = 16 * 1024;
+/// The number of headers in a request's head.
+const MAX_HEADERS: usize = 64;
+/// Requests at once on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 32;
+/// Answers that run when the server is told to stop have this long.
+const GRACE: Duration = Duration::from_secs(20);
+/// After an error of `accept` (no file descriptors left): time for connections to end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What both servers have in common. The fields are the reference's persistent flags.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// `--secure-port`: HTTPS. 0 takes a free one.
+    pub secure_port: u16,
+    /// `--insecure-port`: the same over plain HTTP. 0 does not listen.
+    pub insecure_port: u16,
+    /// `--cert`: PEM, read again when it changes.
+    pub cert: PathBuf,
+    /// `--key`: PEM, read again when it changes.
+    pub key: PathBuf,
+    /// `--tls-min-version` and `--tls-cipher-suites`.
+    pub tls: TlsProfile,
+    /// `--payload-version`: the release that this server belongs to; told in the log.
+    pub payload_version: String,
+    /// `--bind-address` (ours): the address to listen on; none listens on all.
+    pub bind_address: Option<IpAddr>,
+    /// `--http2` (ours): offer HTTP/2. Off by default, as the reference.
+    pub http2: bool,
+    /// Where to count; register it with [`Metrics::new`].
+    pub metrics: Metrics,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            secure_port: 22623,
+            insecure_port: 22624,
+            cert: "/etc/ssl/mcs/tls.crt".into(),
+            key: "/etc/ssl/mcs/tls.key".into(),
+            tls: TlsProfile::default(),
+            payload_version: String::new(),
+            bind_address: None,
+            http2: false,
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+/// Open sockets and everything that serving needs.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    secure: TcpListener,
+    insecure: Option<TcpListener>,
+    tls: Arc<rustls::ServerConfig>,
+    certificate: Arc<Certificate>,
+    http2: bool,
+}
+
+impl Listeners {
+    /// Reads the certificate and opens the ports, so that both fail at start and not later.
+    pub(crate) fn open(options: &ListenOptions) -> Result<Self, ServerError> {
+        raise_file_limit();
+        let certificate = Arc::new(Certificate::load(&options.cert, &options.key, options.metrics.clone())?);
+        let tls = server_config(&options.tls, options.http2, Arc::clone(&certificate))?;
+        let open = |port| bind(options.bind_address, port).map_err(|source| ServerError::Listen { port, source });
+        Ok(Self {
+            secure: open(options.secure_port)?,
+            insecure: if options.insecure_port == 0 { None } else { Some(open(options.insecure_port)?) },
+            tls,
+            certificate,
+            http2: options.http2,
+        })
+    }
+
+    /// Where HTTPS is served.
+    pub(crate) fn secure_addr(&self) -> io::Result<SocketAddr> {
+        self.secure.local_addr()
+    }
+
+    /// Serves until `stop`, and then until running answers are finished.
+    pub(crate) async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) {
+        let Self { secure, insecure, tls, certificate, http2 } = self;
+        let tracker = TaskTracker::new();
+        // Answers that run go on after `stop`; this ends them.
+        let cut = CancellationToken::new();
+        let context = Context { shared, tracker: tracker.clone(), stop: stop.clone(), cut: cut.clone(), http2 };
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let plain = async {
+            if let Some(listener) = insecure {
+                accept(listener, None, &context, &slots).await;
+            }
+        };
+        tokio::join!(accept(secure, Some(TlsAcceptor::from(tls)), &context, &slots), plain, certificate.follow(stop));
+        tracker.close();
+        if tokio::time::timeout(GRACE, tracker.wait()).await.is_err() {
+            tracing::warn!(connections = tracker.len(), "cut after {} s of grace", GRACE.as_secs());
+            cut.cancel();
+            tracker.wait().await;
+        }
+    }
+}
+
+/// All addresses of both families where the machine has both.
+fn bind(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
+    let open = |address: IpAddr| {
+        let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::new(address, port))?;
+        socket.listen(BACKLOG)
+    };
+    match address {
+        Some(address) => open(address),
+        None => match open(Ipv6Addr::UNSPECIFIED.into()) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(e),
+            Err(_) => open(Ipv4Addr::UNSPECIFIED.into()),
+            listening => listening,
+        },
+    }
+}
+
+/// As many files as we may have: service managers start programs with 1,024.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(?current, "the limit on open files stays as it is: {error}");
+    }
+}
+
+/// What each connection needs.
+#[derive(Debug, Clone)]
+struct Context {
+    shared: Arc<Shared>,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+    cut: CancellationToken,
+    http2: bool,
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, context: &Context, slots: &Arc<Semaphore>) {
+    loop {
+        let next = async {
+            // A slot first: without one, machines wait in the kernel's queue instead of in our memory.
+            let slot = Arc::clone(slots).acquire_owned().await.ok()?;
+            Some((slot, listener.accept().await))
+        };
+        let (slot, accepted) = tokio::select! {
+            () = context.stop.cancelled() => return,
+            next = next => match next { Some(next) => next, None => return },
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (tls, context) = (tls.clone(), context.clone());
+                context.tracker.clone().spawn(async move {
+                    connection(stream, peer, tls, &context).await;
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("a connection could not be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, context: &Context) {
+    let metrics = &context.shared.metrics;
+    metrics.connections.inc();
+    // A small answer must not wait for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    let stream = StallGuard::new(stream, STALL);
+    match tls {
+        None => http(stream, peer, false, context).await,
+        Some(acceptor) => match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let h2 = context.http2 && stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                http(stream, peer, h2, context).await;
+            }
+            Ok(Err(error)) => {
+                metrics.tls_failures.inc();
+                tracing::debug!(%peer, "TLS handshake failed: {error}");
+            }
+            Err(_) => count_cut(metrics, "handshake", peer),
+        },
+    }
+    metrics.connections.dec();
+}
+
+fn count_cut(metrics: &Metrics, cause: &'static str, peer: SocketAddr) {
+    metrics.cut.get_or_create(&Cause { cause }).inc();
+    tracing::debug!(%peer, cause, "connection cut");
+}
+
+/// Runs a connection to its end; on `stop` or at its lifetime's end the running answer is the last.
+macro_rules! drive {
+    ($running:ident, $context:ident) => {{
+        let first = tokio::select! {
+            ended = $running.as_mut() => Some(ended),
+            () = $context.stop.cancelled() => None,
+            () = tokio::time::sleep(LIFETIME) => None,
+        };
+        match first {
+            Some(Ok(())) => Ended::Done,
+            Some(Err(error)) => Ended::Failed(error),
+            None => {
+                $running.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = $running.as_mut() => ended.map_or_else(Ended::Failed, |()| Ended::Done),
+                    () = $context.cut.cancelled() => Ended::Cut("shutdown"),
+                    () = tokio::time::sleep(GRACE) => Ended::Cut("lifetime"),
+                }
+            }
+        }
+    }};
+}
+
+async fn http<S>(stream: S, peer: SocketAddr, h2: bool, context: &Context)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let shared = Arc::clone(&context.shared);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(&shared, peer, request).await) }
+    });
+    let io = TokioIo::new(stream);
+    // Both arms are the same words; the connections are different types without a common trait.
+    let ended = if h2 {
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+            .keep_alive_interval(HEADERS)
+            .keep_alive_timeout(HEADERS);
+        let mut running = std::pin::pin!(builder.serve_connection(io, service));
+        drive!(running, context)
+    } else {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADERS)
+            .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_HEADERS)
+            .half_close(false);
+        let mut running = std::pin::pin!(builder.serve_connection(io, service));
+        drive!(running, context)
+    };
+    match ended {
+        Ended::Done => {}
+        Ended::Cut(cause) => count_cut(&context.shared.metrics, cause, peer),
+        Ended::Failed(error) => match cause_of(&error) {
+            Some(cause) => count_cut(&context.shared.metrics, cause, peer),
+            None => tracing::debug!(%peer, "connection ended: {error}"),
+        },
+    }
+}
+
+/// How a connection ended.
+enum Ended {
+    Done,
+    Cut(&'static str),
+    Failed(hyper::Error),
+}
+
+/// Which limit an error comes from, where it does.
+fn cause_of(error: &hyper::Error) -> Option<&'static str> {
+    if error.is_parse_too_large() {
+        return Some("head-size");
+    }
+    if error.is_timeout() {
+        return Some("head-time");
+    }
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if inner.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
+            return Some("stall");
+        }
+        source = inner.source();
+    }
+    None
+}

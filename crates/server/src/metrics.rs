@@ -1,0 +1,95 @@
+//! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// `pool` (empty where the request named none that exists), `version` (empty without an answer), `code`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Request {
+    pub(crate) pool: String,
+    pub(crate) version: &'static str,
+    pub(crate) code: u32,
+}
+
+/// `pool`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Pool {
+    pub(crate) pool: String,
+}
+
+/// `cause`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Cause {
+    pub(crate) cause: &'static str,
+}
+
+/// All of them. Cheap to clone; the default is registered nowhere.
+#[derive(Debug, Default, Clone)]
+pub struct Metrics {
+    pub(crate) requests: Family<Request, Counter>,
+    pub(crate) bytes: Family<Pool, Counter>,
+    pub(crate) connections: Gauge,
+    pub(crate) cut: Family<Cause, Counter>,
+    pub(crate) tls_failures: Counter,
+    pub(crate) certificate_failures: Counter,
+    pub(crate) certificate_not_after: Gauge,
+    pub(crate) served_since: Family<Pool, Gauge>,
+    pub(crate) held_back: Family<Pool, Gauge>,
+    pub(crate) source_up: Gauge,
+    pub(crate) source_seen: Gauge,
+}
+
+impl Metrics {
+    /// Made and registered.
+    pub fn new(registry: &mut Registry) -> Self {
+        let m = Self::default();
+        let Self {
+            requests,
+            bytes,
+            connections,
+            cut,
+            tls_failures,
+            certificate_failures,
+            certificate_not_after,
+            served_since,
+            held_back,
+            source_up,
+            source_seen,
+        } = m.clone();
+        registry.register("mcs_requests", "Requests by pool, Ignition version and status", requests);
+        registry.register("mcs_response_bytes", "Bytes of configs written, by pool", bytes);
+        registry.register("mcs_connections", "Connections open now", connections);
+        registry.register("mcs_connections_cut", "Connections ended by a limit, by cause", cut);
+        registry.register("mcs_tls_failures", "TLS handshakes that failed", tls_failures);
+        registry.register(
+            "mcs_certificate_failures",
+            "Times that a changed certificate or key could not be used; the old one stays in force",
+            certificate_failures,
+        );
+        registry.register(
+            "mcs_certificate_not_after_timestamp_seconds",
+            "When the certificate in force ends",
+            certificate_not_after,
+        );
+        registry.register(
+            "mcs_served_config_timestamp_seconds",
+            "Since when the pool's config is served",
+            served_since,
+        );
+        registry.register(
+            "mcs_config_held_back",
+            "1 where a newer config of the pool cannot be served and the last good one is",
+            held_back,
+        );
+        registry.register("mcs_source_up", "1 while the source of configs can be read", source_up);
+        registry.register(
+            "mcs_source_seen_timestamp_seconds",
+            "When the source of configs was last known to be readable",
+            source_seen,
+        );
+        m
+    }
+}

@@ -1,0 +1,202 @@
+//! One request → one response. The decision is [`ask`], a pure function of the request's head; the rest is a look-up.
+//!
+//! The access log names pool, version, status, sizes and who asked: never a body.
+
+use crate::accept::{negotiate, takes_gzip};
+use crate::board::{Board, Form, Reply};
+use crate::metrics::{Metrics, Pool, Request as RequestLabels};
+use crate::refusal::Refusal;
+use crate::route::{Route, route};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY,
+};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use ignition::Version;
+use std::net::SocketAddr;
+use std::time::{Instant, SystemTime};
+
+/// The most of a header that goes into the log.
+const MAX_LOGGED: usize = 200;
+
+/// What the listeners share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) board: Board,
+    pub(crate) metrics: Metrics,
+}
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Config { pool: String, version: Version, gzip: bool },
+    Healthz,
+    Readyz,
+}
+
+/// Reads a request's head.
+pub(crate) fn ask(method: &Method, path: &str, headers: &HeaderMap) -> Result<Ask, Refusal> {
+    // The path first: what is not here has no methods.
+    let route = route(path);
+    if method != Method::GET && method != Method::HEAD {
+        return Err(Refusal::Method);
+    }
+    let pool = match route? {
+        Route::Healthz => return Ok(Ask::Healthz),
+        Route::Readyz => return Ok(Ask::Readyz),
+        Route::Config { pool } => pool,
+    };
+    let has_length = headers.get(CONTENT_LENGTH).is_some_and(|l| l.as_bytes() != b"0");
+    if has_length || headers.contains_key(TRANSFER_ENCODING) {
+        return Err(Refusal::Body);
+    }
+    let version = negotiate(joined(headers, &ACCEPT).as_deref())?;
+    Ok(Ask::Config { pool, version, gzip: takes_gzip(joined(headers, &ACCEPT_ENCODING).as_deref()) })
+}
+
+/// All values of a header as one list.
+fn joined(headers: &HeaderMap, name: &http::HeaderName) -> Option<Vec<u8>> {
+    let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let first = values.next()?.to_vec();
+    Some(values.fold(first, |mut all, next| {
+        all.extend_from_slice(b",");
+        all.extend_from_slice(next);
+        all
+    }))
+}
+
+/// Whether the client has this form already.
+fn unchanged(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let Some(list) = joined(headers, &IF_NONE_MATCH) else { return false };
+    let tags = list.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+    tags.map(|t| t.strip_prefix(b"W/").unwrap_or(t)).any(|t| t == b"*" || t == etag.as_bytes())
+}
+
+/// Answers a request, counts it and logs it.
+pub(crate) async fn respond<B>(shared: &Shared, peer: SocketAddr, request: http::Request<B>) -> Response<Full<Bytes>> {
+    let started = Instant::now();
+    let (head, _body) = request.into_parts();
+    let asked = ask(&head.method, head.uri.path(), &head.headers);
+    let mut known_pool = String::new();
+    let mut version = "";
+    let outcome = match asked {
+        Ok(Ask::Healthz) => return empty(StatusCode::OK),
+        Ok(Ask::Readyz) => return readyz(shared),
+        Err(refusal) => Err(refusal),
+        Ok(Ask::Config { pool, version: wanted, gzip }) => {
+            version = wanted.as_str();
+            match shared.board.pool(&pool) {
+                Err(refusal) => {
+                    if !matches!(refusal, Refusal::UnknownPool { .. } | Refusal::NotAtBootstrap { .. }) {
+                        known_pool = pool;
+                    }
+                    Err(refusal)
+                }
+                Ok(answers) => {
+                    known_pool = pool;
+                    answers.get(wanted).await.map(|reply| (reply, gzip))
+                }
+            }
+        }
+    };
+    let (response, bytes) = match &outcome {
+        Ok((reply, gzip)) => config(reply, *gzip, &head.headers),
+        Err(refusal) => refused(refusal),
+    };
+    let code = response.status().as_u16();
+    let written = if head.method == Method::HEAD { 0 } else { bytes };
+    let labels = RequestLabels { pool: known_pool.clone(), version, code: u32::from(code) };
+    shared.metrics.requests.get_or_create(&labels).inc();
+    if !known_pool.is_empty() && outcome.is_ok() {
+        let written = u64::try_from(written).unwrap_or(u64::MAX);
+        shared.metrics.bytes.get_or_create(&Pool { pool: known_pool.clone() }).inc_by(written);
+    }
+    tracing::info!(
+        %peer,
+        method = %head.method,
+        pool = known_pool,
+        version,
+        code,
+        reason = outcome.as_ref().err().map(Refusal::reason),
+        bytes = written,
+        micros = started.elapsed().as_micros(),
+        agent = logged(&head.headers, &USER_AGENT),
+        accept = logged(&head.headers, &ACCEPT),
+        "request"
+    );
+    response
+}
+
+/// A header for the log: cut, and with everything but printable ASCII replaced.
+fn logged(headers: &HeaderMap, name: &http::HeaderName) -> String {
+    let bytes = headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+    let plain = |b: &u8| if matches!(b, b' '..=b'~') { char::from(*b) } else { '?' };
+    bytes.iter().take(MAX_LOGGED).map(plain).collect()
+}
+
+fn config(reply: &Reply, gzip: bool, headers: &HeaderMap) -> (Response<Full<Bytes>>, usize) {
+    let packed = reply.gzip.as_ref().filter(|_| gzip);
+    let Form { body, etag } = packed.unwrap_or(&reply.plain);
+    let mut response = if unchanged(headers, etag) {
+        empty(StatusCode::NOT_MODIFIED)
+    } else {
+        let mut full = Response::new(Full::new(body.clone()));
+        full.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if packed.is_some() {
+            full.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        full
+    };
+    let bytes = if response.status() == StatusCode::OK { body.len() } else { 0 };
+    let headers = response.headers_mut();
+    headers.insert(ETAG, etag.clone());
+    headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    // Configs hold secrets: a cache on the way may check, not hand out.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    (response, bytes)
+}
+
+fn refused(refusal: &Refusal) -> (Response<Full<Bytes>>, usize) {
+    let body = Bytes::from(refusal.body().to_string());
+    let bytes = body.len();
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = refusal.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(after) = refusal.retry_after() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
+    }
+    match refusal {
+        Refusal::Method => {
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        Refusal::Body => {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        _ => {}
+    }
+    (response, bytes)
+}
+
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+fn readyz(shared: &Shared) -> Response<Full<Bytes>> {
+    let (ready, told) = shared.board.now().readiness(SystemTime::now());
+    let mut response = Response::new(Full::new(Bytes::from(told.to_string())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if !ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
+}
+
+#[cfg(test)]
+#[path = "respond_tests.rs"]
+mod tests;

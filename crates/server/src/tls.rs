@@ -1,0 +1,280 @@
+//! TLS: which versions and suites, and a certificate that is read again when its files change.
+//!
+//! Guarantees: a changed certificate takes effect for new handshakes, connections and tickets stay; a certificate or
+//! key that cannot be used leaves the old pair in force, with a loud log line and a metric. TLS 1.0, 1.1 and CBC
+//! suites do not exist here, whatever the profile says.
+
+use crate::error::ServerError;
+use crate::metrics::Metrics;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often the certificate's files are looked at: a stat of each.
+const LOOK: Duration = Duration::from_secs(1);
+/// The largest certificate or key file that is read.
+const MAX_PEM: u64 = 1 << 20;
+
+/// Which versions and suites are spoken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsProfile {
+    /// `VersionTLS12` or `VersionTLS13`; others are raised to 1.2.
+    pub min_version: String,
+    /// IANA, Go or OpenSSL names of suites; none: all that are safe.
+    pub cipher_suites: Vec<String>,
+}
+
+impl Default for TlsProfile {
+    fn default() -> Self {
+        Self { min_version: "VersionTLS12".to_owned(), cipher_suites: Vec::new() }
+    }
+}
+
+/// The TLS 1.2 suites by their other names: IANA (with Go's alias, where there is one) and OpenSSL.
+const TLS12_NAMES: [(&str, &str); 6] = [
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+];
+
+/// A profile in rustls' terms.
+#[derive(Debug)]
+struct Terms {
+    versions: Vec<&'static SupportedProtocolVersion>,
+    suites: Vec<SupportedCipherSuite>,
+    /// What could not be honoured.
+    notes: Vec<String>,
+}
+
+/// TLS 1.3 suites are not a matter of choice (as in Go): all of them stay. A list without one that is known falls
+/// back to all that are safe, as the reference.
+fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
+    let mut notes = Vec::new();
+    let versions = match profile.min_version.as_str() {
+        "VersionTLS13" => vec![&rustls::version::TLS13],
+        other => {
+            if !matches!(other, "" | "VersionTLS12") {
+                notes.push(format!("minimum TLS version {other:?} is not offered; TLS 1.2 is"));
+            }
+            vec![&rustls::version::TLS12, &rustls::version::TLS13]
+        }
+    };
+    let iana = |suite: &SupportedCipherSuite| format!("{:?}", suite.suite()).replace("TLS13_", "TLS_");
+    let same = |suite: &SupportedCipherSuite, wanted: &str| {
+        let name = iana(suite);
+        let openssl = TLS12_NAMES.iter().find(|(n, _)| *n == name).map(|(_, o)| *o);
+        name == wanted || name.strip_suffix("_SHA256") == Some(wanted) || openssl == Some(wanted)
+    };
+    for wanted in &profile.cipher_suites {
+        if !all.iter().any(|s| same(s, wanted)) {
+            notes.push(format!("cipher suite {wanted:?} is not offered"));
+        }
+    }
+    let known = profile.cipher_suites.iter().any(|w| all.iter().any(|s| same(s, w)));
+    let keep = |s: &&SupportedCipherSuite| s.tls13().is_some() || profile.cipher_suites.iter().any(|w| same(s, w));
+    let suites = if known { all.iter().filter(keep).copied().collect() } else { all.to_vec() };
+    Terms { versions, suites, notes }
+}
+
+/// The certificate and key in force.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    cert: PathBuf,
+    key: PathBuf,
+    provider: CryptoProvider,
+    current: RwLock<Arc<CertifiedKey>>,
+    metrics: Metrics,
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// What tells that a file was replaced.
+type Stamp = (u64, u64, i64, i64, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let of = |m: Metadata| (m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.len());
+    std::fs::metadata(path).ok().map(of)
+}
+
+/// Reads a pair and checks that the key is the certificate's.
+fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, ServerError> {
+    let file = |path: &Path| -> Result<Vec<u8>, ServerError> {
+        let unreadable = |source| ServerError::Read { path: path.to_owned(), source };
+        let size = std::fs::metadata(path).map_err(unreadable)?.len();
+        if size > MAX_PEM {
+            let why = format!("larger than {MAX_PEM} bytes");
+            return Err(ServerError::Certificate { path: path.to_owned(), why });
+        }
+        std::fs::read(path).map_err(unreadable)
+    };
+    let bad = |path: &Path, why: String| ServerError::Certificate { path: path.to_owned(), why };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&file(cert)?)
+        .collect::<Result<_, _>>()
+        .map_err(|e| bad(cert, format!("not a PEM certificate: {e}")))?;
+    if chain.is_empty() {
+        return Err(bad(cert, "holds no PEM certificate".to_owned()));
+    }
+    // The text of a parse error could quote the key.
+    let private = PrivateKeyDer::from_pem_slice(&file(key)?).map_err(|_| bad(key, "not a PEM private key".to_owned()))?;
+    CertifiedKey::from_der(chain, private, provider)
+        .map_err(|e| bad(cert, format!("does not go with the key {}: {e}", key.display())))
+}
+
+/// When the pair's own certificate ends, in seconds since 1970.
+fn not_after(pair: &CertifiedKey) -> Option<i64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(pair.cert.first()?).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
+impl Certificate {
+    /// Reads the pair for the first time.
+    pub(crate) fn load(cert: &Path, key: &Path, metrics: Metrics) -> Result<Self, ServerError> {
+        let provider = aws_lc_rs::default_provider();
+        let pair = read(cert, key, &provider)?;
+        metrics.certificate_not_after.set(not_after(&pair).unwrap_or_default());
+        let current = RwLock::new(Arc::new(pair));
+        Ok(Self { cert: cert.to_owned(), key: key.to_owned(), provider, current, metrics })
+    }
+
+    /// Reads the pair again. An error leaves the old one in force.
+    pub(crate) fn reload(&self) -> Result<(), ServerError> {
+        let pair = read(&self.cert, &self.key, &self.provider).inspect_err(|_| {
+            self.metrics.certificate_failures.inc();
+        })?;
+        self.metrics.certificate_not_after.set(not_after(&pair).unwrap_or_default());
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+        Ok(())
+    }
+
+    /// Follows the files until `stop`.
+    pub(crate) async fn follow(&self, stop: CancellationToken) {
+        let stamps = || (stamp(&self.cert), stamp(&self.key));
+        let mut seen = stamps();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let now = stamps();
+            if now == seen {
+                continue;
+            }
+            seen = now;
+            match self.reload() {
+                Ok(()) => tracing::info!(path = %self.cert.display(), "the certificate changed; the new one is in force"),
+                Err(error) => {
+                    tracing::error!("the changed certificate cannot be used, the old one stays in force: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// The configuration of the TLS listener.
+pub(crate) fn server_config(
+    profile: &TlsProfile,
+    http2: bool,
+    certificate: Arc<Certificate>,
+) -> Result<Arc<ServerConfig>, ServerError> {
+    let base = aws_lc_rs::default_provider();
+    let Terms { versions, suites, notes } = terms(profile, &base.cipher_suites);
+    for note in notes {
+        tracing::warn!("TLS profile: {note}");
+    }
+    let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..base });
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .map_err(|e| ServerError::Tls(e.to_string()))?
+        .with_no_client_auth()
+        .with_cert_resolver(certificate);
+    // Stateless tickets: ten thousand machines that come back cost no memory.
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| ServerError::Tls(e.to_string()))?;
+    config.alpn_protocols = if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(profile: &TlsProfile) -> Vec<String> {
+        let all = aws_lc_rs::default_provider().cipher_suites;
+        let t = terms(profile, &all);
+        t.suites.iter().filter(|s| s.tls13().is_none()).map(|s| format!("{:?}", s.suite())).collect()
+    }
+
+    fn mk(suites: &[&str]) -> TlsProfile {
+        let cipher_suites = suites.iter().map(|s| (*s).to_owned()).collect();
+        TlsProfile { cipher_suites, ..TlsProfile::default() }
+    }
+
+    #[test]
+    fn suites_are_known_by_all_their_names_and_an_unknown_list_means_all() {
+        let all = names(&mk(&[]));
+        assert_eq!(all.len(), 6);
+        let one = ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()];
+        for name in [
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+            "ECDHE-RSA-CHACHA20-POLY1305",
+        ] {
+            assert_eq!(names(&mk(&[name, "unknown"])), one, "{name}");
+        }
+        assert_eq!(names(&mk(&["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"])), all);
+        assert!(names(&mk(&["TLS_AES_128_GCM_SHA256"])).is_empty(), "only TLS 1.3 was asked for");
+    }
+
+    #[test]
+    fn old_versions_are_raised_and_said() {
+        let all = aws_lc_rs::default_provider().cipher_suites;
+        for (version, count, notes) in
+            [("VersionTLS10", 2, 1), ("VersionTLS12", 2, 0), ("VersionTLS13", 1, 0), ("", 2, 0), ("bogus", 2, 1)]
+        {
+            let t = terms(&TlsProfile { min_version: version.to_owned(), cipher_suites: Vec::new() }, &all);
+            assert_eq!((t.versions.len(), t.notes.len()), (count, notes), "{version}");
+        }
+    }
+
+    #[test]
+    fn a_pair_that_does_not_match_is_refused_and_the_old_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = (dir.path().join("c"), dir.path().join("k"));
+        let mk_pair = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (a, b) = (mk_pair(), mk_pair());
+        std::fs::write(&cert, a.cert.pem()).unwrap();
+        std::fs::write(&key, a.signing_key.serialize_pem()).unwrap();
+        let metrics = Metrics::default();
+        let certificate = Certificate::load(&cert, &key, metrics.clone()).unwrap();
+        let in_force = || certificate.current.read().unwrap().cert.first().unwrap().to_vec();
+        std::fs::write(&cert, b.cert.pem()).unwrap();
+        certificate.reload().unwrap_err();
+        std::fs::write(&cert, "nonsense").unwrap();
+        certificate.reload().unwrap_err();
+        std::fs::write(&cert, b.cert.pem()).unwrap();
+        std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
+        let told = certificate.reload().unwrap_err().to_string();
+        assert!(!told.contains("AAAA"), "{told}");
+        assert_eq!(in_force(), a.cert.der().to_vec());
+        assert_eq!(metrics.certificate_failures.get(), 3);
+        std::fs::write(&key, b.signing_key.serialize_pem()).unwrap();
+        certificate.reload().unwrap();
+        assert_eq!(in_force(), b.cert.der().to_vec());
+        assert!(metrics.certificate_not_after.get() > 0);
+    }
+}
