@@ -101,9 +101,9 @@ pub enum DaemonError {
         /// Why.
         source: host::FsError,
     },
-    /// systemd cannot be reached.
-    #[error("systemd of the host cannot be reached: {0}")]
-    Systemd(#[source] host::SystemdError),
+    /// No thread to talk to systemd with.
+    #[error("no runtime: {0}")]
+    Runtime(#[source] std::io::Error),
     /// The kubeconfig, or the pod's service account.
     #[error("no way to the API server: {why}")]
     Client {

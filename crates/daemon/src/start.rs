@@ -3,7 +3,7 @@
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
 use crate::{DaemonError, Exit, Metrics, Parts, Reporting, run_with};
-use host::{Host, Recovery, Root, Unsupported};
+use host::{DbusSystemd, Host, Recovery, Root, Unsupported};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use prometheus_client::registry::Registry;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// A machine that still runs this long after its reboot was begun is asked again.
@@ -79,10 +80,7 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
     }
     loop {
-        let mount = root_mount.clone();
-        let host = tokio::task::spawn_blocking(move || open(&mount))
-            .await
-            .map_err(|e| DaemonError::Client { why: e.to_string() })??;
+        let host = open(&root_mount, Handle::current())?;
         let parts = Parts { reporting, metrics: metrics.clone(), ..Parts::new(&node_name, host) };
         match run_with(client.clone(), parts, shutdown.clone()).await? {
             Exit::Stopped => return Ok(()),
@@ -104,20 +102,21 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
 /// # Errors
 /// The root folder, systemd, a damaged journal, an undo that fails.
 pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
-    let mut host = open(root_mount)?;
+    // systemd is talked to by the runtime's own thread, while this one waits for it.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Runtime)?;
+    let mut host = open(root_mount, runtime.handle().clone())?;
     host.recover().map_err(DaemonError::Recover)
 }
 
-fn open(root_mount: &Path) -> Result<Host, DaemonError> {
+fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonError> {
     let path = root_mount.display().to_string();
     let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source })?;
-    let systemd = systemd(&root)?;
-    Ok(Host::new(root, systemd, Box::new(Unsupported)))
-}
-
-fn systemd(_: &Root) -> Result<Box<dyn host::Systemd>, DaemonError> {
-    let why = "not there yet";
-    Err(DaemonError::Systemd(host::SystemdError::new("be reached for", "the host", why)))
+    let systemd = DbusSystemd::new(runtime, root_mount);
+    Ok(Host::new(root, Box::new(systemd), Box::new(Unsupported)))
 }
 
 async fn client(kubeconfig: Option<&Path>) -> Result<Client, DaemonError> {
