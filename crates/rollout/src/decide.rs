@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// # Guarantees
 /// - No pool has more nodes on their way after the plan than `maxUnavailable`, unless it had before.
 /// - A held pool's nodes keep their annotations, taints and labels.
-/// - Applied to the inputs, the plan leads to inputs whose plan has no patches (nodes that first booted into a custom
-///   pool take one more round, because their labels change their pool).
+/// - Applied to the inputs, the plan leads to inputs whose plan has no patches. Two cases take one more round: labels
+///   that change a node's pool, and a node that is back in service by being told to stay where it is.
 ///
 /// # Assumes
 /// - The caller sees its own writes: a patch's answer is in the views before the next plan is made.
@@ -197,8 +197,8 @@ impl<'a> Eval<'a> {
     /// Who goes. Labels are given whatever the capacity: they disrupt nothing.
     fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>) -> Choice {
         let mut choice = Choice::default();
-        let mut candidates: Vec<&NodeView> = vec![];
-        for (node, _) in self.candidates() {
+        let mut candidates = vec![];
+        for (node, flags) in self.candidates() {
             match control_plane::booted_into(node, facts, pools, self.input.name()) {
                 control_plane::Booted::Elsewhere { pool, labels } => {
                     choice.labels.insert(node.name.clone(), (pool, labels));
@@ -209,18 +209,26 @@ impl<'a> Eval<'a> {
                 }
                 control_plane::Booted::Ordinary => {}
             }
-            candidates.push(node);
+            candidates.push((node, flags));
         }
         if self.input.name() == MASTER && candidates.len() > 1 {
-            let runs_operator = |n: &&NodeView| facts.operator_node.as_ref() == Some(&n.name);
-            choice.deferred = candidates.iter().find(|n| runs_operator(n)).map(|n| n.name.clone());
-            candidates.retain(|n| !runs_operator(n));
+            let runs_operator = |(n, _): &(&NodeView, Flags)| facts.operator_node.as_ref() == Some(&n.name);
+            choice.deferred = candidates.iter().find(|c| runs_operator(c)).map(|(n, _)| n.name.clone());
+            candidates.retain(|c| !runs_operator(c));
         }
-        if self.capacity.free < candidates.len() {
-            candidates.sort_unstable_by(|a, b| order(a, b));
-            candidates.truncate(self.capacity.free);
+        // A node that is out of service anyway takes no further slot; the others take one each. A node that comes back
+        // into service by its patch frees its slot only when that is seen: the patch may be refused.
+        let mut free = self.capacity.free;
+        if free < candidates.len() {
+            candidates.sort_unstable_by(|a, b| order(a.0, b.0));
         }
-        choice.picks = candidates.into_iter().map(|n| n.name.clone()).collect();
+        for (node, flags) in candidates {
+            if free == 0 {
+                break;
+            }
+            free -= usize::from(!flags.unavailable);
+            choice.picks.insert(node.name.clone());
+        }
         choice
     }
 

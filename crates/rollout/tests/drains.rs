@@ -1,4 +1,5 @@
 //! Drains step by step: cordon, evictions by kubectl's rules, budgets, what is said, uncordon, kept cordons.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 
 use common::{Mk, at, moved};
@@ -14,14 +15,14 @@ fn node(desired: &str, applied: &str) -> Mk {
     node
 }
 
-fn pod(name: &str, change: Value) -> PodView {
+fn pod(name: &str, change: &Value) -> PodView {
     let mut pod = json!({
         "metadata": {"namespace": "app", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "web"},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "1", "controller": true}]},
         "spec": {"nodeName": "n", "containers": [], "terminationGracePeriodSeconds": 30},
         "status": {"phase": "Running"},
     });
-    merge(&mut pod, &change);
+    merge(&mut pod, change);
     PodView::from_pod(&serde_json::from_value(pod).unwrap(), &mut Names::default())
 }
 
@@ -34,7 +35,7 @@ fn merge(to: &mut Value, change: &Value) {
     }
 }
 
-fn budget(selector: Value, allowed: i32) -> BudgetView {
+fn budget(selector: &Value, allowed: i32) -> BudgetView {
     let budget = json!({
         "metadata": {"namespace": "app", "name": "pdb"},
         "spec": {"selector": selector, "minAvailable": 1},
@@ -78,7 +79,7 @@ fn a_request_is_open_until_it_is_echoed() {
 #[test]
 fn a_drain_cordons_then_evicts_then_says_done() {
     let mut node = node("drain-v1", "uncordon-v0").view();
-    let pods = [pod("web", json!({}))];
+    let pods = [pod("web", &json!({}))];
     let first = run(&node, &pods, &[], &Drain::Idle, 0);
     let patch = first.patch.as_ref().unwrap();
     assert_eq!(patch.unschedulable, Some(true), "165");
@@ -92,7 +93,7 @@ fn a_drain_cordons_then_evicts_then_says_done() {
     state.record("uid-web", Answer::Accepted, at(1));
     let third = run(&node, &pods, &[], &state, 2);
     assert!(third.evict.is_empty(), "asked once");
-    let leaving = [pod("web", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))];
+    let leaving = [pod("web", &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))];
     let fourth = run(&node, &leaving, &[], &third.state, 3);
     assert!(fourth.evict.is_empty() && fourth.patch.is_none());
     assert_eq!(fourth.waiting[0].why, Blocker::Terminating(Some(30)));
@@ -146,7 +147,7 @@ fn pods_are_chosen_as_kubectl_chooses_them() {
     ];
     let node = node("drain-v1", "").cordoned().view();
     for (about, change, want) in rows {
-        let plan = run(&node, &[pod("p", change)], &[], &Drain::Idle, 0);
+        let plan = run(&node, &[pod("p", &change)], &[], &Drain::Idle, 0);
         let got = match &*plan.evict {
             [one] => Ok((one.unmanaged, one.loses_data)),
             _ => Err(plan.skipped[0].why),
@@ -155,7 +156,7 @@ fn pods_are_chosen_as_kubectl_chooses_them() {
         assert!(plan.evict.iter().all(|e| e.grace.is_none() && &*e.uid == "uid-p"), "{about}");
         assert_eq!(plan.patch.is_some(), want.is_err(), "{about}: pods that stay do not hold up the drain");
     }
-    let elsewhere = pod("p", json!({"spec": {"nodeName": "other"}}));
+    let elsewhere = pod("p", &json!({"spec": {"nodeName": "other"}}));
     assert!(run(&node, &[elsewhere], &[], &Drain::Idle, 0).evict.is_empty());
 }
 
@@ -166,8 +167,8 @@ fn blocked(state: &mut Drain, second: i64) {
 #[test]
 fn a_budget_is_waited_for_and_named() {
     let node = node("drain-v1", "").cordoned().view();
-    let pods = [pod("web", json!({}))];
-    let none = [budget(json!({"matchLabels": {"app": "web"}}), 0)];
+    let pods = [pod("web", &json!({}))];
+    let none = [budget(&json!({"matchLabels": {"app": "web"}}), 0)];
     let mut state = run(&node, &pods, &none, &Drain::Idle, 0).state;
     blocked(&mut state, 0);
     let waits = run(&node, &pods, &none, &state, 0);
@@ -178,7 +179,7 @@ fn a_budget_is_waited_for_and_named() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(evicted(&run(&node, &pods, &none, &state, 2)), ["web"], "tried again after a while");
-    let free = [budget(json!({}), 1)];
+    let free = [budget(&json!({}), 1)];
     let soon = at(0) + jiff::SignedDuration::from_millis(300);
     let refs = (pods.iter().collect::<Vec<_>>(), free.iter().collect::<Vec<_>>());
     assert_eq!(
@@ -186,7 +187,7 @@ fn a_budget_is_waited_for_and_named() {
         ["web"],
         "at once when it is allowed"
     );
-    let other = [budget(json!({"matchLabels": {"app": "db"}}), 0)];
+    let other = [budget(&json!({"matchLabels": {"app": "db"}}), 0)];
     let unknown = run(&node, &pods, &other, &state, 0);
     assert!(matches!(&unknown.waiting[0].why, Blocker::UnknownBudget(text) if text == "Cannot evict pod"));
 }
@@ -194,22 +195,22 @@ fn a_budget_is_waited_for_and_named() {
 #[test]
 fn one_free_place_is_not_tried_by_every_pod() {
     let node = node("drain-v1", "").cordoned().view();
-    let pods: Vec<_> = ["a", "b", "c"].map(|n| pod(n, json!({}))).into();
+    let pods: Vec<_> = ["a", "b", "c"].map(|n| pod(n, &json!({}))).into();
     let mut state = run(&node, &pods, &[], &Drain::Idle, 0).state;
     for name in ["a", "b", "c"] {
         for _ in 0..6 {
             state.record(&format!("uid-{name}"), Answer::from_status(429, "no"), at(0));
         }
     }
-    let plan = run(&node, &pods, &[budget(json!({}), 1)], &state, 1);
+    let plan = run(&node, &pods, &[budget(&json!({}), 1)], &state, 1);
     assert_eq!(evicted(&plan), ["a"]);
 }
 
 #[test]
 fn a_drain_that_does_not_end_says_so_in_time_and_once() {
     let mut node = node("drain-v1", "").cordoned().view();
-    let pods = [pod("web", json!({}))];
-    let budgets = [budget(json!({}), 0)];
+    let pods = [pod("web", &json!({}))];
+    let budgets = [budget(&json!({}), 0)];
     let mut state = run(&node, &pods, &budgets, &Drain::Idle, 0).state;
     let mut said = vec![];
     let mut writes = 0;

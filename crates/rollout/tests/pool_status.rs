@@ -1,4 +1,5 @@
 //! Counts, conditions and events of a pool: the cases of the reference's own tests, as tables.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 
 use api::conditions;

@@ -3,6 +3,7 @@
 //!
 //! As in the recording, the pool is paused until its nodes are at rest, and nodes are made a second apart. What it is
 //! not: a run of the controller; `check_rollout.py` beside the cases does the same against a real API server.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 
 use api::k8s::{IntOrString, LabelSelector, Node, Time};
 use api::names::annotation;

@@ -14,7 +14,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
 }
 
 /// A Node under construction.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mk(Value);
 
 /// A ready worker without annotations.
@@ -125,7 +125,7 @@ pub(crate) fn pool(name: &str, config: &str, max: Value) -> MachineConfigPool {
 }
 
 /// A cluster to plan for.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) pools: Vec<MachineConfigPool>,
     pub(crate) nodes: Vec<NodeView>,
