@@ -146,7 +146,7 @@ impl Manifests {
                     m.pools.insert(name.clone(), typed(&origin, &kind, &name, value)?);
                 }
                 (api::names::GROUP, "MachineConfig") => {
-                    m.machine_configs.push(typed(&origin, &kind, &name, value)?)
+                    m.machine_configs.push(typed(&origin, &kind, &name, value)?);
                 }
                 (api::names::GROUP, "ControllerConfig") => {
                     m.controller_config = Some(typed(&origin, &kind, &name, value)?);

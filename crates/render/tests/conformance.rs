@@ -2,7 +2,7 @@
 //! compared with what the reference implementation wrote, names included. What it is not: `check_render.py`, which
 //! compares a program's output by meaning; here equal specs must be equal JSON.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use render::{TemplateSet, Versions, bootstrap};
 use serde_json::Value;

@@ -1,0 +1,350 @@
+//! Reading every version, writing older ones, and the rules of the spec, as tables.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
+
+use ignition::{Version, parse, parse_value, translate, validate};
+use serde_json::{Value, json};
+
+#[test]
+fn spec_2_reads_into_the_model() {
+    let v2 = json!({"ignition": {"version": "2.2.0"}, "storage": {
+        "files": [
+            {"filesystem": "root", "path": "/etc/a", "mode": 420, "contents": {"source": "data:,a"}},
+            {"filesystem": "root", "path": "/etc/b", "mode": 384, "contents": {"source": "data:,b", "compression": "gzip"},
+             "user": {"name": "root"}, "group": {"id": 0}},
+            {"filesystem": "root", "path": "/etc/app", "mode": 420, "append": true, "contents": {"source": "data:,x"}},
+            {"filesystem": "root", "path": "/etc/a", "mode": 384, "contents": {"source": ""}}],
+        "directories": [{"filesystem": "root", "path": "/d", "mode": 493}],
+        "links": [{"filesystem": "root", "path": "/l", "target": "/etc/a"}]},
+        "systemd": {"units": [
+            {"name": "a.service", "enabled": true, "contents": "[Unit]\nDescription=a\n",
+             "dropins": [{"name": "x.conf", "contents": "[Service]\nNice=1\n"}]},
+            {"name": "b.service", "enable": true},
+            {"name": "c.service", "mask": true},
+            {"name": "d.service", "enabled": false}]},
+        "passwd": {"users": [{"name": "core", "passwordHash": "", "sshAuthorizedKeys": ["k1", "k2"]}]}});
+    let parsed = parse_value(&v2).unwrap();
+    let want: Value = serde_json::from_str(
+        r#"{"ignition":{"version":"3.5.0"},"passwd":{"users":[{"name":"core","passwordHash":"","sshAuthorizedKeys":["k1","k2"]}]},"storage":{"directories":[{"path":"/d","mode":493}],"files":[{"overwrite":true,"path":"/etc/a","contents":{"source":""},"mode":384},{"overwrite":false,"path":"/etc/app","append":[{"source":"data:,x"}],"mode":420},{"group":{"id":0},"overwrite":true,"path":"/etc/b","user":{"name":"root"},"contents":{"compression":"gzip","source":"data:,b"},"mode":384}],"links":[{"path":"/l","target":"/etc/a"}]},"systemd":{"units":[{"enabled":false,"name":"d.service"},{"mask":true,"name":"c.service"},{"enabled":true,"name":"b.service"},{"contents":"[Unit]\nDescription=a\n","dropins":[{"contents":"[Service]\nNice=1\n","name":"x.conf"}],"enabled":true,"name":"a.service"}]}}"#,
+    )
+    .unwrap();
+    assert_eq!(parsed.config.to_value().unwrap(), want);
+    assert_eq!((parsed.version, parsed.warnings.len()), (Version::V2_2, 0));
+}
+
+#[test]
+fn duplicates_of_spec_2_fold_into_the_last() {
+    let drop = |name: &str, text: &str| json!({"name": name, "contents": text});
+    let v2 = json!({"ignition": {"version": "2.2.0"}, "systemd": {"units": [
+        {"name": "u.service", "dropins": [drop("one.conf", "old")]},
+        {"name": "u.service", "dropins": [drop("one.conf", "new")]},
+        {"name": "u.service", "dropins": [drop("two.conf", "new")]}]},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["a", "b"]}, {"name": "core", "sshAuthorizedKeys": ["b", "c"]}]}});
+    let config = parse_value(&v2).unwrap().config;
+    let dropins: Vec<_> =
+        config.systemd.units[0].dropins.iter().map(|d| (d.name.as_str(), d.contents.as_deref())).collect();
+    assert_eq!(dropins, [("two.conf", Some("new")), ("one.conf", Some("new"))]);
+    assert_eq!(config.passwd.users[0].ssh_authorized_keys, ["b", "c", "a"]);
+    assert_eq!(config.passwd.users.len(), 1);
+}
+
+#[test]
+fn what_spec_3_cannot_say_of_spec_2_is_refused_with_its_path() {
+    let rows = [
+        (json!({"networkd": {"units": [{"name": "a.network"}]}}), "networkd.units"),
+        (
+            json!({"storage": {"files": [{"filesystem": "data", "path": "/a"}]}}),
+            "storage.files[0].filesystem",
+        ),
+        (
+            json!({"storage": {"filesystems": [{"name": "x", "mount": {"device": "/dev/a"}}]}}),
+            "storage.filesystems[0]",
+        ),
+        (json!({"passwd": {"users": [{"name": "core"}, {"name": "bob"}]}}), "passwd.users[1].name"),
+        (json!({"passwd": {"users": [{"name": "core", "create": {"uid": 1}}]}}), "passwd.users[0].create"),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "size": 100}]}]}}),
+            "storage.disks[0].partitions[0].size",
+        ),
+    ];
+    for (mut v2, path) in rows {
+        v2["ignition"]["version"] = json!("2.2.0");
+        let e = parse_value(&v2).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("{path}: ")), "{e}");
+    }
+}
+
+#[test]
+fn versions_are_told_apart() {
+    for (version, want) in [
+        ("2.0.0", Some(Version::V2_2)),
+        ("2.2.0", Some(Version::V2_2)),
+        ("3.0.0", Some(Version::V3_0)),
+        ("3.6.0", Some(Version::V3_6)),
+        ("3.5.2", None),
+        ("3.6.0-experimental", None),
+        ("3.7.0", None),
+        ("2.3.0", None),
+        ("1.0.0", None),
+        ("21.0.0", None),
+        ("3", None),
+        ("bogus", None),
+        ("", None),
+    ] {
+        let got = parse_value(&json!({"ignition": {"version": version}})).ok().map(|p| p.version);
+        assert_eq!(got, want, "{version}");
+    }
+    for bad in ["", "  \n", "{", "[]", "{}", r#"{"ignition": {"version": 3}}"#, "null"] {
+        assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn fields_of_later_versions_are_unknown_to_earlier_ones() {
+    let of = |version: &str| {
+        json!({"ignition": {"version": version, "proxy": {"httpProxy": "http://p"}},
+            "kernelArguments": {"shouldExist": ["a"]},
+            "storage": {"luks": [{"name": "l", "device": "/dev/a", "discard": true, "cex": {"enabled": true}}]}})
+    };
+    let paths = |version: &str| -> Vec<String> {
+        let mut all: Vec<String> =
+            parse_value(&of(version)).unwrap().warnings.into_iter().map(|w| w.path).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(paths("3.5.0"), Vec::<String>::new());
+    assert_eq!(paths("3.4.0"), ["storage.luks[0].cex"]);
+    assert_eq!(paths("3.2.0"), ["kernelArguments", "storage.luks[0].cex", "storage.luks[0].discard"]);
+    assert_eq!(paths("3.0.0"), ["ignition.proxy", "kernelArguments", "storage.luks"]);
+    assert!(parse_value(&of("3.2.0")).unwrap().config.kernel_arguments.should_exist.is_empty());
+}
+
+#[test]
+fn what_an_older_version_cannot_say_is_named() {
+    let rows: [(Value, Version, Option<&str>); 13] = [
+        (
+            json!({"storage": {"luks": [{"name": "l", "device": "/dev/a", "cex": {"enabled": true}}]}}),
+            Version::V3_4,
+            Some("storage.luks[0].cex"),
+        ),
+        (
+            json!({"storage": {"luks": [{"name": "l", "device": "/dev/a", "discard": true}]}}),
+            Version::V3_3,
+            Some("storage.luks[0].discard"),
+        ),
+        (json!({"storage": {"luks": [{"name": "l", "device": "/dev/a"}]}}), Version::V3_2, None),
+        (
+            json!({"storage": {"luks": [{"name": "l", "device": "/dev/a"}]}}),
+            Version::V3_1,
+            Some("storage.luks[0]"),
+        ),
+        (json!({"storage": {"files": [{"path": "/a", "mode": 0o1777}]}}), Version::V3_4, None),
+        (
+            json!({"storage": {"files": [{"path": "/a", "mode": 0o1777}]}}),
+            Version::V3_3,
+            Some("storage.files[0].mode"),
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/a", "contents": {"source": "arn:aws:s3:::b/k"}}]}}),
+            Version::V3_3,
+            Some("storage.files[0].contents.source"),
+        ),
+        (json!({"kernelArguments": {"shouldExist": ["a"]}}), Version::V3_3, None),
+        (
+            json!({"kernelArguments": {"shouldExist": ["a"]}}),
+            Version::V3_2,
+            Some("kernelArguments.shouldExist"),
+        ),
+        (
+            json!({"passwd": {"users": [{"name": "core", "shouldExist": false}]}}),
+            Version::V3_1,
+            Some("passwd.users[0].shouldExist"),
+        ),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "resize": true}]}]}}),
+            Version::V3_1,
+            Some("storage.disks[0].partitions[0].resize"),
+        ),
+        (json!({"ignition": {"proxy": {"httpProxy": "http://p"}}}), Version::V2_2, Some("ignition.proxy")),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "sizeMiB": 5}]}]}}),
+            Version::V2_2,
+            Some("storage.disks[0].partitions[0].sizeMiB"),
+        ),
+    ];
+    for (mut v, version, want) in rows {
+        v["ignition"]["version"] = json!("3.5.0");
+        let config = parse_value(&v).unwrap().config;
+        match (translate(&config, version), want) {
+            (Ok(written), None) => assert_eq!(written["ignition"]["version"], version.as_str()),
+            (Err(e), Some(path)) => {
+                assert_eq!(e.places[0].path, path);
+                assert!(e.to_string().contains(version.as_str()), "{e}");
+            }
+            (got, want) => panic!("{v} to {version}: want {want:?}, got {got:?}"),
+        }
+    }
+}
+
+#[test]
+fn spec_2_is_written_with_its_own_defaults() {
+    let v3 = json!({"ignition": {"version": "3.5.0"}, "storage": {
+        "filesystems": [{"device": "/dev/a", "format": "xfs", "path": "/var"}, {"device": "/dev/b", "format": "swap"}],
+        "files": [{"path": "/var/lib/x", "contents": {"source": "data:,x"}, "append": [{"source": "data:,y"}]},
+                  {"path": "/various", "overwrite": true, "contents": {"source": "data:,v"}},
+                  {"path": "/etc/only", "append": [{"source": "data:,z"}]}]},
+        "systemd": {"units": [{"name": "a.service", "enabled": true, "mask": false}]}});
+    let v2 = translate(&parse_value(&v3).unwrap().config, Version::V2_2).unwrap();
+    assert_eq!(
+        v2,
+        json!({"ignition": {"version": "2.2.0"}, "storage": {
+            "filesystems": [{"name": "/var", "mount": {"device": "/dev/a", "format": "xfs"}},
+                            {"name": "1", "mount": {"device": "/dev/b", "format": "swap"}}],
+            "files": [
+                {"filesystem": "/var", "path": "/lib/x", "overwrite": false, "contents": {"source": "data:,x"}},
+                {"filesystem": "/var", "path": "/lib/x", "overwrite": false, "append": true, "contents": {"source": "data:,y"}},
+                {"filesystem": "root", "path": "/various", "overwrite": true, "contents": {"source": "data:,v"}},
+                {"filesystem": "root", "path": "/etc/only", "overwrite": false, "append": true, "contents": {"source": "data:,z"}}]},
+            "systemd": {"units": [{"name": "a.service", "enabled": true}]}})
+    );
+}
+
+#[test]
+fn broken_rules_are_named_with_their_paths() {
+    let rows: [(Value, &[&str]); 30] = [
+        (json!({"ignition": {"config": {"merge": [{}]}}}), &["ignition.config.merge[0].source"]),
+        (json!({"ignition": {"proxy": {"httpsProxy": "socks://p"}}}), &["ignition.proxy.httpsProxy"]),
+        (
+            json!({"ignition": {"security": {"tls": {"certificateAuthorities": [{"source": "x:y"}]}}}}),
+            &["ignition.security.tls.certificateAuthorities[0].source"],
+        ),
+        (
+            json!({"kernelArguments": {"shouldExist": ["a"], "shouldNotExist": ["a"]}}),
+            &["kernelArguments[1]"],
+        ),
+        (json!({"passwd": {"users": [{"name": "a"}, {"name": "a"}]}}), &["passwd.users[1]"]),
+        (
+            json!({"passwd": {"users": [{"name": "a", "sshAuthorizedKeys": ["k", "k"]}]}}),
+            &["passwd.users[0].sshAuthorizedKeys[1]"],
+        ),
+        (json!({"passwd": {"groups": [{"name": ""}]}}), &["passwd.groups[0].name"]),
+        (
+            json!({"storage": {"files": [{"path": "/a/b"}], "links": [{"path": "/a", "target": "/c"}]}}),
+            &["storage.files[0].path"],
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/a"}], "directories": [{"path": "/a"}]}}),
+            &["storage.directories[0].path"],
+        ),
+        (json!({"storage": {"files": [{"path": "/a", "mode": 5000}]}}), &["storage.files[0].mode"]),
+        (
+            json!({"storage": {"files": [{"path": "/a", "user": {"id": 1, "name": "x"}}]}}),
+            &["storage.files[0].user"],
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/a", "overwrite": true}]}}),
+            &["storage.files[0].contents.source"],
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/a", "contents": {"verification": {"hash": "sha512-00"}}}]}}),
+            &["storage.files[0].contents.verification.hash", "storage.files[0].contents.verification"],
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/a", "contents": {"source": "data:,x", "httpHeaders": [{"name": "A", "value": "b"}]}}]}}),
+            &["storage.files[0].contents.httpHeaders"],
+        ),
+        (json!({"storage": {"links": [{"path": "/a"}]}}), &["storage.links[0].target"]),
+        (
+            json!({"storage": {"links": [{"path": "/a", "target": "/d", "hard": true}], "directories": [{"path": "/d"}]}}),
+            &["storage.links[0].target"],
+        ),
+        (
+            json!({"storage": {"links": [{"path": "/a", "target": "/d", "hard": true, "user": {"id": 1}}]}}),
+            &["storage.links[0]"],
+        ),
+        (json!({"storage": {"disks": [{"device": "sdb"}]}}), &["storage.disks[0].device"]),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "startMiB": 1, "sizeMiB": 10}, {"number": 2, "startMiB": 5, "sizeMiB": 10}]}]}}),
+            &["storage.disks[0].partitions[1]"],
+        ),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "typeGuid": "x"}]}]}}),
+            &["storage.disks[0].partitions[0].typeGuid"],
+        ),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{}]}]}}),
+            &["storage.disks[0].partitions[0]"],
+        ),
+        (
+            json!({"storage": {"raid": [{"name": "r", "level": "raid7", "devices": ["/dev/a"]}]}}),
+            &["storage.raid[0].level"],
+        ),
+        (
+            json!({"storage": {"raid": [{"name": "r", "level": "raid0", "devices": ["/dev/a"], "spares": 1}]}}),
+            &["storage.raid[0].spares"],
+        ),
+        (
+            json!({"storage": {"luks": [{"name": "a/b"}]}}),
+            &["storage.luks[0].name", "storage.luks[0].device"],
+        ),
+        (
+            json!({"storage": {"luks": [{"name": "a", "device": "/dev/a", "clevis": {"tang": [{"url": "x"}]}}]}}),
+            &["storage.luks[0].clevis.tang[0].url", "storage.luks[0].clevis.tang[0].thumbprint"],
+        ),
+        (
+            json!({"storage": {"filesystems": [{"device": "/dev/a", "path": "/x"}]}}),
+            &["storage.filesystems[0].format"],
+        ),
+        (
+            json!({"storage": {"filesystems": [{"device": "/dev/a", "format": "zfs"}]}}),
+            &["storage.filesystems[0].format"],
+        ),
+        (
+            json!({"storage": {"filesystems": [{"device": "/dev/a", "format": "xfs", "label": "thirteenbytes"}]}}),
+            &["storage.filesystems[0].label"],
+        ),
+        (
+            json!({"systemd": {"units": [{"name": "a.service", "dropins": [{"name": "x"}]}]}}),
+            &["systemd.units[0].dropins[0].name"],
+        ),
+        (
+            json!({"systemd": {"units": [{"name": "a.service", "dropins": [{"name": "x.conf"}, {"name": "x.conf"}]}]}}),
+            &["systemd.units[0].dropins[1]"],
+        ),
+    ];
+    for (mut v, want) in rows {
+        v["ignition"]["version"] = json!("3.5.0");
+        let e = validate(&parse_value(&v).unwrap().config).unwrap_err();
+        let paths: Vec<&str> = e.0.iter().map(|e| e.path.as_str()).collect();
+        assert_eq!(paths, want, "{v}");
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_named_but_not_told() {
+    let rows = [
+        (
+            json!({"passwd": {"users": [{"name": "core", "passwordHash": ["$6$secret"]}]}}),
+            "passwd.users[0].passwordHash: expected a string, found a list",
+        ),
+        (json!({"storage": {"files": {}}}), "storage.files: expected a list, found an object"),
+        (
+            json!({"storage": {"files": [{"path": "/a", "mode": 420.5}]}}),
+            "storage.files[0].mode: expected a whole number, found a fraction",
+        ),
+        (
+            json!({"systemd": {"units": [{"name": "a.service", "enabled": "yes"}]}}),
+            "systemd.units[0].enabled: expected true or false, found a string",
+        ),
+    ];
+    for (mut v, want) in rows {
+        v["ignition"]["version"] = json!("3.5.0");
+        assert_eq!(parse_value(&v).unwrap_err().to_string(), want);
+    }
+}
+
+#[test]
+fn null_is_the_same_as_absent() {
+    let v = json!({"ignition": {"version": "3.2.0", "proxy": null}, "storage": {"files": [{"path": "/a", "mode": null, "contents": {"source": null}}]}});
+    let written = parse_value(&v).unwrap().config.to_value().unwrap();
+    assert_eq!(written, json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/a"}]}}));
+}
