@@ -38,7 +38,7 @@ type Result<T> = std::result::Result<T, SystemdError>;
 #[derive(Debug)]
 pub struct DbusSystemd {
     runtime: Handle,
-    socket: PathBuf,
+    root: PathBuf,
     connection: Option<Connection>,
 }
 
@@ -46,8 +46,7 @@ impl DbusSystemd {
     /// The systemd of the host whose root is at `root`; the connection is made at the first call.
     #[must_use]
     pub fn new(runtime: Handle, root: &Path) -> Self {
-        let socket = root.join(SYSTEM_BUS.trim_start_matches('/'));
-        Self { runtime, socket, connection: None }
+        Self { runtime, root: root.to_owned(), connection: None }
     }
 
     /// Runs one exchange with a connection that works, in the time it may take.
@@ -62,7 +61,7 @@ impl DbusSystemd {
         F: Future<Output = zbus::Result<T>>,
     {
         let fail = |e: zbus::Error| SystemdError::new(call, on, text(&e));
-        let socket = self.socket.clone();
+        let socket = self.root.join(SYSTEM_BUS.trim_start_matches('/'));
         let old = self.connection.take().filter(|c| !c.is_closed());
         let runtime = self.runtime.clone();
         let (connection, answer) = runtime.block_on(async {
@@ -216,7 +215,7 @@ impl Systemd for DbusSystemd {
     }
 
     fn boot_id(&mut self) -> Result<String> {
-        std::fs::read_to_string(BOOT_ID)
+        std::fs::read_to_string(self.root.join(BOOT_ID.trim_start_matches('/')))
             .map(|id| id.trim().to_owned())
             .map_err(|e| SystemdError::new("tell the boot id from", BOOT_ID, e))
     }

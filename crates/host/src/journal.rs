@@ -70,14 +70,23 @@ pub(crate) struct Journal {
     before: Vec<Before>,
     /// Things renamed out of the way: from, to.
     aside: Vec<(String, String)>,
-    /// Enablement links: path, target. `None` when the plan does not touch enablement.
-    links: Option<Vec<(String, String)>>,
+    /// What enables units. `None` when the plan does not touch that.
+    links: Option<Links>,
     /// What the operating system would boot into before the change, and what the change makes of it.
     pub(crate) os: Option<(OsState, OsState)>,
     /// Services that are told at the end.
     pub(crate) services: Vec<(ServiceAction, String)>,
     /// systemd reads its units again.
     pub(crate) daemon_reload: bool,
+}
+
+/// What enables units.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Links {
+    /// Folders of links: `.wants` and the like.
+    dirs: Vec<String>,
+    /// Links in them and beside them: path, target.
+    links: Vec<(String, String)>,
 }
 
 /// A journal with its checksum.
@@ -135,7 +144,7 @@ impl Journal {
             }
         }
         let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
-        let links = if touches(&|s| matches!(s, Step::Units { .. })) { Some(links(root)?) } else { None };
+        let links = if touches(&|s| matches!(s, Step::Units { .. })) { Some(Links::read(root)?) } else { None };
         let journal = Self {
             names: plan.names.clone(),
             steps: plan.steps.iter().map(ToString::to_string).collect(),
@@ -288,20 +297,41 @@ impl Journal {
 
     fn restore_links(&self, root: &Root) -> Result<(), Error> {
         let Some(were) = &self.links else { return Ok(()) };
-        let are = links(root)?;
-        for link in are.iter().filter(|l| !were.contains(l)) {
-            root.remove(&link.0)?;
-            if let Ok((dir, _)) = split(&link.0)
-                && dir != UNITS_DIR
-                && !were.iter().any(|(p, _)| p.starts_with(&format!("{dir}/")))
-            {
-                root.remove_empty_dir(dir)?;
-            }
+        let are = Links::read(root)?;
+        for (path, _) in are.links.iter().filter(|l| !were.links.contains(l)) {
+            root.remove(path)?;
         }
-        for (path, target) in were.iter().filter(|l| !are.contains(l)) {
+        for dir in are.dirs.iter().filter(|d| !were.dirs.contains(d)) {
+            root.remove_empty_dir(dir)?;
+        }
+        for (path, target) in were.links.iter().filter(|l| !are.links.contains(l)) {
             root.link(path, target, Some((0, 0)))?;
         }
         Ok(())
+    }
+}
+
+impl Links {
+    /// Reads the administrator's unit folder: aliases, masks, and what is in `.wants` and the like.
+    fn read(root: &Root) -> Result<Self, FsError> {
+        let mut out = Self::default();
+        for name in root.list(UNITS_DIR)? {
+            let path = format!("{UNITS_DIR}/{name}");
+            match root.found(&path)? {
+                Found::Link { target, .. } => out.links.push((path, target)),
+                Found::Dir { .. } if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) => {
+                    for inner in root.list(&path)? {
+                        let path = format!("{path}/{inner}");
+                        if let Found::Link { target, .. } = root.found(&path)? {
+                            out.links.push((path, target));
+                        }
+                    }
+                    out.dirs.push(path);
+                }
+                _ => {}
+            }
+        }
+        Ok(out)
     }
 }
 
@@ -377,25 +407,6 @@ fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
         }
         None => Ok(()),
     }
-}
-
-/// Links below the administrator's unit folder: aliases, masks, and those in `.wants` and the like.
-fn links(root: &Root) -> Result<Vec<(String, String)>, FsError> {
-    let mut out = Vec::new();
-    for name in root.list(UNITS_DIR)? {
-        let path = format!("{UNITS_DIR}/{name}");
-        if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) {
-            for inner in root.list(&path)? {
-                let path = format!("{path}/{inner}");
-                if let Found::Link { target, .. } = root.found(&path)? {
-                    out.push((path, target));
-                }
-            }
-        } else if let Found::Link { target, .. } = root.found(&path)? {
-            out.push((path, target));
-        }
-    }
-    Ok(out)
 }
 
 /// Keeps a damaged journal under another name, so that the daemon can go on.
