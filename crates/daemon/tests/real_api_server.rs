@@ -298,3 +298,94 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
     node.until(&one, "Done").await?;
     node.end().await
 }
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Result<()> {
+    let client = cluster().await?;
+    let mut node = Sim::start(&client, "served", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    // As Ignition leaves it: the config's files, and the annotations.
+    let dir = node.dir.path().to_owned();
+    std::fs::create_dir_all(dir.join("etc/machine-config-daemon"))?;
+    std::fs::create_dir_all(dir.join("var/lib/kubelet"))?;
+    std::fs::write(dir.join("var/lib/kubelet/config.json"), "one")?;
+    let notes = json!({a::CURRENT_CONFIG: one, a::DESIRED_CONFIG: one, a::STATE: "Done", "other/key": "x"});
+    let left = dir.join("etc/machine-config-daemon/node-annotations.json");
+    std::fs::write(&left, notes.to_string())?;
+    node.restart().await?;
+    node.until(&one, "Done").await?;
+    let end = Instant::now() + PATIENCE;
+    while left.exists() || node.read("etc/machine-config-daemon/currentconfig").is_none() {
+        anyhow::ensure!(Instant::now() < end, "the file stays, or nothing is recorded");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(dir.join("etc/machine-config-daemon/node-annotation.json.bak").exists());
+    assert_eq!(node.note("other/key").await?, "", "only our own annotations are let onto the Node");
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_node_that_is_deleted_and_registered_again_keeps_its_config() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start(&client, "again", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    // The pool has moved on: the node must not follow by itself.
+    node.pool("rendered-again-2").await?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.delete("again", &DeleteParams::default()).await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let fresh = json!({"metadata": {"name": "again", "labels": {"pool-again": ""}}});
+    nodes.create(&PostParams::default(), &serde_json::from_value(fresh)?).await?;
+    node.until(&one, "Done").await?;
+    assert_eq!(node.note(a::DESIRED_CONFIG).await?, one);
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_force_file_repairs_a_changed_host_with_a_reboot() -> Result<()> {
+    let client = cluster().await?;
+    let mut node = Sim::start(&client, "forced", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    std::fs::write(node.dir.path().join("var/lib/kubelet/config.json"), "changed by hand")?;
+    node.restart().await?;
+    node.until(&one, "Degraded").await?;
+    std::fs::create_dir_all(node.dir.path().join("run"))?;
+    std::fs::write(node.dir.path().join("run/machine-config-daemon-force"), "")?;
+    node.until(&one, "Done").await?;
+    assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("one"));
+    assert_eq!(node.boots()?, 1);
+    assert_eq!(node.read("run/machine-config-daemon-force"), None);
+    node.end().await
+}
+
+#[tokio::test]
+#[ignore = "needs a cluster"]
+async fn a_service_that_does_not_reload_undoes_the_update() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start(&client, "undoes", true).await?;
+    let units = node.dir.path().join("usr/lib/systemd/system");
+    std::fs::create_dir_all(&units)?;
+    std::fs::write(units.join("crio.service"), "[Service]\nExecStart=/bin/true\n")?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    machine(node.dir.path())?.1.set_failing("crio.service", true)?;
+    let two = node.config("2", &file("/etc/containers/policy.json", "two")).await?;
+    node.set(a::DESIRED_CONFIG, &two).await?;
+    node.until(&one, "Degraded").await?;
+    let reason = node.note(a::REASON).await?;
+    assert!(reason.contains("crio.service"), "{reason}");
+    assert_eq!(node.read("etc/containers/policy.json"), None, "nothing of it is left");
+    assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("one"));
+    machine(node.dir.path())?.1.set_failing("crio.service", false)?;
+    node.until(&two, "Done").await?;
+    assert_eq!(node.boots()?, 0);
+    node.end().await
+}
