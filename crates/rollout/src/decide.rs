@@ -65,8 +65,13 @@ fn all_held(inputs: &Inputs<'_>, broken: &membership::BrokenSelector) -> Rollout
     let pools = inputs.pools.iter().map(|pool| {
         let mut plan = PoolPlan { pool: pool.name().into(), hold: Some(hold.clone()), ..PoolPlan::default() };
         if pool.name() == &*broken.pool {
-            let (status, events) = status::conflict_only(pool.pool, &[broken.to_string()], &inputs.now);
-            (plan.status, plan.events) = (status, events);
+            let said = status::conflict_only(
+                pool.pool,
+                status::MEMBERSHIP_CONFLICT,
+                &broken.to_string(),
+                &inputs.now,
+            );
+            (plan.status, plan.events) = said;
         }
         plan
     });
@@ -133,7 +138,8 @@ impl<'a> Eval<'a> {
         let mut after = Vec::with_capacity(self.nodes.len());
         for (node, before) in &self.nodes {
             let goes = choice.picks.contains(&*node.name);
-            let mut patch = NodePatch::on(node);
+            // Bound to its node below: most nodes need none, and thousands are looked at.
+            let mut patch = NodePatch::default();
             let mut flags_after = *before;
             if goes {
                 let desired = Desired { config: Some(&target.config), image: target.image.as_deref() };
@@ -171,9 +177,14 @@ impl<'a> Eval<'a> {
             };
             plan.nodes.push(NodeStep { node: node.name.clone(), step });
             if !patch.is_empty() {
-                plan.patches.push(patch);
+                plan.patches.push(patch.bound_to(node));
             }
             after.push((*node, flags_after));
+        }
+        if let Some(hold @ Hold::SelectsAll) = &self.hold {
+            let said = status::conflict_only(self.input.pool, "SelectingAll", &hold.to_string(), &inputs.now);
+            (plan.status, plan.events) = said;
+            return plan;
         }
         if goal.config.is_empty() {
             return plan;

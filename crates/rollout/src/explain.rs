@@ -77,15 +77,11 @@ impl Display for Reason {
 impl Display for Wait {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pool => f.write_str("the pool is held"),
-            Self::Capacity { max, by } => {
-                write!(
-                    f,
-                    "at most {max} may be unavailable, and {} {}",
-                    Names(by),
-                    if by.len() == 1 { "is" } else { "are" }
-                )
+            Self::Pool => f.write_str("its pool is held"),
+            Self::Capacity { max: 1, by } => {
+                write!(f, "one at a time, and the slot is taken by {}", Names(by))
             }
+            Self::Capacity { max, by } => write!(f, "all {max} slots are taken by {}", Names(by)),
             Self::Node(why) => why.fmt(f),
             Self::RunsOperator => f.write_str("it runs the operator and goes last"),
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),

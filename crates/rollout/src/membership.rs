@@ -11,6 +11,9 @@ use api::selector::{self, SelectorError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Up to this many different keys in all pools' selectors are looked up in a node's labels; beyond, the labels in them.
+const FEW_KEYS: usize = 8;
+
 /// A pool whose selector cannot be evaluated. While there is one, no node's pool is sure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("MachineConfigPool {pool}: spec.nodeSelector.{source}; fix the selector")]
@@ -72,8 +75,11 @@ impl<'a> Index<'a> {
             return owners;
         }
         let (mut master, mut worker, mut custom) = (None, None, vec![]);
-        let keyed = labels.iter().filter_map(|(key, _)| self.by_key.get(key)).flatten();
-        for &i in keyed.chain(&self.rest) {
+        // From the shorter side: a few pools' keys, or one node's labels.
+        let few = self.by_key.len() <= FEW_KEYS;
+        let by_pool = self.by_key.iter().filter(|(key, _)| few && labels.get(key).is_some()).map(|(_, i)| i);
+        let by_label = labels.iter().filter_map(|(key, _)| if few { None } else { self.by_key.get(key) });
+        for &i in by_pool.chain(by_label).flatten().chain(&self.rest) {
             let Some((name, selector)) = self.pools.get(i) else { continue };
             if selector::matches_by(*selector, &|key| labels.get(key)).unwrap_or(false) {
                 match *name {

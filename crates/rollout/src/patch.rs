@@ -78,9 +78,12 @@ pub struct NodePatch {
 }
 
 impl NodePatch {
-    /// A patch that changes nothing yet.
-    pub fn on(node: &NodeView) -> Self {
-        Self { node: node.name.clone(), resource_version: node.resource_version.clone(), ..Self::default() }
+    /// The patch as one of this node in this version.
+    #[must_use]
+    pub(crate) fn bound_to(mut self, node: &NodeView) -> Self {
+        self.node = node.name.clone();
+        self.resource_version = node.resource_version.clone();
+        self
     }
 
     /// Whether there is nothing in it.

@@ -120,18 +120,19 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
 /// Only the membership condition, for a pool whose nodes cannot be known.
 pub(crate) fn conflict_only(
     pool: &MachineConfigPool,
-    conflicts: &[String],
+    reason: &'static str,
+    why: &str,
     now: &Time,
 ) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
-    let old = pool.status.clone().unwrap_or_default();
-    let mut list = old.conditions.clone().unwrap_or_default();
-    if !set_conflict(&mut list, conflicts, now) {
+    let mut new = pool.status.clone().unwrap_or_default();
+    let mut list = new.conditions.take().unwrap_or_default();
+    if !set_conflict(&mut list, &[why.to_owned()], now) {
         return (None, vec![]);
     }
+    new.conditions = Some(list);
+    new.observed_generation = pool.metadata.generation.unwrap_or_default();
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let message = conflicts.join("; ");
-    let event = event(name, EventKind::Warning, MEMBERSHIP_CONFLICT, message);
-    (Some(MachineConfigPoolStatus { conditions: Some(list), ..old }), vec![event])
+    (Some(new), vec![event(name, EventKind::Warning, reason, why.to_owned())])
 }
 
 fn set_conflict(list: &mut Vec<Condition>, conflicts: &[String], now: &Time) -> bool {

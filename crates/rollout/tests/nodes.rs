@@ -580,3 +580,47 @@ fn the_scheduler_decides_whether_masters_take_pods() {
     world.settle();
     assert!(world.plan_of("master").patches.is_empty());
 }
+
+#[test]
+fn a_plan_reads_like_an_answer() {
+    let nodes = vec![
+        moved("a", "v1", "v1"),
+        moved("b", "v0", "v1"),
+        moved("c", "v0", "v0"),
+        moved("d", "v0", "v0").unready(),
+        moved("e", "v0", "v1").state("Degraded").note("reason", "no space left on /"),
+        moved("f", "v0", "v0").cordoned(),
+        moved("g", "v1", "v1").cordoned(),
+        moved("h", "v0", "v1")
+            .note("machineconfiguration.openshift.io/drainWaitsFor", "pod app/web: terminating"),
+        moved("i", "v0", "v0"),
+        node("j"),
+    ];
+    let mut world = World::workers(json!(8), nodes);
+    world.pools.push(pool("infra", "v2", Value::Null));
+    world.nodes.push(moved("k", "v0", "v0").roles(&["infra"]).view());
+    world.pools[1].spec.paused = true;
+    insta::assert_snapshot!(world.plan().to_string(), @r#"
+    pool worker → MachineConfig v1: 1 of 8 may go; unavailable: b, d, f, g, h and 1 more; failing: e
+      a: done
+      b: moving: Working
+      c: goes now
+      d: waits: not ready: Ready is False (KubeletNotReady)
+      e: failing (Degraded: no space left on /); it tries again
+      f: waits: cordoned
+      g: in its config, unavailable (cordoned)
+      h: moving: draining, pod app/web: terminating
+      i: waits: all 8 slots are taken by b, c, d, e, f and 3 more
+      j: waits: no daemon has reported there
+      patch c: desiredConfig=v1
+      patch d: taints=[UpdateInProgress:PreferNoSchedule]
+      patch f: taints=[UpdateInProgress:PreferNoSchedule]
+      patch i: taints=[UpdateInProgress:PreferNoSchedule]
+      patch j: taints=[UpdateInProgress:PreferNoSchedule]
+      event Normal SetDesiredConfig MachineConfigPool/worker: Targeted node c to MachineConfig v1
+      event Normal Updating MachineConfigPool/worker: All nodes are updating to MachineConfig v1
+      event Warning Degraded MachineConfigPool/worker: Node e is reporting: "no space left on /"
+    pool infra → MachineConfig v2: held, the pool is paused
+      k: waits: its pool is held
+    "#);
+}

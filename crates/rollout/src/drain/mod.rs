@@ -196,7 +196,7 @@ pub fn plan(
     now: Timestamp,
 ) -> DrainPlan {
     let mut plan = DrainPlan { node: node.name.clone(), ..DrainPlan::default() };
-    let mut patch = NodePatch::on(node);
+    let mut patch = NodePatch::default();
     match Request::of(node) {
         Request::None => drop_wait(node, &mut patch),
         Request::Unknown(text) => {
@@ -235,7 +235,7 @@ pub fn plan(
             drain(node, request, pods, budgets, now, &mut plan, &mut patch);
         }
     }
-    plan.patch = (!patch.is_empty()).then_some(patch);
+    plan.patch = (!patch.is_empty()).then(|| patch.bound_to(node));
     plan
 }
 
