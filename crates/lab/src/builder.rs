@@ -25,12 +25,15 @@ use crate::pod_standin::PodStandIn;
 use crate::process::{Process, Signal, Spec, run};
 use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
+use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 
 /// `mco install` writes some thirty objects.
 const INSTALL_LIMIT: Duration = Duration::from_secs(60);
 /// How long our controller may take to end when asked.
 const CONTROLLER_GRACE: Duration = Duration::from_secs(5);
+/// A bare real node is away for about this long.
+const REBOOT_MILLIS: u64 = 500;
 /// Stand-ins that are registered at the same time: more only makes the API server queue them.
 const REGISTER_AT_ONCE: usize = 32;
 
@@ -71,6 +74,8 @@ pub struct LabSpec {
     pub daemon_args: Vec<String>,
     /// Make sure that `kubectl` is there too.
     pub kubectl: bool,
+    /// How long a simulated node's reboot keeps it away, in milliseconds.
+    pub reboot_millis: u64,
 }
 
 impl Default for LabSpec {
@@ -87,6 +92,7 @@ impl Default for LabSpec {
             templates: None,
             daemon_args: Vec::new(),
             kubectl: false,
+            reboot_millis: REBOOT_MILLIS,
         }
     }
 }
@@ -107,6 +113,9 @@ impl LabSpec {
         }
         if self.controller && self.mco_binary.is_none() {
             return options("the controller needs the `mco` program: add `.mco_binary(path)`");
+        }
+        if self.controller && self.templates.is_none() {
+            return options("the controller needs its templates: add `.templates(folder)`");
         }
         if let Some(binary) = self.mco_binary.as_deref().filter(|binary| !crate::process::is_executable(binary)) {
             return options(&format!("{} is not a program: build it with `cargo build -p cli`", binary.display()));
@@ -203,6 +212,12 @@ impl LabBuilder {
         self
     }
 
+    /// How long a simulated node's reboot keeps it away.
+    pub fn reboot_time(mut self, time: Duration) -> Self {
+        self.spec.reboot_millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
     /// Where progress lines go; nowhere by default.
     pub fn progress(mut self, progress: Reporter) -> Self {
         self.progress = progress;
@@ -237,6 +252,7 @@ pub struct Lab {
     controller: Option<Process>,
     nodes: Vec<LabNode>,
     pods: Option<PodStandIn>,
+    feeds: Option<NodeFeeds>,
     client: Client,
     plane: ControlPlane,
     bridge: Option<Bridge>,
@@ -254,6 +270,7 @@ impl std::fmt::Debug for Lab {
 #[derive(Debug)]
 enum LabNode {
     Real(Box<RealNode>),
+    Simulated(SimulatedNode),
     StandIn(Arc<KubeletStandIn>),
 }
 
@@ -307,7 +324,7 @@ impl Lab {
         let client = plane.client().await?;
         let (bridge, base) = ground.unzip();
         let mut lab =
-            Self { controller: None, nodes: Vec::new(), pods: None, client, plane, bridge, folder, spec: spec.clone() };
+            Self { controller: None, nodes: Vec::new(), pods: None, feeds: None, client, plane, bridge, folder, spec: spec.clone() };
         if spec.controller {
             lab.install(progress).await?;
         }
@@ -327,8 +344,10 @@ impl Lab {
         self.mco(["install", "--kubeconfig", &config]).await?;
         step.done();
         let Some(program) = &self.spec.mco_binary else { return Ok(()) };
-        let mut spec = Spec::new("mco-controller", program, self.folder.join("logs/mco-controller.log"))
-            .args(["controller", "start", "--kubeconfig", &config]);
+        // One controller, so no lease to wait for; no fixed port, since many labs run side by side.
+        let mut spec = Spec::new("mco-controller", program, self.controller_log())
+            .args(["controller", "start", "--kubeconfig", &config])
+            .args(["--metrics-listen=off", "--leader-elect=false"]);
         if let Some(templates) = &self.spec.templates {
             spec = spec.arg("--templates").arg(templates);
         }
@@ -365,18 +384,29 @@ impl Lab {
                 let client = &self.client;
                 try_join_all(self.nodes.iter_mut().filter_map(|node| match node {
                     LabNode::Real(node) => Some(join_real(node, client, pods)),
-                    LabNode::StandIn(_) => None,
+                    LabNode::Simulated(_) | LabNode::StandIn(_) => None,
                 }))
                 .await?;
             }
-            _ => {
+            (kind, ..) => {
+                let feeds = (kind == NodeKind::Simulated)
+                    .then(|| &*self.feeds.insert(NodeFeeds::start(self.client.clone())));
+                let setup = SimulatedSetup { down: Duration::from_millis(self.spec.reboot_millis) };
                 for chunk in names.chunks(REGISTER_AT_ONCE) {
+                    let watched: Vec<_> = chunk.iter().map(|name| feeds.map(|feeds| feeds.feed(name))).collect();
                     let started = try_join_all(
                         chunk.iter().map(|name| KubeletStandIn::start(self.client.clone(), NodeSpec::worker(name))),
                     );
-                    for kubelet in started.await?.into_iter().map(Arc::new) {
+                    for (kubelet, feed) in started.await?.into_iter().map(Arc::new).zip(watched) {
                         pods.add(Arc::clone(&kubelet));
-                        self.nodes.push(LabNode::StandIn(kubelet));
+                        self.nodes.push(match feed {
+                            None => LabNode::StandIn(kubelet),
+                            Some(feed) => {
+                                let handle = NodeHandle::new(self.folder.path(), kubelet.name(), kind);
+                                let (client, setup) = (self.client.clone(), setup.clone());
+                                LabNode::Simulated(SimulatedNode::start(client, &handle.root(), kubelet, feed, setup)?)
+                            }
+                        });
                     }
                 }
             }
@@ -464,7 +494,7 @@ impl Lab {
     pub fn real_node(&self, index: usize) -> Option<&RealNode> {
         match self.nodes.get(index)? {
             LabNode::Real(node) => Some(node),
-            LabNode::StandIn(_) => None,
+            LabNode::Simulated(_) | LabNode::StandIn(_) => None,
         }
     }
 
@@ -473,6 +503,7 @@ impl Lab {
     pub fn kubelet(&self, index: usize) -> Option<&KubeletStandIn> {
         match self.nodes.get(index)? {
             LabNode::Real(node) => node.kubelet(),
+            LabNode::Simulated(node) => Some(node.kubelet()),
             LabNode::StandIn(kubelet) => Some(kubelet),
         }
     }
@@ -491,13 +522,16 @@ impl Lab {
         if let Some(controller) = self.controller.take() {
             controller.stop(Signal::TERM, CONTROLLER_GRACE).await;
         }
-        let stops = self.nodes.iter().filter_map(|node| match node {
-            LabNode::Real(node) => Some(node.stop()),
-            LabNode::StandIn(_) => None,
+        let stops = self.nodes.iter().map(|node| async move {
+            match node {
+                LabNode::Real(node) => node.stop().await,
+                LabNode::Simulated(node) => node.stop().await,
+                LabNode::StandIn(_) => {}
+            }
         });
         futures::future::join_all(stops).await;
-        let Self { nodes, pods, plane, bridge, folder, .. } = self;
-        drop((nodes, pods));
+        let Self { nodes, pods, feeds, plane, bridge, folder, .. } = self;
+        drop((nodes, pods, feeds));
         plane.stop().await;
         // Both wait for the kernel: off the runtime's threads.
         let _done = tokio::task::spawn_blocking(move || drop((bridge, folder))).await;

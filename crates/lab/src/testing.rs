@@ -113,3 +113,13 @@ fn start_janitor(folder: &Folder) {
         Err(error) => tracing::debug!(%error, "no janitor: the next sweep removes the folder"),
     }
 }
+
+/// The `mco` program that was built beside the running test: `target/<profile>/mco`. `None` when it is not there
+/// (`cargo build -p cli` makes it).
+#[must_use]
+pub fn built_mco() -> Option<std::path::PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    // target/<profile>/deps/<test>
+    let program = test.parent()?.parent()?.join("mco");
+    crate::process::is_executable(&program).then_some(program)
+}

@@ -1,0 +1,161 @@
+//! A TCP proxy in front of the API server that can cut, delay and swallow: for tests of what our programs do when
+//! the network does what networks do.
+//!
+//! It passes bytes on and does not look into them, so TLS goes through end to end: give the programs a kubeconfig
+//! with [`FaultProxy::url`] (`ControlPlane::identity_via`). The serving certificate is for the loopback address and the
+//! lab's bridge, where the proxy listens.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::error::{Error, Result};
+
+/// How long the proxy tries to reach the API server for one connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// What is passed on at once.
+const CHUNK: usize = 16 * 1024;
+
+/// What the proxy does with connections, old and new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Passes everything on.
+    None,
+    /// Passes everything on, each piece this much later.
+    Delay(Duration),
+    /// Accepts and keeps connections open, passes nothing on: a partition.
+    Blackhole,
+    /// Closes every connection, at once: the server is not there.
+    Cut,
+}
+
+/// A running proxy. Dropping it closes all connections.
+#[derive(Debug)]
+pub struct FaultProxy {
+    address: SocketAddr,
+    fault: watch::Sender<Fault>,
+    task: JoinHandle<()>,
+}
+
+impl FaultProxy {
+    /// Listens on a free port of `address` and passes on to `server`.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub async fn start(address: IpAddr, server: SocketAddr) -> Result<Self> {
+        let failed = |source| Error::Io { step: "listen on", path: address.to_string().into(), source };
+        let listener = TcpListener::bind((address, 0)).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (fault, receiver) = watch::channel(Fault::None);
+        let task = tokio::spawn(accept(listener, server, receiver));
+        Ok(Self { address, fault, task })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The server URL for a kubeconfig.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Changes what it does, for open connections too.
+    pub fn set(&self, fault: Fault) {
+        self.fault.send_replace(fault);
+    }
+
+    /// Closes every open connection once; new ones are served as before.
+    pub fn cut_once(&self) {
+        let before = *self.fault.borrow();
+        self.fault.send_replace(Fault::Cut);
+        // Connections look at the newest value only, and see that it changed: `Cut` is sent as an edge.
+        let fault = self.fault.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            fault.send_if_modified(|now| {
+                let still = *now == Fault::Cut;
+                if still {
+                    *now = before;
+                }
+                still
+            });
+        });
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, fault: watch::Receiver<Fault>) {
+    // Dropped with this task, and all connections with it.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((client, _)) => {
+                    connections.spawn(serve(client, server, fault.clone()));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "fault proxy: accept");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(client: TcpStream, server: SocketAddr, mut fault: watch::Receiver<Fault>) {
+    // The API server is reached only when something may pass.
+    let Ok(now) = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault) else { return };
+    if now == Fault::Cut {
+        return;
+    }
+    let connected = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(server)).await;
+    let Ok(Ok(upstream)) = connected else { return };
+    let _latency_only = (client.set_nodelay(true), upstream.set_nodelay(true));
+    let (client_read, client_write) = client.into_split();
+    let (server_read, server_write) = upstream.into_split();
+    let mut cut = fault.clone();
+    let fault = Arc::new(fault);
+    tokio::select! {
+        () = pump(client_read, server_write, (*fault).clone()) => {}
+        () = pump(server_read, client_write, (*fault).clone()) => {}
+        _ = cut.wait_for(|fault| *fault == Fault::Cut) => {}
+    }
+}
+
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut fault: watch::Receiver<Fault>,
+) {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let read = match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => read,
+        };
+        let now = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault);
+        match now {
+            Ok(Fault::Delay(delay)) => tokio::time::sleep(delay).await,
+            Ok(Fault::None) => {}
+            Ok(Fault::Cut | Fault::Blackhole) | Err(_) => return,
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}

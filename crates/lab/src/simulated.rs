@@ -1,0 +1,226 @@
+//! A simulated node: our daemon on a folder that it takes for a machine, with a fake systemd, and the kubelet's
+//! stand-in. Needs no root; thousands fit in one process.
+//!
+//! Flow: the daemon runs until it has begun a reboot → the Node goes NotReady → the fake systemd begins another boot
+//! → the Node is Ready again under a new boot id → the daemon runs again. One watch of all Nodes feeds all daemons.
+//!
+//! Not here: what the daemon does. It is the product's own crate, started through the same door as `mco daemon`.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use daemon::protocol::NodeFacts;
+use daemon::{Exit, Feed, Parts, run_with};
+use futures::StreamExt;
+use host::fault::NoFaults;
+use host::{FakeSystemd, Host, Options, Root, Unsupported};
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+use crate::kubelet_standin::{KubeletStandIn, backoff, new_boot_id};
+use crate::process::lock;
+
+/// How long a daemon may take to finish the step that it is in.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// One watch of all Nodes for all simulated nodes of a process: a watch each would be what a benchmark measures.
+#[derive(Debug)]
+pub(crate) struct NodeFeeds {
+    feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>>,
+    task: JoinHandle<()>,
+}
+
+impl NodeFeeds {
+    pub(crate) fn start(client: Client) -> Self {
+        let feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>> = Arc::default();
+        let task = tokio::spawn(pump(client, Arc::clone(&feeds)));
+        Self { feeds, task }
+    }
+
+    /// The feed of one node; ask for it before the Node is created.
+    pub(crate) fn feed(&self, name: &str) -> Feed {
+        lock(&self.feeds).entry(name.to_owned()).or_insert_with(|| watch::channel(None).0).subscribe()
+    }
+}
+
+impl Drop for NodeFeeds {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn pump(client: Client, feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>>) {
+    let events = watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let (name, facts) = match event {
+            Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node)) => {
+                (node.name_any(), Some(NodeFacts::of(&node)))
+            }
+            Ok(watcher::Event::Delete(node)) => (node.name_any(), None),
+            Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
+            Err(error) => {
+                tracing::debug!(%error, "watching Nodes");
+                continue;
+            }
+        };
+        if let Some(feed) = lock(&feeds).get(&name) {
+            feed.send_if_modified(|old| {
+                // Heartbeats change the resource version alone.
+                let news = match (old.as_ref(), facts.as_ref()) {
+                    (Some(old), Some(new)) => {
+                        NodeFacts { resource_version: new.resource_version.clone(), ..old.clone() } != *new
+                    }
+                    (None, None) => false,
+                    _ => true,
+                };
+                *old = facts;
+                news
+            });
+        }
+    }
+}
+
+/// What every simulated node of a lab has in common.
+#[derive(Debug, Clone)]
+pub(crate) struct SimulatedSetup {
+    /// How long a reboot keeps the node away.
+    pub(crate) down: Duration,
+}
+
+/// A running simulated node.
+#[derive(Debug)]
+pub(crate) struct SimulatedNode {
+    kubelet: Arc<KubeletStandIn>,
+    stop: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SimulatedNode {
+    /// Makes the folder and runs the daemon on it.
+    pub(crate) fn start(
+        client: Client,
+        root: &Path,
+        kubelet: Arc<KubeletStandIn>,
+        feed: Feed,
+        setup: SimulatedSetup,
+    ) -> Result<Self> {
+        make_tree(root)?;
+        let stop = CancellationToken::new();
+        let life = Life { client, root: root.to_owned(), kubelet: Arc::clone(&kubelet), feed, setup, stop: stop.clone() };
+        let task = tokio::spawn(life.run());
+        Ok(Self { kubelet, stop, task: Mutex::new(Some(task)) })
+    }
+
+    pub(crate) fn kubelet(&self) -> &KubeletStandIn {
+        &self.kubelet
+    }
+
+    /// Ends the daemon after the step that it is in.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        let task = lock(&self.task).take();
+        if let Some(mut task) = task
+            && tokio::time::timeout(STOP_LIMIT, &mut task).await.is_err()
+        {
+            tracing::warn!(node = self.kubelet.name(), "the daemon does not stop");
+            task.abort();
+        }
+    }
+}
+
+impl Drop for SimulatedNode {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+}
+
+struct Life {
+    client: Client,
+    root: std::path::PathBuf,
+    kubelet: Arc<KubeletStandIn>,
+    feed: Feed,
+    setup: SimulatedSetup,
+    stop: CancellationToken,
+}
+
+impl Life {
+    async fn run(self) {
+        let mut failures = 0;
+        while !self.stop.is_cancelled() {
+            match self.boot().await {
+                Ok(Exit::Stopped) => return,
+                Ok(Exit::Rebooting) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(node = self.kubelet.name(), %error, "simulated node");
+                    let waited = self.stop.run_until_cancelled(tokio::time::sleep(backoff(failures)));
+                    if waited.await.is_none() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One boot: until the daemon is stopped, or has begun a reboot that then happens.
+    async fn boot(&self) -> std::result::Result<Exit, String> {
+        let text = |error: &(dyn std::error::Error + 'static)| crate::error::chain(error);
+        let options = Options { sync: false, owners: false };
+        let root = Root::open_with(&self.root, options, Arc::new(NoFaults)).map_err(|error| text(&error))?;
+        let mut systemd = FakeSystemd::new(&root);
+        let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
+        let parts = Parts { feed: Some(self.feed.clone()), ..Parts::new(self.kubelet.name(), host) };
+        let exit = run_with(self.client.clone(), parts, self.stop.clone()).await.map_err(|error| text(&error))?;
+        if exit == Exit::Rebooting {
+            self.kubelet.set_down("the node is shutting down");
+            self.kubelet.settled().await.map_err(|error| text(&error))?;
+            tokio::time::sleep(self.setup.down).await;
+            systemd.complete_reboot().map_err(|error| text(&error))?;
+            self.kubelet.set_up(&new_boot_id());
+            self.kubelet.settled().await.map_err(|error| text(&error))?;
+        }
+        Ok(exit)
+    }
+}
+
+/// The least that our daemon expects of a machine: users, an OS, a place for units.
+fn make_tree(root: &Path) -> Result<()> {
+    for dir in [
+        "etc/systemd/system",
+        "home/core",
+        "opt",
+        "run",
+        "srv",
+        "tmp",
+        "usr/lib/systemd/system",
+        "usr/local/bin",
+        "var/lib",
+        "var/home",
+        "var/roothome",
+    ] {
+        let path = root.join(dir);
+        fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+    }
+    for (file, content) in [
+        ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n"),
+        ("etc/group", "root:x:0:\ncore:x:1000:\n"),
+        ("etc/shadow", "root:*:20000:0:99999:7:::\ncore:!:20000:0:99999:7:::\n"),
+        ("etc/os-release", "ID=debian\nVERSION_ID=12\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
+    ] {
+        let path = root.join(file);
+        fs::write(&path, content).map_err(Error::io("write", &path))?;
+    }
+    Ok(())
+}

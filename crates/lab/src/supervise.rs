@@ -1,0 +1,254 @@
+//! A lab that outlives the command that starts it: `lab up`, `lab down`.
+//!
+//! Flow: [`up`] starts a supervising process (the caller's own program with a hidden subcommand that calls
+//! [`supervise`]), passes the [`LabSpec`] in a file and tells the supervisor's progress lines on until the lab is
+//! ready. The supervisor holds the lab exactly as a test would, until SIGTERM or Ctrl-C. [`down`] sends that signal
+//! and waits; what a killed supervisor leaves is swept.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use rustix::process::Signal;
+
+use crate::builder::{Lab, LabSpec};
+use crate::control_plane::client;
+use crate::error::{Error, Result, chain};
+use crate::folder::{ProcessKey, Record, read_json, recorded, sweep, write_json};
+use crate::handle::{NodeHandle, NodeKind};
+use crate::paths::Environment;
+use crate::process::{describe, find_on_path, tail};
+use crate::progress::Reporter;
+
+/// A cold start builds the control plane: up to twenty minutes, and as much again on a slow machine.
+const UP_LIMIT: Duration = Duration::from_secs(45 * 60);
+/// Taking down a lab of many nodes.
+const DOWN_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+/// The spec, the log and the result of a supervisor are beside the data folders, under its process id.
+const REQUEST: &str = "up";
+
+/// A lab that runs in another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    folder: PathBuf,
+    record: Record,
+}
+
+impl Attached {
+    /// The administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.record.kubeconfig.clone().unwrap_or_else(|| self.folder.join("kubeconfig"))
+    }
+
+    /// The lab's data folder; logs are in `logs`.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// An administrator's client.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub async fn client(&self) -> Result<Client> {
+        client(&self.kubeconfig()).await
+    }
+
+    /// Every node.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeHandle> {
+        let kind = self.record.kind.unwrap_or(NodeKind::StandIn);
+        self.record.nodes.iter().map(|name| NodeHandle::new(&self.folder, name, kind)).collect()
+    }
+}
+
+/// The labs of [`up`] that run now.
+///
+/// # Errors
+/// When the data root cannot be listed.
+pub fn running(environment: &Environment) -> Result<Vec<Attached>> {
+    let labs = recorded(environment)?.into_iter();
+    Ok(labs
+        .filter(|(_, record)| record.detached && record.ready && record.owner.is_some_and(ProcessKey::alive))
+        .map(|(folder, record)| Attached { folder, record })
+        .collect())
+}
+
+/// Starts a lab in a process of its own and returns when it is ready. `supervisor` is the command that ends up in
+/// [`supervise`]; the path of the spec is added as its last argument.
+///
+/// # Errors
+/// The supervisor cannot be started or the lab does not come up; the end of its log is in the error.
+pub async fn up(
+    spec: &LabSpec,
+    supervisor: &[String],
+    environment: &Environment,
+    progress: &Reporter,
+) -> Result<Attached> {
+    sweep(environment)?;
+    let [program, args @ ..] = supervisor else {
+        return Err(Error::Options("no command for the supervising process".to_owned()));
+    };
+    let dir = environment.data.with_file_name(format!(
+        "{}-{REQUEST}-{}",
+        environment.data.file_name().unwrap_or_default().to_string_lossy(),
+        std::process::id()
+    ));
+    make_private(&dir)?;
+    let spec_path = dir.join("spec.json");
+    let log_path = dir.join("supervisor.log");
+    write_json(&spec_path, spec)?;
+    let log = File::create(&log_path).map_err(Error::io("create", &log_path))?;
+    let both = log.try_clone().map_err(Error::io("open", &log_path))?;
+    // setsid: the supervisor must not end with the terminal of the command that started it.
+    let mut command = match find_on_path("setsid") {
+        Some(setsid) => {
+            let mut command = Command::new(setsid);
+            command.arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    let mut child = command
+        .args(args)
+        .arg(&spec_path)
+        .stdin(Stdio::null())
+        .stdout(both)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(|source| Error::Spawn { program: program.clone(), source })?;
+    let start = Instant::now();
+    let mut told = 0;
+    let result_path = dir.join("result.json");
+    let outcome = loop {
+        told = tell(&log_path, told, progress);
+        if let Some(folder) = read_json::<PathBuf>(&result_path)? {
+            let record = read_json::<Record>(&folder.join("lab.json"))?.unwrap_or_default();
+            break Ok(Attached { folder, record });
+        }
+        let ended = child.try_wait().ok().flatten();
+        if let Some(status) = ended.filter(|status| !(status.success() && result_path.exists())) {
+            break Err(Error::Died {
+                program: "the lab's supervisor".to_owned(),
+                status: describe(status),
+                tail: tail(&log_path),
+                log: log_path.clone(),
+            });
+        }
+        if start.elapsed() > UP_LIMIT {
+            let _gone = child.kill();
+            break Err(Error::Timeout { what: "the lab".to_owned(), waited: UP_LIMIT, detail: tail(&log_path) });
+        }
+        tokio::time::sleep(POLL).await;
+    };
+    if outcome.is_ok() {
+        // The supervisor keeps its log open; the folder's content is not needed any more.
+        let _gone = fs::remove_dir_all(&dir);
+    }
+    outcome
+}
+
+/// Runs a lab in this process until SIGTERM or Ctrl-C. `spec_path` comes from [`up`]. Blocks.
+///
+/// # Errors
+/// The lab does not come up.
+pub fn supervise(spec_path: &Path, environment: &Environment) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("start the runtime for", spec_path))?;
+    runtime.block_on(async {
+        let spec = read_json::<LabSpec>(spec_path)?
+            .ok_or_else(|| Error::Options(format!("{} is not there", spec_path.display())))?;
+        let mut end = std::pin::pin!(asked_to_end());
+        let progress = Reporter::stderr();
+        let lab = tokio::select! {
+            lab = Lab::from_spec(&spec, environment, &progress) => lab?,
+            () = &mut end => return Ok(()),
+        };
+        lab.folder().update(|record| record.detached = true)?;
+        let result = spec_path.with_file_name("result.json");
+        write_json(&result, &lab.folder().path())?;
+        end.await;
+        lab.stop().await;
+        Ok(())
+    })
+}
+
+async fn asked_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    match signals {
+        (Ok(mut terminate), Ok(mut interrupt)) => {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            // Without signals only SIGKILL and a sweep end it: better than a lab that goes at once.
+            tracing::error!(%error, "signals cannot be received");
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Ends every lab of [`up`] and sweeps what dead labs left. Returns how many were ended.
+///
+/// # Errors
+/// A lab does not end, or the data root cannot be listed.
+pub async fn down(environment: &Environment) -> Result<usize> {
+    let labs = recorded(environment)?;
+    let owners: Vec<ProcessKey> = labs
+        .iter()
+        .filter(|(_, record)| record.detached)
+        .filter_map(|(_, record)| record.owner)
+        .filter(|owner| owner.alive())
+        .collect();
+    for owner in &owners {
+        owner.signal(Signal::TERM);
+    }
+    let start = Instant::now();
+    while owners.iter().any(|owner| owner.alive()) {
+        if start.elapsed() > DOWN_LIMIT {
+            tracing::warn!("a supervisor does not end: killing it");
+            owners.iter().for_each(|owner| owner.signal(Signal::KILL));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            break;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    let environment = environment.clone();
+    let swept = tokio::task::spawn_blocking(move || sweep(&environment)).await;
+    match swept {
+        Ok(swept) => swept.map(|_| owners.len()),
+        Err(error) => Err(Error::Options(format!("the sweep failed: {}", chain(&error)))),
+    }
+}
+
+fn make_private(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let _old = fs::remove_dir_all(dir);
+    fs::DirBuilder::new().mode(0o700).create(dir).map_err(Error::io("create", dir))
+}
+
+/// Tells the log's new whole lines; returns how far it got.
+fn tell(log: &Path, from: u64, progress: &Reporter) -> u64 {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let Ok(bytes) = read() else { return from };
+    let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return from };
+    for line in String::from_utf8_lossy(&bytes[..end]).lines() {
+        progress.line(line);
+    }
+    from + u64::try_from(end + 1).unwrap_or(0)
+}
