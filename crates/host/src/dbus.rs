@@ -5,7 +5,6 @@
 //!
 //! It blocks: it must be used from a thread that may (`spawn_blocking`), never from one that drives the runtime.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -185,14 +184,6 @@ impl Systemd for DbusSystemd {
                 Err(e) if is_not_found(&e) => Ok(None),
                 Err(e) => Err(e),
             }
-        })
-    }
-
-    fn unit_files(&mut self) -> Result<BTreeSet<String>> {
-        self.run("list its unit files", "", CALL, |c| async move {
-            let files: Vec<(String, String)> =
-                proxy(&c, SYSTEMD).await?.call("ListUnitFiles", &()).await?;
-            Ok(files.into_iter().filter_map(|(p, _)| p.rsplit('/').next().map(str::to_owned)).collect())
         })
     }
 

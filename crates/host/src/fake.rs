@@ -294,15 +294,6 @@ impl Systemd for FakeSystemd {
         state(if install.is_empty() { "static" } else { "disabled" })
     }
 
-    fn unit_files(&mut self) -> Result<BTreeSet<String>> {
-        let mut out = BTreeSet::new();
-        for dir in UNIT_DIRS {
-            let names = Self::fs(self.root.list(dir))?;
-            out.extend(names.into_iter().filter(|n| crate::unit_file::is_unit_name(n)));
-        }
-        Ok(out)
-    }
-
     fn reboot(&mut self, rationale: &Rationale) -> Result<()> {
         let why = rationale.0.clone();
         self.change(|s| {

@@ -19,7 +19,7 @@ use crate::root::{Attributes, Found, FsError, Root};
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
-use crate::unit_file::{Install, is_template};
+use crate::unit_file::{Install, is_template, is_unit_name};
 use crate::users::{Users, hash_of, with_hash};
 use crate::validate::{Drift, drift};
 use crate::wanted::Wanted;
@@ -223,7 +223,9 @@ impl Host {
                 facts.unit_states.insert(name.clone(), state);
             }
         }
-        facts.unit_files = self.systemd.unit_files()?;
+        for dir in paths::UNIT_DIRS.into_iter().chain(paths::GENERATED_UNIT_DIRS) {
+            facts.unit_files.extend(root.list(dir)?.into_iter().filter(|n| is_unit_name(n)));
+        }
         facts.boot_id = self.systemd.boot_id()?;
         match self.os.supported() {
             Ok(_) => facts.os = self.os.state()?,

@@ -23,6 +23,9 @@ pub const UNIT_DIRS: [&str; 5] = [
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
+/// Folders in which generators put units.
+pub const GENERATED_UNIT_DIRS: [&str; 3] =
+    ["/run/systemd/generator", "/run/systemd/generator.early", "/run/systemd/generator.late"];
 /// The file whose change may need a drain though it needs no reboot.
 pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 /// Home of the user that MachineConfigs may manage.

@@ -1,6 +1,5 @@
 //! What this crate needs of systemd, as a trait: `dbus` talks to the real one, `fake` does the same to a folder.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// A systemd call that failed.
@@ -91,11 +90,6 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// systemd cannot be reached.
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>, SystemdError>;
-    /// Names of all unit files.
-    ///
-    /// # Errors
-    /// systemd cannot be reached.
-    fn unit_files(&mut self) -> Result<BTreeSet<String>, SystemdError>;
     /// Starts a reboot, and returns when it has begun.
     ///
     /// # Errors
