@@ -14,6 +14,7 @@ use crate::feed::Feed;
 use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
+use crate::policy::policy;
 use crate::protocol::{
     Action, Changes, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
     View, Waiting, backoff, cut_reason, step,
@@ -445,8 +446,9 @@ impl Agent {
             Some(from) => from,
             None => self.cluster.config(&pair.from).await?,
         };
-        let policies = self.cluster.disruption_policies().await?;
-        Ok(self.host(move |m| m.prepare(&from, &to, policies.as_ref())).await?)
+        let policy = policy(self.cluster.machine_configuration().await?.as_ref());
+        let policy = policy.map_err(MachineError::broken)?;
+        Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 
     async fn prepare(&mut self, pair: Pair) -> Next {

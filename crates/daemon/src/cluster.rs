@@ -134,15 +134,15 @@ impl Cluster {
         Ok(list.items)
     }
 
-    /// What the cluster's MachineConfiguration says about the disruption that a change of a file or unit costs:
-    /// `status.nodeDisruptionPolicyStatus.clusterPolicies`. `None` where there is no such object or no such status.
-    pub(crate) async fn disruption_policies(&self) -> Result<Option<Value>, CallError> {
+    /// The cluster's MachineConfiguration, with what it says about disruption. `None` where there is none.
+    pub(crate) async fn machine_configuration(&self) -> Result<Option<Value>, CallError> {
         let kind = GroupVersionKind::gvk("operator.openshift.io", "v1", "MachineConfiguration");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-        let what = format!("getting MachineConfiguration {CLUSTER}");
-        match call(what, api.get(CLUSTER)).await {
+        match call(format!("getting MachineConfiguration {CLUSTER}"), api.get(CLUSTER)).await {
             Ok(object) => {
-                Ok(object.data.pointer("/status/nodeDisruptionPolicyStatus/clusterPolicies").cloned())
+                let mut value = object.data;
+                value["metadata"] = json!({ "generation": object.metadata.generation });
+                Ok(Some(value))
             }
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),

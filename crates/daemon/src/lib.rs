@@ -13,6 +13,7 @@ mod health;
 pub mod join;
 mod machine;
 mod metrics;
+mod policy;
 pub mod protocol;
 mod report;
 mod start;

@@ -9,7 +9,6 @@ use api::v1::MachineConfig;
 use host::{
     DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -170,22 +169,15 @@ impl Machine {
         &self,
         from: &MachineConfig,
         to: &MachineConfig,
-        policies: Option<&Value>,
+        policy: &DisruptionPolicy,
     ) -> Result<(Cost, Work), MachineError> {
-        let policy = match policies {
-            None => DisruptionPolicy::default(),
-            Some(p) => serde_json::from_value(p.clone()).map_err(|e| {
-                let at = "MachineConfiguration cluster, status.nodeDisruptionPolicyStatus.clusterPolicies";
-                MachineError::broken(format!("{at}: {e}"))
-            })?,
-        };
         let name = |c: &MachineConfig| c.metadata.name.clone().unwrap_or_default();
         let names = Names { current: name(from), desired: name(to) };
         let mut host = self.host();
         // An undo that was not complete goes on first.
         host.recover()?;
         let facts = host.probe(&from.spec, &to.spec)?;
-        let plan = host::plan(&from.spec, &to.spec, &names, &policy, &facts).map_err(|e| refusal(&e))?;
+        let plan = host::plan(&from.spec, &to.spec, &names, policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
             validate(&mut host, from, EventKind::PreflightConfigDriftCheckFailed)?;
         }

@@ -1,0 +1,71 @@
+//! What a change costs in this cluster: the MachineConfiguration's disruption policies, from whichever part of it is
+//! newest. Pure.
+//!
+//! What it is not: the policies' meaning, nor their defaults and how a user's are laid over them (`host`).
+
+use host::DisruptionPolicy;
+use serde_json::Value;
+
+/// The policies that the object says. A status that an operator has written for this very generation counts; where
+/// none has, or not yet, the user's policies are laid over the defaults here, which is what it would write.
+///
+/// # Errors
+/// A policy that cannot be read, with its place.
+pub(crate) fn policy(object: Option<&Value>) -> Result<DisruptionPolicy, String> {
+    let Some(object) = object else { return Ok(DisruptionPolicy::default()) };
+    let at = |path: &str| object.pointer(path).filter(|v| !v.is_null());
+    let read = |path: &str, value: &Value| {
+        serde_json::from_value::<DisruptionPolicy>(value.clone()).map_err(|e| {
+            format!("MachineConfiguration cluster, {}: {e}", path.replace('/', ".").trim_start_matches('.'))
+        })
+    };
+    const STATUS: &str = "/status/nodeDisruptionPolicyStatus/clusterPolicies";
+    const SPEC: &str = "/spec/nodeDisruptionPolicy";
+    let current = at("/metadata/generation") == at("/status/observedGeneration");
+    if let Some(status) = at(STATUS).filter(|_| current) {
+        return read(STATUS, status);
+    }
+    match at(SPEC) {
+        Some(user) => Ok(DisruptionPolicy::default().merge(&read(SPEC, user)?)),
+        None => Ok(DisruptionPolicy::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::PolicyAction;
+    use serde_json::json;
+
+    fn file(path: &str, action: &str) -> Value {
+        json!({ "files": [{ "path": path, "actions": [{ "type": action }] }] })
+    }
+
+    #[test]
+    fn a_status_of_this_generation_counts_and_an_old_one_does_not() {
+        let object = |generation, observed| {
+            json!({
+                "metadata": { "generation": generation },
+                "spec": { "nodeDisruptionPolicy": file("/etc/a", "None") },
+                "status": {
+                    "observedGeneration": observed,
+                    "nodeDisruptionPolicyStatus": { "clusterPolicies": file("/etc/a", "Drain") },
+                },
+            })
+        };
+        let action = |o: &Value| policy(Some(o)).unwrap().for_path("/etc/a/b").unwrap().actions.clone();
+        assert_eq!(action(&object(2, 2)), [PolicyAction::Drain]);
+        assert_eq!(action(&object(2, 1)), [PolicyAction::None]);
+        // The user's are laid over the defaults, which stay.
+        let merged = policy(Some(&object(2, 1))).unwrap();
+        assert!(merged.for_path("/etc/containers/policy.json").is_some());
+        assert_eq!(policy(None).unwrap(), DisruptionPolicy::default());
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_says_where() {
+        let object = json!({ "spec": { "nodeDisruptionPolicy": file("/etc/a", "Explode") } });
+        let error = policy(Some(&object)).unwrap_err();
+        assert!(error.contains("spec.nodeDisruptionPolicy") && error.contains("Explode"), "{error}");
+    }
+}
