@@ -1,1 +1,74 @@
-fn main() {}
+//! What developers run: `demo`, `test`, `bench`, `gen`, `lab`.
+//!
+//! What it is not: product. Users get `mco`; nothing of it calls anything here.
+
+mod bench;
+mod demo;
+mod generate;
+mod lab_command;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Tasks of this repository
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Xtask {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Bring up a real cluster and roll a MachineConfig through it
+    Demo(demo::Demo),
+    /// Run every test
+    Test {
+        /// Only what needs no cluster
+        #[arg(long)]
+        unit: bool,
+        /// Passed on to cargo test
+        #[arg(last = true)]
+        rest: Vec<String>,
+    },
+    /// Make the generated files: CRDs, man pages, completions
+    Gen {
+        /// Change nothing; fail when a file is not as it would be made
+        #[arg(long)]
+        check: bool,
+    },
+    /// A cluster to play with
+    #[command(subcommand)]
+    Lab(lab_command::LabCommand),
+    /// Run a benchmark (release build): a table, and JSON under target/bench/
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    match run(Xtask::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let root = root();
+    match command {
+        Command::Demo(a) => demo::run(&root, &a),
+        Command::Test { unit, rest } => test::run(&root, unit, &rest),
+        Command::Gen { check } => generate::run(&root, check),
+        Command::Lab(a) => lab_command::run(&root, &a),
+        Command::Bench(a) => bench::run(&root, &a),
+    }
+}
+
+/// The repository's folder.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,203 @@
+//! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
+
+use crate::output::Format;
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The Machine Config Operator for any Kubernetes
+#[derive(Debug, Parser)]
+#[command(name = "mco", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    long_about = "The Machine Config Operator for any Kubernetes: files, systemd units, SSH keys, kernel \
+    arguments and the OS image of every node, from MachineConfig objects, rolled out a few nodes at a time."
+)]
+#[command(
+    after_help = "Start here:\n  mco install                      put CRDs, settings and pools into the cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start --node-name N   run the agent of this host\n  mco status -w                    watch a rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (where asked for)."
+)]
+pub struct Mco {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) log: Log,
+}
+
+/// How the program speaks of what it does, on standard error.
+#[derive(Debug, Clone, Args)]
+pub struct Log {
+    /// What to log: a level, or filters like `info,controller=debug`
+    #[arg(long, global = true, env = "MCO_LOG", default_value = "info", value_name = "FILTER")]
+    pub(crate) log: String,
+    /// One JSON object per log line
+    #[arg(long, global = true, env = "MCO_LOG_JSON")]
+    pub(crate) log_json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Put namespace, CRDs, ControllerConfig and pools into a cluster
+    Install(Install),
+    /// Show pools and nodes: who waits for what, and why
+    Status(Status),
+    /// The controller: renders configs, rolls them out, drains nodes
+    #[command(subcommand)]
+    Controller(Controller),
+    /// The node agent: applies configs to this host
+    #[command(subcommand)]
+    Daemon(Daemon),
+    /// Print a shell completion script
+    #[command(after_help = "Example:\n  mco completion bash > /etc/bash_completion.d/mco")]
+    Completion(Completion),
+}
+
+/// Which cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Cluster {
+    /// The kubeconfig to use [default: as kubectl finds it, else the pod's own]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Running it again upgrades the CRDs and leaves ControllerConfig and pools as they are.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less"
+)]
+pub(crate) struct Install {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// A pool to create; may be given several times
+    #[arg(long = "pool", value_name = "NAME", default_values = ["master", "worker"])]
+    pub(crate) pools: Vec<String>,
+    /// The address of the cluster's DNS service
+    #[arg(long, value_name = "IP", default_value = "10.96.0.10")]
+    pub(crate) cluster_dns_ip: String,
+    /// Also install the CRDs of OpenShift's config and operator kinds that are read where they exist
+    #[arg(long)]
+    pub(crate) openshift_config_crds: bool,
+    /// Say what would be done and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// With --dry-run: how to print the objects
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  mco status\n  mco status worker -w\n  mco status -o json | jq '.pools[].waiting'\n  mco status --exit-code || alert      3 when a pool is degraded"
+)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Only these pools
+    #[arg(value_name = "POOL")]
+    pub(crate) pools: Vec<String>,
+    /// Keep showing changes; on a terminal the table is updated in place
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// With --watch: end when every pool shown is updated
+    #[arg(long, requires = "watch")]
+    pub(crate) until_updated: bool,
+    /// Exit with 3 when a pool shown is degraded
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Controller {
+    /// Run the controller until SIGTERM
+    #[command(
+        after_help = "Example:\n  mco controller start --kubeconfig ~/.kube/config --templates /usr/share/mco/templates"
+    )]
+    Start(ControllerStart),
+    /// Render once, from manifests in a folder to files in another
+    Bootstrap(ControllerBootstrap),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerStart {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The folder of the templates that the base MachineConfigs are made from
+    #[arg(long, value_name = "DIR")]
+    pub(crate) templates: PathBuf,
+    /// Where /metrics and /healthz are served; `off` for nowhere
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
+    pub(crate) metrics_listen: Listen,
+    /// Work only while holding the Lease, so that several may run
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) leader_elect: bool,
+}
+
+/// An address to listen on, or `off`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        if s == "off" {
+            return Ok(Self(None));
+        }
+        s.parse().map(|a| Self(Some(a))).map_err(|e| format!("{e}: write HOST:PORT or off"))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerBootstrap {
+    /// The folder with the manifests: ControllerConfig, pools, MachineConfigs
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifest_dir: PathBuf,
+    /// The folder to write to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dest_dir: PathBuf,
+    /// The pull secret's manifest
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pull_secret: PathBuf,
+    /// The folder of the templates
+    #[arg(long, value_name = "DIR")]
+    pub(crate) templates: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Daemon {
+    /// Run the agent until SIGTERM
+    #[command(
+        after_help = "Example (as a systemd service on the host):\n  mco daemon start --kubeconfig /etc/kubernetes/kubelet.conf --node-name worker-0 --root-mount /"
+    )]
+    Start(DaemonStart),
+    /// Finish or undo what a crash interrupted; needs no API server
+    Recover(DaemonRecover),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonStart {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The name of this host's Node
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(crate) node_name: String,
+    /// Where the host's root folder is
+    #[arg(long, value_name = "DIR", default_value = "/rootfs")]
+    pub(crate) root_mount: PathBuf,
+    /// Where /metrics is served; `off` for nowhere
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
+    pub(crate) metrics_url: Listen,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonRecover {
+    /// Where the host's root folder is
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root_mount: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completion {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}

@@ -1,0 +1,25 @@
+//! `mco controller`.
+
+use crate::args::{ControllerBootstrap, ControllerStart};
+use crate::exit;
+
+pub(super) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
+    let options = controller::Options {
+        kubeconfig: a.cluster.kubeconfig,
+        metrics_listen: a.metrics_listen.0,
+        leader_elect: a.leader_elect,
+        ..controller::Options::new(a.templates)
+    };
+    controller::start(options, super::shutdown_signal()?).await?;
+    Ok(exit::OK)
+}
+
+pub(super) fn bootstrap(a: ControllerBootstrap) -> anyhow::Result<u8> {
+    controller::bootstrap::run(&controller::bootstrap::BootstrapArgs {
+        manifest_dir: a.manifest_dir,
+        dest_dir: a.dest_dir,
+        pull_secret: a.pull_secret,
+        templates: a.templates,
+    })?;
+    Ok(exit::OK)
+}

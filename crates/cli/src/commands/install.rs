@@ -1,0 +1,44 @@
+//! `mco install`.
+
+use crate::args::Install;
+use crate::{client, exit, output};
+use operator::install::{Options, apply, plan};
+
+pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
+    let mut options = Options {
+        pools: a.pools,
+        cluster_dns_ip: a.cluster_dns_ip,
+        openshift_config_crds: a.openshift_config_crds,
+        ..Options::default()
+    };
+    if a.dry_run {
+        let steps = plan(&options)?;
+        let objects: Vec<_> = steps.iter().map(|s| &s.object).collect();
+        output::print(a.output, &objects, || steps.iter().map(|s| format!("{s}\n")).collect())?;
+        return Ok(exit::OK);
+    }
+    let config = client::config(a.cluster.kubeconfig.as_deref()).await?;
+    options.api_server_url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    options.kube_api_ca = pem(config.root_cert.as_deref().unwrap_or_default());
+    let steps = plan(&options)?;
+    let client = kube::Client::try_from(config)?;
+    apply(&client, &steps, |step| println!("{step}")).await?;
+    println!("installed: {} objects", steps.len());
+    Ok(exit::OK)
+}
+
+/// The client holds certificates in DER; ControllerConfig wants PEM.
+fn pem(certificates: &[Vec<u8>]) -> Vec<u8> {
+    use base64::Engine;
+    let mut out = String::new();
+    for der in certificates {
+        out.push_str("-----BEGIN CERTIFICATE-----\n");
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        for line in text.as_bytes().chunks(64) {
+            out.push_str(&String::from_utf8_lossy(line));
+            out.push('\n');
+        }
+        out.push_str("-----END CERTIFICATE-----\n");
+    }
+    out.into_bytes()
+}

@@ -1,0 +1,88 @@
+//! One function per subcommand, and the shell around them: crypto provider, log, runtime, error, exit code.
+
+mod controller;
+mod daemon;
+mod install;
+mod status;
+
+use crate::args::{Command, Controller, Daemon, Log, Mco};
+use crate::exit;
+use clap::CommandFactory;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+pub(crate) fn run(mco: Mco) -> ExitCode {
+    let outcome = prepare(&mco.log).and_then(|()| dispatch(mco.command));
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(e) if broken_pipe(&e) => ExitCode::from(exit::OK),
+        Err(e) => {
+            eprintln!("mco: {e:#}");
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Install(a) => runtime()?.block_on(install::run(a)),
+        Command::Status(a) => runtime()?.block_on(status::run(a)),
+        Command::Controller(Controller::Start(a)) => runtime()?.block_on(controller::start(a)),
+        Command::Controller(Controller::Bootstrap(a)) => controller::bootstrap(a),
+        Command::Daemon(Daemon::Start(a)) => small_runtime()?.block_on(daemon::start(a)),
+        Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
+        Command::Completion(a) => {
+            clap_complete::generate(a.shell, &mut Mco::command(), "mco", &mut std::io::stdout());
+            Ok(exit::OK)
+        }
+    }
+}
+
+fn prepare(log: &Log) -> anyhow::Result<()> {
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        anyhow::bail!("another crypto provider is installed already");
+    }
+    let filter = EnvFilter::try_new(&log.log)
+        .map_err(|e| anyhow::anyhow!("--log {:?}: {e}; for example: info,controller=debug", log.log))?;
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
+    if log.log_json {
+        subscriber.json().init();
+    } else {
+        subscriber.with_ansi(std::io::stderr().is_terminal()).init();
+    }
+    Ok(())
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// The agent does one thing at a time: one thread is enough, and spares memory on every host.
+fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Cancelled at SIGTERM or SIGINT.
+fn shutdown_signal() -> anyhow::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let token = CancellationToken::new();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let cancel = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => tracing::info!("SIGTERM: ending"),
+            _ = int.recv() => tracing::info!("SIGINT: ending"),
+        }
+        cancel.cancel();
+    });
+    Ok(token)
+}
+
+fn broken_pipe(e: &anyhow::Error) -> bool {
+    e.chain().any(|c| {
+        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,223 @@
+//! `mco status`: where pools and nodes stand, who waits for what, and why.
+//!
+//! The answers come from `rollout::plan`, the same value that the controller acts on; what stands here is how they are
+//! gathered (two lists) and shown. Also used by the demo.
+
+use api::k8s::{Node, Time};
+use api::names;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use comfy_table::{Table, presets};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use rollout::view::{Names, NodeView};
+use rollout::{Facts, Hold, Inputs, NodeStep, PoolInput, RolloutPlan, Step};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// An API server that needs longer for a list is as good as away.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Everything that is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The pools, by name.
+    pub pools: Vec<PoolRow>,
+    /// Nodes that no pool owns, and why.
+    pub unmanaged: Vec<String>,
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolRow {
+    /// Its name.
+    pub name: String,
+    /// The rendered config that its nodes are to be in.
+    pub config: String,
+    /// Nodes.
+    pub machines: usize,
+    /// Nodes in that config and available.
+    pub updated: usize,
+    /// Nodes on their way.
+    pub moving: usize,
+    /// Nodes that fail to get there.
+    pub degraded: usize,
+    /// How many may be on their way at once.
+    pub max_unavailable: usize,
+    /// The pool's conditions that are True, with their messages.
+    pub conditions: BTreeMap<String, String>,
+    /// Why no node is given anything new; absent when nodes may move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// Its nodes.
+    pub nodes: Vec<NodeRow>,
+}
+
+impl PoolRow {
+    /// All of its nodes are in the pool's config, and the pool's status says so.
+    pub fn is_updated(&self) -> bool {
+        self.conditions.contains_key("Updated") && self.updated == self.machines
+    }
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRow {
+    /// Its name.
+    pub name: String,
+    /// What its daemon says.
+    pub state: String,
+    /// The config in effect.
+    pub current: String,
+    /// The config to move to.
+    pub desired: String,
+    /// What it does or waits for, in words.
+    pub why: String,
+}
+
+/// Asks the API server and puts the answer together.
+///
+/// # Errors
+/// An API server that does not answer, or refuses.
+pub async fn snapshot(client: &Client, only: &[String]) -> anyhow::Result<Snapshot> {
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let configs: Api<ControllerConfig> = Api::all(client.clone());
+    let params = ListParams::default();
+    let all = async {
+        tokio::try_join!(pools.list(&params), nodes.list(&params), configs.get_opt(names::CONTROLLER_CONFIG))
+    };
+    let (pools, nodes, config) = tokio::time::timeout(REQUEST_TIMEOUT, all).await.map_err(|_| {
+        anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
+    })??;
+    let topology = config.as_ref().map(|c| c.spec.control_plane_topology()).unwrap_or_default();
+    let facts = Facts { control_plane_topology: topology.into(), ..Facts::default() };
+    let mut shared = Names::default();
+    let views: Vec<NodeView> = nodes.items.iter().map(|n| NodeView::interned(n, &mut shared)).collect();
+    let plan = rollout::plan(&Inputs {
+        pools: pools.items.iter().map(PoolInput::of).collect(),
+        nodes: views.iter().collect(),
+        facts: &facts,
+        now: Time(jiff::Timestamp::now()),
+    });
+    Ok(from_plan(&plan, &pools.items, &views, only))
+}
+
+/// The pure part of [`snapshot`].
+pub fn from_plan(
+    plan: &RolloutPlan,
+    pools: &[MachineConfigPool],
+    nodes: &[NodeView],
+    only: &[String],
+) -> Snapshot {
+    let by_name: BTreeMap<&str, &NodeView> = nodes.iter().map(|n| (&*n.name, n)).collect();
+    let mut rows = vec![];
+    for p in &plan.pools {
+        if !only.is_empty() && !only.iter().any(|o| **o == *p.pool) {
+            continue;
+        }
+        let pool = pools.iter().find(|x| x.name_any() == *p.pool);
+        let conditions = pool.and_then(|x| x.status.as_ref()).and_then(|s| s.conditions.as_deref());
+        let count = |f: fn(&Step) -> bool| p.nodes.iter().filter(|n| f(&n.step)).count();
+        let row = |n: &NodeStep| {
+            let view = by_name.get(&*n.node);
+            let text = |s: Option<&str>| s.unwrap_or_default().to_owned();
+            NodeRow {
+                name: n.node.to_string(),
+                state: view.map(|v| v.state.to_string()).unwrap_or_default(),
+                current: text(view.and_then(|v| v.current_config.as_deref())),
+                desired: text(view.and_then(|v| v.desired_config.as_deref())),
+                why: n.step.to_string(),
+            }
+        };
+        rows.push(PoolRow {
+            name: p.pool.to_string(),
+            config: p.target.as_ref().map(|t| t.config.to_string()).unwrap_or_default(),
+            machines: p.nodes.len(),
+            updated: count(|s| matches!(s, Step::Done)),
+            moving: count(|s| matches!(s, Step::Goes | Step::Moving { .. })),
+            degraded: count(|s| matches!(s, Step::Failing(_))),
+            max_unavailable: p.capacity.max,
+            conditions: conditions
+                .into_iter()
+                .flatten()
+                .filter(|c| c.status == "True")
+                .map(|c| (c.type_.clone(), c.message.clone()))
+                .collect(),
+            held: p.hold.as_ref().map(Hold::to_string),
+            nodes: p.nodes.iter().map(row).collect(),
+        });
+    }
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    Snapshot { pools: rows, unmanaged: plan.unmanaged.iter().map(ToString::to_string).collect() }
+}
+
+impl Snapshot {
+    /// Every pool shown is updated.
+    pub fn is_updated(&self) -> bool {
+        self.pools.iter().all(PoolRow::is_updated)
+    }
+
+    /// A pool shown is degraded.
+    pub fn is_degraded(&self) -> bool {
+        self.pools.iter().any(|p| p.conditions.contains_key("Degraded"))
+    }
+
+    /// Tables for people.
+    pub fn text(&self) -> String {
+        let mut pools =
+            table(&["POOL", "CONFIG", "NODES", "UPDATED", "MOVING", "MAX", "DEGRADED", "CONDITIONS"]);
+        let mut nodes = table(&["NODE", "POOL", "STATE", "CURRENT", "DESIRED", "WHY"]);
+        let mut notes = String::new();
+        for p in &self.pools {
+            let conditions: Vec<&str> = p.conditions.keys().map(String::as_str).collect();
+            pools.add_row([
+                p.name.clone(),
+                short(&p.config, &p.name),
+                p.machines.to_string(),
+                p.updated.to_string(),
+                p.moving.to_string(),
+                p.max_unavailable.to_string(),
+                p.degraded.to_string(),
+                conditions.join(","),
+            ]);
+            for n in &p.nodes {
+                nodes.add_row([
+                    n.name.clone(),
+                    p.name.clone(),
+                    n.state.clone(),
+                    short(&n.current, &p.name),
+                    short(&n.desired, &p.name),
+                    n.why.clone(),
+                ]);
+            }
+            if let Some(held) = &p.held {
+                notes += &format!("pool {}: {held}\n", p.name);
+            }
+            if let Some(message) = p.conditions.get("RenderDegraded") {
+                notes += &format!("pool {}: {message}\n", p.name);
+            }
+        }
+        for line in &self.unmanaged {
+            notes += &format!("{line}\n");
+        }
+        format!("{pools}\n\n{nodes}\n{notes}")
+    }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.iter().copied());
+    table
+}
+
+/// `rendered-worker-0123456789abcdef…` → `01234567…`: within a pool's table only the hash tells configs apart.
+fn short(config: &str, pool: &str) -> String {
+    match config.strip_prefix(&format!("rendered-{pool}-")) {
+        Some(hash) if hash.len() == 32 => format!("{}…", &hash[..8]),
+        _ => config.to_owned(),
+    }
+}

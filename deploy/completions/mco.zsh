@@ -1,0 +1,238 @@
+#compdef mco
+
+autoload -U is-at-least
+
+_mco() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_mco_commands" \
+"*::: :->mco" \
+&& ret=0
+    case $state in
+    (mco)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-command-$line[1]:"
+        case $line[1] in
+            (install)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'*--pool=[A pool to create; may be given several times]:NAME:_default' \
+'--cluster-dns-ip=[The address of the cluster'\''s DNS service]:IP:_default' \
+'-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds that are read where they exist]' \
+'--dry-run[Say what would be done and do nothing]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(status)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'-w[Keep showing changes; on a terminal the table is updated in place]' \
+'--watch[Keep showing changes; on a terminal the table is updated in place]' \
+'--until-updated[With --watch\: end when every pool shown is updated]' \
+'--exit-code[Exit with 3 when a pool shown is degraded]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::pools -- Only these pools:_default' \
+&& ret=0
+;;
+(controller)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_mco__subcmd__controller_commands" \
+"*::: :->controller" \
+&& ret=0
+
+    case $state in
+    (controller)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-controller-command-$line[1]:"
+        case $line[1] in
+            (start)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
+'--metrics-listen=[Where /metrics and /healthz are served; \`off\` for nowhere]:ADDR:_default' \
+'--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(bootstrap)
+_arguments "${_arguments_options[@]}" : \
+'--manifest-dir=[The folder with the manifests\: ControllerConfig, pools, MachineConfigs]:DIR:_files' \
+'--dest-dir=[The folder to write to]:DIR:_files' \
+'--pull-secret=[The pull secret'\''s manifest]:FILE:_files' \
+'--templates=[The folder of the templates]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
+(daemon)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_mco__subcmd__daemon_commands" \
+"*::: :->daemon" \
+&& ret=0
+
+    case $state in
+    (daemon)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-daemon-command-$line[1]:"
+        case $line[1] in
+            (start)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--node-name=[The name of this host'\''s Node]:NAME:_default' \
+'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(recover)
+_arguments "${_arguments_options[@]}" : \
+'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
+(completion)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':shell -- The shell:(bash elvish fish powershell zsh)' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+}
+
+(( $+functions[_mco_commands] )) ||
+_mco_commands() {
+    local commands; commands=(
+'install:Put namespace, CRDs, ControllerConfig and pools into a cluster' \
+'status:Show pools and nodes\: who waits for what, and why' \
+'controller:The controller\: renders configs, rolls them out, drains nodes' \
+'daemon:The node agent\: applies configs to this host' \
+'completion:Print a shell completion script' \
+    )
+    _describe -t commands 'mco commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__completion_commands] )) ||
+_mco__subcmd__completion_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco completion commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__controller_commands] )) ||
+_mco__subcmd__controller_commands() {
+    local commands; commands=(
+'start:Run the controller until SIGTERM' \
+'bootstrap:Render once, from manifests in a folder to files in another' \
+    )
+    _describe -t commands 'mco controller commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__controller__subcmd__bootstrap_commands] )) ||
+_mco__subcmd__controller__subcmd__bootstrap_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco controller bootstrap commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__controller__subcmd__start_commands] )) ||
+_mco__subcmd__controller__subcmd__start_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco controller start commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon_commands] )) ||
+_mco__subcmd__daemon_commands() {
+    local commands; commands=(
+'start:Run the agent until SIGTERM' \
+'recover:Finish or undo what a crash interrupted; needs no API server' \
+    )
+    _describe -t commands 'mco daemon commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__recover_commands] )) ||
+_mco__subcmd__daemon__subcmd__recover_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon recover commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__start_commands] )) ||
+_mco__subcmd__daemon__subcmd__start_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon start commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__install_commands] )) ||
+_mco__subcmd__install_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco install commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__status_commands] )) ||
+_mco__subcmd__status_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco status commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_mco" ]; then
+    _mco "$@"
+else
+    compdef _mco mco
+fi

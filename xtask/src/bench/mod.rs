@@ -1,0 +1,179 @@
+//! `cargo xtask bench NAME`: the one door to every benchmark.
+//!
+//! A benchmark gives samples; what stands here builds in release, prints a table of medians with the machine's cores and
+//! the versions compared, and writes the same as JSON to `target/bench/NAME.json`. A figure is a fact about this
+//! machine: no test depends on one.
+
+mod render;
+mod rollout;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use std::path::Path;
+use std::process::Command;
+
+/// `cargo xtask bench`.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Which: render, rollout
+    #[arg(value_parser = ["render", "rollout"])]
+    pub(crate) name: String,
+    /// How often each thing is measured
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// rollout: how many nodes
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) nodes: usize,
+    /// This process is the release build already
+    #[arg(long, hide = true)]
+    inner: bool,
+}
+
+/// All samples of one figure.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Figure {
+    /// What was measured.
+    pub(crate) what: String,
+    /// The samples' unit.
+    pub(crate) unit: &'static str,
+    /// The samples, in the order in which they were taken.
+    pub(crate) samples: Vec<f64>,
+}
+
+impl Figure {
+    /// A figure.
+    pub(crate) fn new(what: impl Into<String>, unit: &'static str, samples: Vec<f64>) -> Self {
+        Self { what: what.into(), unit, samples }
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut all = self.samples.clone();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    fn median(&self) -> f64 {
+        let all = self.sorted();
+        match all.len() {
+            0 => f64::NAN,
+            n if n % 2 == 1 => all[n / 2],
+            n => f64::midpoint(all[n / 2 - 1], all[n / 2]),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    cores: usize,
+    versions: &'a [(String, String)],
+    figures: &'a [Figure],
+}
+
+/// What a benchmark hands back.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// What was compared, by name and version.
+    pub(crate) versions: Vec<(String, String)>,
+    /// The figures.
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// Builds in release, measures, prints and writes.
+pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
+    if !a.inner {
+        return again_in_release(root, a);
+    }
+    let mut outcome = match a.name.as_str() {
+        "render" => render::run(root, a)?,
+        "rollout" => rollout::run(root, a)?,
+        other => bail!("no benchmark {other:?}"),
+    };
+    outcome.versions.insert(0, ("mco".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let report = Report { name: &a.name, cores, versions: &outcome.versions, figures: &outcome.figures };
+    print(&report);
+    let folder = root.join("target/bench");
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join(format!("{}.json", a.name));
+    std::fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    println!("written: target/bench/{}.json", a.name);
+    Ok(())
+}
+
+fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
+    println!("building in release (some minutes when nothing is cached) …");
+    for args in [&["build", "--release", "-p", "cli"][..], &["build", "--release", "-p", "xtask"][..]] {
+        let status = Command::new(env!("CARGO")).args(args).current_dir(root).status()?;
+        if !status.success() {
+            bail!("cargo {} ended with {status}", args.join(" "));
+        }
+    }
+    let status = Command::new(root.join("target/release/xtask"))
+        .args(["bench", &a.name, "--inner", "--runs", &a.runs.to_string(), "--nodes", &a.nodes.to_string()])
+        .current_dir(root)
+        .status()?;
+    if !status.success() {
+        bail!("the benchmark ended with {status}");
+    }
+    Ok(())
+}
+
+fn print(report: &Report<'_>) {
+    let versions: Vec<String> = report.versions.iter().map(|(n, v)| format!("{n} {v}")).collect();
+    println!("{}: {} cores; {}", report.name, report.cores, versions.join(", "));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["", "median", "min", "max", "unit", "runs"]);
+    for f in report.figures {
+        let all = f.sorted();
+        let show = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
+        table.add_row([
+            f.what.clone(),
+            show(Some(f.median())),
+            show(all.first().copied()),
+            show(all.last().copied()),
+            f.unit.to_owned(),
+            f.samples.len().to_string(),
+        ]);
+    }
+    for i in 1..4 {
+        if let Some(column) = table.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+}
+
+/// Runs a command to its end and gives its wall time in milliseconds and its peak memory in MiB.
+pub(crate) fn measure(command: &mut Command) -> anyhow::Result<(f64, f64)> {
+    let start = std::time::Instant::now();
+    let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+    // The kernel keeps the peak until the process is reaped; a zombie has no memory left to show. So it is read while
+    // it lives, and once more after every wait of a fraction of a millisecond.
+    let status_file = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0_f64;
+    let status = loop {
+        if let Ok(text) = std::fs::read_to_string(&status_file) {
+            peak = peak.max(high_water_mark(&text));
+        }
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    };
+    let wall = start.elapsed().as_secs_f64() * 1000.0;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok((wall, peak))
+}
+
+/// `VmHWM` of a `/proc/PID/status`, in MiB.
+pub(crate) fn high_water_mark(status: &str) -> f64 {
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
+}

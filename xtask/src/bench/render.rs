@@ -1,0 +1,63 @@
+//! `bench render`: sixty MachineConfigs through `mco controller bootstrap`, and a pool with five hundred of 1 MiB in all.
+
+use super::{Bench, Figure, Outcome, measure};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
+    let mut figures = vec![];
+    for (label, count, bytes) in
+        [("60 MachineConfigs", 60, 2_000), ("500 MachineConfigs, 1 MiB of contents", 500, 2_097)]
+    {
+        let work = root.join("target/bench/render-input");
+        let _ = fs::remove_dir_all(&work);
+        let manifests = work.join("in");
+        fs::create_dir_all(&manifests)?;
+        let common = root.join("tests/conformance/common");
+        for entry in fs::read_dir(common.join("base"))? {
+            let entry = entry?;
+            fs::copy(entry.path(), manifests.join(entry.file_name()))?;
+        }
+        for i in 0..count {
+            fs::write(manifests.join(format!("m{i:03}.yaml")), machine_config(i, bytes)?)?;
+        }
+        let (mut wall, mut peak) = (vec![], vec![]);
+        for run in 0..a.runs {
+            let out = work.join(format!("out{run}"));
+            fs::create_dir_all(&out)?;
+            let mut command = Command::new(root.join("target/release/mco"));
+            command
+                .args(["controller", "bootstrap", "--log", "error", "--manifest-dir"])
+                .arg(&manifests)
+                .arg("--dest-dir")
+                .arg(&out)
+                .arg("--pull-secret")
+                .arg(common.join("pull-secret"))
+                .arg("--templates")
+                .arg(common.join("templates"))
+                .stdout(Stdio::null());
+            let (ms, mib) = measure(&mut command)?;
+            wall.push(ms);
+            peak.push(mib);
+        }
+        figures.push(Figure::new(format!("{label}: wall"), "ms", wall));
+        figures.push(Figure::new(format!("{label}: peak memory"), "MiB", peak));
+        fs::remove_dir_all(&work)?;
+    }
+    Ok(Outcome { versions: vec![], figures })
+}
+
+fn machine_config(i: usize, bytes: usize) -> anyhow::Result<String> {
+    let mut text = String::new();
+    write!(
+        text,
+        "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  name: 50-bench-{i:03}\n  \
+         labels:\n    machineconfiguration.openshift.io/role: worker\nspec:\n  config:\n    ignition: {{version: 3.4.0}}\n    \
+         storage:\n      files:\n      - path: /etc/bench/{i:03}\n        mode: 420\n        contents:\n          source: \
+         \"data:,{}\"\n",
+        "x".repeat(bytes)
+    )?;
+    Ok(text)
+}

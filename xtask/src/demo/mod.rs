@@ -1,0 +1,282 @@
+//! `cargo xtask demo`: set-up, a real cluster, one MachineConfig through it, and what the nodes say afterwards.
+//!
+//! It starts the product only as a user would: `mco install`, `mco controller start`, `mco daemon start`.
+
+mod live;
+mod manifest;
+
+use anyhow::{Context, bail};
+use api::v1::{MachineConfig, MachineConfigPool};
+use clap::{Args, ValueEnum};
+use cli::status::{Snapshot, snapshot};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use lab::{Kubelet, Lab, NodeHandle, NodeKind, Program, Programs, Reporter};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What the demo rolls out unless told otherwise.
+const EXAMPLE: &str = "examples/50-worker-motd-and-unit.yaml";
+/// The pool that the nodes are in.
+const POOL: &str = "worker";
+/// How often the live view looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// A rollout that takes longer than this for each node has stopped.
+const PATIENCE_PER_NODE: Duration = Duration::from_secs(120);
+
+/// `cargo xtask demo`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --apply my-config.yaml --keep"
+)]
+pub(crate) struct Demo {
+    /// How many worker nodes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    nodes: u16,
+    /// Nodes are folders with our daemon on them; needs no root
+    #[arg(long, conflicts_with = "kubelet")]
+    simulated: bool,
+    /// The MachineConfig to roll out
+    #[arg(long, value_name = "FILE")]
+    apply: Option<PathBuf>,
+    /// Who speaks for the nodes in the cluster
+    #[arg(long, value_enum, default_value = "stand-in")]
+    kubelet: KubeletKind,
+    /// Leave everything up afterwards, until `cargo xtask lab down`
+    #[arg(long)]
+    keep: bool,
+}
+
+/// `--kubelet`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KubeletKind {
+    /// The lab does: Node, Lease and Ready
+    StandIn,
+    /// A real kubelet with containerd in each node, running pods
+    Real,
+}
+
+impl From<KubeletKind> for Kubelet {
+    fn from(kind: KubeletKind) -> Self {
+        match kind {
+            KubeletKind::StandIn => Self::StandIn,
+            KubeletKind::Real => Self::Real,
+        }
+    }
+}
+
+/// Finds or builds the control plane's programs, with progress.
+pub(crate) fn prepare() -> anyhow::Result<()> {
+    let programs = Programs::new(&lab::Environment::read())?;
+    let all = [
+        Program::Etcd,
+        Program::ApiServer,
+        Program::ControllerManager,
+        Program::Scheduler,
+        Program::Kubectl,
+        Program::Kubelet,
+    ];
+    runtime()?.block_on(programs.ensure(&all, &Reporter::stderr()))?;
+    Ok(())
+}
+
+/// A runtime for the lab.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Builds the product's program and says where it is.
+pub(crate) fn build_mco(root: &Path) -> anyhow::Result<PathBuf> {
+    println!("building mco (cargo build -p cli) …");
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "-p", "cli", "--message-format", "json-render-diagnostics"])
+        .current_dir(root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("cargo build -p cli ended with {}", output.status);
+    }
+    // Cargo says where the program is: the target folder may be anywhere.
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    lines
+        .lines()
+        .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
+        .filter(|m| m.pointer("/target/name").is_some_and(|n| n == "mco"))
+        .find_map(|m| m.get("executable").and_then(|e| e.as_str()).map(PathBuf::from))
+        .context("cargo did not say where the mco program is")
+}
+
+/// Runs the demo.
+pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
+    let file = a.apply.clone().unwrap_or_else(|| root.join(EXAMPLE));
+    let config = manifest::read(&file)?;
+    if !a.simulated && !lab::is_root() {
+        bail!("nodes that are real machines need root: run this as root, or with --simulated");
+    }
+    let mco = build_mco(root)?;
+    let builder = Lab::builder()
+        .nodes(usize::from(a.nodes))
+        .kubelet(a.kubelet.into())
+        .mco_binary(mco)
+        .templates(root.join("templates"))
+        .controller(true)
+        .kubectl(true)
+        .progress(Reporter::stderr());
+    let builder = if a.simulated { builder.simulated() } else { builder.real() };
+    runtime()?.block_on(async {
+        let start = Instant::now();
+        let mut interrupted = std::pin::pin!(interrupt()?);
+        if a.keep {
+            return crate::lab_command::keep(builder.spec(), |client, nodes| {
+                let config = &config;
+                async move { rollout(&client, &nodes, config, start).await }
+            })
+            .await;
+        }
+        let lab = tokio::select! {
+            lab = builder.start() => lab?,
+            _ = &mut interrupted => bail!("interrupted; everything is taken down"),
+        };
+        println!("the cluster is up after {:.1} s", start.elapsed().as_secs_f64());
+        let client = lab.client();
+        let nodes = lab.nodes();
+        let outcome = tokio::select! {
+            outcome = rollout(&client, &nodes, &config, start) => outcome,
+            _ = &mut interrupted => Err(anyhow::anyhow!("interrupted")),
+        };
+        if outcome.is_err() {
+            explain(&lab);
+        }
+        println!("taking everything down …");
+        lab.stop().await;
+        outcome
+    })
+}
+
+/// Ends at Ctrl-C or SIGTERM.
+pub(crate) fn interrupt() -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// Waits for the nodes' first config, applies the MachineConfig, follows it, reads the result from every node.
+async fn rollout(
+    client: &kube::Client,
+    nodes: &[NodeHandle],
+    config: &MachineConfig,
+    start: Instant,
+) -> anyhow::Result<()> {
+    let mut view = live::Live::new(start);
+    let limit = PATIENCE_PER_NODE * u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    println!("waiting until every node has joined its pool");
+    follow(client, &mut view, limit, |now| all_updated(now, nodes.len())).await?;
+    let before = rendered(client).await?;
+    let name = config.name_any();
+    println!("\napplying MachineConfig {name} at {:.1} s", start.elapsed().as_secs_f64());
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let params = PatchParams::apply("demo").force();
+    configs.patch(&name, &params, &Patch::Apply(config)).await.context("the API server refused it")?;
+    let applied = Instant::now();
+    follow(client, &mut view, limit, |now| {
+        let moved = now.pools.iter().any(|p| p.name == POOL && p.config != before);
+        refused(now)?;
+        Ok(moved && all_updated(now, nodes.len())?)
+    })
+    .await?;
+    println!(
+        "\n{name} is on all {} nodes {:.1} s after it was applied, {:.1} s after the start",
+        nodes.len(),
+        applied.elapsed().as_secs_f64(),
+        start.elapsed().as_secs_f64()
+    );
+    for node in nodes {
+        look(node, config).await?;
+    }
+    Ok(())
+}
+
+/// Shows snapshots until `done`.
+async fn follow(
+    client: &kube::Client,
+    view: &mut live::Live,
+    limit: Duration,
+    done: impl Fn(&Snapshot) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let only = [POOL.to_owned()];
+    let start = Instant::now();
+    loop {
+        let now = snapshot(client, &only).await?;
+        view.show(&now)?;
+        if done(&now)? {
+            return Ok(());
+        }
+        if start.elapsed() > limit {
+            bail!("no end after {} s; the state is shown above", limit.as_secs());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn all_updated(now: &Snapshot, nodes: usize) -> anyhow::Result<bool> {
+    let pool = now.pools.iter().find(|p| p.name == POOL);
+    Ok(pool.is_some_and(|p| p.machines == nodes && p.is_updated()))
+}
+
+/// A config that cannot be rendered, or that the nodes refuse, will not get there by waiting.
+fn refused(now: &Snapshot) -> anyhow::Result<()> {
+    for pool in &now.pools {
+        for condition in ["RenderDegraded", "NodeDegraded"] {
+            if let Some(message) = pool.conditions.get(condition) {
+                bail!("pool {} is {condition}: {message}", pool.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn rendered(client: &kube::Client) -> anyhow::Result<String> {
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    Ok(pools.get(POOL).await?.spec.configuration.name)
+}
+
+/// Reads files and units from the node itself, not from what anybody says about it.
+async fn look(node: &NodeHandle, config: &MachineConfig) -> anyhow::Result<()> {
+    println!("\n{}", node.name());
+    for path in manifest::files(config) {
+        let text = node.read_file(&path).await.with_context(|| format!("{path} on {}", node.name()))?;
+        println!("  {path}:");
+        text.lines().for_each(|line| println!("    {line}"));
+    }
+    for unit in manifest::units(config) {
+        match node.kind() {
+            NodeKind::Real => {
+                let wanted = ["systemctl", "show", "--property=ActiveState,UnitFileState,DropInPaths", &unit];
+                let text = node.run(wanted).await?;
+                println!("  {unit}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+            }
+            NodeKind::Simulated | NodeKind::StandIn => {
+                let text = node.read_file(&format!("/etc/systemd/system/{unit}")).await?;
+                println!("  {unit}: written, {} bytes (no systemd runs in a simulated node)", text.len());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// After a failure: where to look.
+fn explain(lab: &Lab) {
+    if let Ok(log) = std::fs::read_to_string(lab.controller_log()) {
+        let last: Vec<&str> = log.lines().rev().take(15).collect();
+        eprintln!("the controller's last lines:");
+        last.into_iter().rev().for_each(|line| eprintln!("  {line}"));
+    }
+}

@@ -1,0 +1,89 @@
+//! `cargo xtask gen`: the generated files that are committed: CRDs, man pages, completions.
+//!
+//! What it is not: a build step. Nothing else in the tree depends on these files being made; `gen --check` fails when
+//! they do not agree with the code, and names the command that mends it.
+
+use anyhow::{Context, bail};
+use clap::CommandFactory;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders that hold generated files only: what stands there and is not made any more is removed.
+const OWNED: [&str; 3] = ["deploy/crds", "docs/man", "deploy/completions"];
+
+/// Makes the files, or with `check` says which are not as they would be made.
+pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
+    let unknown = api::crds::fields_unknown_to_the_schemas()?;
+    if !unknown.is_empty() {
+        bail!("crates/api: fields that the published schemas do not have: {}", unknown.join(", "));
+    }
+    let files = files()?;
+    let mut wrong = vec![];
+    for (path, text) in &files {
+        let full = root.join(path);
+        if fs::read_to_string(&full).ok().as_deref() == Some(text) {
+            continue;
+        }
+        wrong.push(path.clone());
+        if !check {
+            if let Some(folder) = full.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::write(&full, text).with_context(|| format!("cannot write {}", full.display()))?;
+        }
+    }
+    for stale in OWNED.iter().flat_map(|d| walk(&root.join(d))) {
+        let path = stale.strip_prefix(root)?.to_path_buf();
+        if !files.contains_key(&path) {
+            if !check {
+                fs::remove_file(&stale)?;
+            }
+            wrong.push(path);
+        }
+    }
+    let list: Vec<String> = wrong.iter().map(|p| p.display().to_string()).collect();
+    if check && !list.is_empty() {
+        bail!("not as generated: {}\nrun `cargo xtask gen` and commit the result", list.join(", "));
+    }
+    println!("generated files: {}, changed: {}", files.len(), if check { 0 } else { list.len() });
+    Ok(())
+}
+
+fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let mut files = BTreeMap::new();
+    for crd in api::crds::all()? {
+        let folder = if crd.ours { "deploy/crds" } else { "deploy/crds/openshift" };
+        let path = PathBuf::from(folder).join(format!("{}.{}.yaml", crd.plural, crd.group));
+        let head = "# Made by `cargo xtask gen` from crates/api/schemas; do not edit.\n";
+        files.insert(path, head.to_owned() + &api::yaml::to_string(&crd.object)?);
+    }
+    let command = cli::args::Mco::command();
+    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+        let mut out = vec![];
+        clap_complete::generate(shell, &mut command.clone(), "mco", &mut out);
+        files.insert(PathBuf::from(format!("deploy/completions/mco.{shell}")), String::from_utf8(out)?);
+    }
+    let mut built = command;
+    built.build();
+    man_pages(&built, &mut files)?;
+    Ok(files)
+}
+
+/// One page for the program and one for each subcommand, named as `mco-controller-start`.
+fn man_pages(command: &clap::Command, files: &mut BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
+    for sub in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        man_pages(sub, files)?;
+    }
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let mut out = vec![];
+    clap_mangen::Man::new(command.clone()).date("").render(&mut out)?;
+    files.insert(PathBuf::from(format!("docs/man/{name}.1")), String::from_utf8(out)?);
+    Ok(())
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+    let paths = entries.flatten().map(|e| e.path());
+    paths.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
+}

@@ -1,0 +1,99 @@
+//! The arrows between the rooms, as docs/architecture.md draws them: this test fails when a crate starts to know
+//! what it must not know. It reads `cargo metadata`, so it sees what is really declared.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// Each of our crates and what it may name of ours.
+const ARROWS: [(&str, &[&str]); 12] = [
+    ("ignition", &[]),
+    ("api", &[]),
+    ("render", &["api", "ignition"]),
+    ("rollout", &["api"]),
+    ("host", &["api", "ignition"]),
+    ("controller", &["api", "ignition", "render", "rollout"]),
+    ("daemon", &["api", "ignition", "host"]),
+    ("server", &["api", "ignition", "render"]),
+    ("operator", &["api", "render"]),
+    ("cli", &["api", "ignition", "render", "rollout", "host", "controller", "daemon", "server", "operator"]),
+    ("lab", &["api", "daemon", "host"]),
+    ("xtask", &["api", "cli", "lab"]),
+];
+
+/// Crates that may name a Kubernetes client.
+const CLIENTS: [&str; 7] = ["controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
+/// Libraries that a pure crate must not name: clients, runtimes, files, clocks of their own.
+const IMPURE: [&str; 7] = ["tokio", "kube", "axum", "hyper", "reqwest", "zbus", "rustix"];
+/// The pure crates. `api` may name `kube` (for its derive and resource traits), without the client.
+const PURE: [&str; 4] = ["ignition", "api", "render", "rollout"];
+
+fn packages() -> BTreeMap<String, Vec<Value>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = metadata["packages"].as_array().unwrap().clone();
+    list.into_iter()
+        .map(|p| (p["name"].as_str().unwrap().to_owned(), p["dependencies"].as_array().unwrap().clone()))
+        .collect()
+}
+
+/// Dependencies that are built into the crate; tests may use more.
+fn normal(dependencies: &[Value]) -> impl Iterator<Item = &Value> {
+    dependencies.iter().filter(|d| d["kind"].is_null() || d["kind"] == "build")
+}
+
+#[test]
+fn every_arrow_points_down() {
+    let packages = packages();
+    let ours: BTreeSet<&str> = packages.keys().map(String::as_str).collect();
+    let known: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(ours, known, "a crate came or went: draw its arrows here and in docs/architecture.md");
+    for (name, allowed) in ARROWS {
+        for dependency in normal(&packages[name]) {
+            let target = dependency["name"].as_str().unwrap();
+            assert!(
+                !known.contains(target) || allowed.contains(&target),
+                "{name} → {target}: this arrow is not in the design; {name} may know {allowed:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_the_outer_rooms_name_a_kubernetes_client() {
+    for (name, dependencies) in packages() {
+        for dependency in normal(&dependencies).filter(|d| d["name"] == "kube") {
+            let features: Vec<&str> =
+                dependency["features"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            let client = features.iter().any(|f| ["client", "runtime"].contains(f));
+            assert!(!client || CLIENTS.contains(&name.as_str()), "{name} names kube with {features:?}");
+        }
+    }
+}
+
+#[test]
+fn pure_crates_stay_pure() {
+    let packages = packages();
+    for name in PURE {
+        for dependency in normal(&packages[name]) {
+            let target = dependency["name"].as_str().unwrap();
+            let excused = name == "api" && target == "kube";
+            assert!(!IMPURE.contains(&target) || excused, "{name} is pure and must not name {target}");
+        }
+    }
+}
+
+#[test]
+fn every_crate_takes_the_workspaces_lints() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for (name, _) in ARROWS {
+        let folder = if name == "xtask" { "xtask".to_owned() } else { format!("crates/{name}") };
+        let manifest = std::fs::read_to_string(format!("{root}/{folder}/Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{folder}/Cargo.toml has lints of its own");
+    }
+}
