@@ -129,8 +129,12 @@ async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Fa
     // OpenShift's APIServer object, where that kind is installed.
     let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
     let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &ApiResource::from_gvk(&kind));
-    let object =
-        call(|| "apiserver cluster".to_owned(), api.get_opt(CLUSTER)).await.map_err(Failure::Call)?;
+    // Where the kind is not installed the API server answers a bare 404, which `get_opt` takes for an error.
+    let object = match call(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await {
+        Ok(object) => Some(object),
+        Err(e) if e.is_not_found() => None,
+        Err(e) => return Err(Failure::Call(e)),
+    };
     Ok(Facts { pull_secret, api_server: object.map(|o| o.data) })
 }
 
