@@ -63,46 +63,58 @@ pub fn check_dropin_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Can the text be read as a unit file? Text before the first section is let pass, as Ignition does.
+/// Can the text be read as a unit file? Text before the first section is let pass, as Ignition does, but an opening
+/// bracket in it starts a section.
 ///
 /// # Errors
 /// The line and what is wrong there.
 pub fn check_contents(text: &str) -> Result<(), String> {
     let mut in_section = false;
-    let mut lines = text.split('\n').enumerate().peekable();
+    let mut lines = text.split('\n').enumerate();
     while let Some((n, line)) = lines.next() {
         let at = n + 1;
-        if line.len() > LINE_MAX {
-            return Err(format!("line {at} is longer than {LINE_MAX} bytes"));
-        }
-        let trimmed = line.trim();
-        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+        fits(at, line)?;
+        let start = if in_section { line.trim_start() } else { before_section(line) };
+        if start.is_empty() {
             continue;
         }
-        if let Some(rest) = trimmed.strip_prefix('[') {
-            if rest.find(']').map(|i| i + 1) != Some(rest.len()) {
+        let continued = if let Some(section) = start.strip_prefix('[') {
+            let after = section.split_once(']').map(|(_, after)| after.trim());
+            if after != Some("") {
                 return Err(format!("line {at}: a section is written [NAME], with nothing after it"));
             }
             in_section = true;
-            continue;
-        }
-        if !in_section {
-            continue;
-        }
-        if !trimmed.contains('=') {
+            false
+        } else if start.starts_with(['#', ';']) || start.contains('=') {
+            start.trim_end().ends_with('\\')
+        } else {
             return Err(format!("line {at}: an option is written NAME=VALUE"));
-        }
-        let mut continued = line.trim_end().ends_with('\\');
-        while continued {
-            let Some((m, next)) = lines.next() else { break };
-            if next.len() > LINE_MAX {
-                return Err(format!("line {} is longer than {LINE_MAX} bytes", m + 1));
-            }
-            // Comments may stand between continued lines.
-            continued = next.trim_start().starts_with(['#', ';']) || next.trim_end().ends_with('\\');
+        };
+        if continued {
+            skip_continuation(&mut lines)?;
         }
     }
     Ok(())
+}
+
+/// From where a line before the first section counts: its first bracket or comment.
+fn before_section(line: &str) -> &str {
+    line.find(['[', '#', ';']).and_then(|i| line.get(i..)).unwrap_or_default()
+}
+
+/// Passes the lines that belong to one that ends in a backslash; comments may stand between them.
+fn skip_continuation<'a>(lines: &mut impl Iterator<Item = (usize, &'a str)>) -> Result<(), String> {
+    for (n, line) in lines {
+        fits(n + 1, line)?;
+        if !line.trim_start().starts_with(['#', ';']) && !line.trim_end().ends_with('\\') {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn fits(at: usize, line: &str) -> Result<(), String> {
+    if line.len() >= LINE_MAX { Err(format!("line {at} is longer than {LINE_MAX} bytes")) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -158,9 +170,12 @@ mod tests {
             "[Unit]\nDescription=x\n",
             "[Service]\nExecStart=/bin/a \\\n  --b \\\n# note\n  c\n",
             "# c\n; d\n[Service]\n",
+            "key: value # [comment\n- list\n",
         ] {
             assert_eq!(check_contents(text), Ok(()), "{text}");
         }
+        assert!(check_contents("text [Unit] more\n").unwrap_err().contains("line 1"));
+        assert!(check_contents("[Unit] # why\nA=b\n").unwrap_err().contains("line 1"));
         assert!(check_contents("[Unit\nA=b\n").unwrap_err().contains("line 1"));
         assert!(check_contents("[Unit]\nA=b\nnonsense\n").unwrap_err().contains("line 3"));
         assert!(check_contents(&format!("[Unit]\nA={}\n", "x".repeat(3000))).unwrap_err().contains("line 2"));

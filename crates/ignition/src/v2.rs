@@ -392,7 +392,8 @@ fn storage(s: Storage) -> Result<v3::Storage, V2Error> {
         }
     }
     let on_root = |path: String, filesystem: &Option<String>| match filesystem.as_deref() {
-        None | Some("" | "root") => Ok(()),
+        Some("root") => Ok(()),
+        None | Some("") => Err(refuse(format!("{path}.filesystem"), "spec 2 requires it; write root")),
         Some(_) => Err(refuse(format!("{path}.filesystem"), "only the file system root can be translated")),
     };
     let mut seen = HashSet::new();

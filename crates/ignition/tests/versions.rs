@@ -50,6 +50,7 @@ fn duplicates_of_spec_2_fold_into_the_last() {
 #[test]
 fn what_spec_3_cannot_say_of_spec_2_is_refused_with_its_path() {
     let rows = [
+        (json!({"storage": {"files": [{"path": "/a"}]}}), "storage.files[0].filesystem"),
         (json!({"networkd": {"units": [{"name": "a.network"}]}}), "networkd.units"),
         (
             json!({"storage": {"files": [{"filesystem": "data", "path": "/a"}]}}),

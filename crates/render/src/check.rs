@@ -40,9 +40,13 @@ impl Component<'_> {
         self.machine_config.labels().get(api::names::label::ROLE).map_or("", String::as_str)
     }
 
-    /// Contents that no host could write: remote sources, packed bytes that do not unpack, wrong hashes.
-    pub fn unreadable_contents(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
+    /// What no host could apply although it breaks no rule: remote sources, packed bytes that do not unpack, wrong
+    /// hashes, and unknown extensions beside no Ignition config (other implementations look at them only there).
+    pub fn unusable(&self) -> Vec<Finding> {
+        let mut findings = match self.config {
+            Some(_) => Vec::new(),
+            None => unknown_extensions(self.machine_config),
+        };
         for (i, f) in self.config.iter().flat_map(|c| &c.storage.files).enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
             let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
@@ -73,15 +77,12 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
             format!("{kernel:?} is not known; use one of {known}"),
         ));
     }
-    for (i, extension) in spec.extensions.iter().flatten().enumerate() {
-        if !EXTENSIONS.contains(&extension.as_str()) {
-            let message =
-                format!("{extension:?} is not a known extension; use some of {}", EXTENSIONS.join(", "));
-            findings.push(Finding::on(&name, format!("spec.extensions[{i}]"), message));
-        }
+    let has_config = spec.config.as_ref().is_some_and(|c| !c.is_null());
+    if has_config {
+        findings.extend(unknown_extensions(machine_config));
     }
     let mut component = Component { machine_config, config: None, warnings: Vec::new() };
-    if let Some(raw) = spec.config.as_ref().filter(|c| !c.is_null()) {
+    if let Some(raw) = spec.config.as_ref().filter(|_| has_config) {
         match ignition_config(&name, raw) {
             Ok((config, warnings)) => {
                 component.config = Some(config);
@@ -91,6 +92,16 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
         }
     }
     if findings.is_empty() { Ok(component) } else { Err(findings) }
+}
+
+fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
+    let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
+    let unknown = extensions.filter(|(_, e)| !EXTENSIONS.contains(&e.as_str()));
+    let finding = |(i, e): (usize, &String)| {
+        let message = format!("{e:?} is not a known extension; use some of {}", EXTENSIONS.join(", "));
+        Finding::on(&machine_config.name_any(), format!("spec.extensions[{i}]"), message)
+    };
+    unknown.map(finding).collect()
 }
 
 /// Reads an Ignition config and checks it by the spec's rules and ours.

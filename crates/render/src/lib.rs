@@ -165,12 +165,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         versions_agree(configs, controller_config, versions)
             .map_err(|f| fail(Reason::VersionSkew, vec![f]))?;
     }
-    let (mut components, mut warnings) = read(configs).map_err(|f| fail(Reason::Refused, f))?;
-    let unreadable: Vec<Finding> = components.iter().flat_map(Component::unreadable_contents).collect();
-    if mode == Mode::Cluster && !unreadable.is_empty() {
-        return Err(fail(Reason::Refused, unreadable));
-    }
-    warnings.extend(unreadable);
+    let (mut components, mut warnings) = read(configs, mode).map_err(|f| fail(Reason::Refused, f))?;
     sort(&mut components);
     let base = base_images(controller_config, stream);
     let merged = merge(&components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
@@ -206,11 +201,16 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
 }
 
 /// Reads and checks all; every broken rule of every one is told.
-fn read<'a>(configs: &[&'a MachineConfig]) -> Result<(Vec<Component<'a>>, Vec<Finding>), Vec<Finding>> {
+fn read<'a>(
+    configs: &[&'a MachineConfig],
+    mode: Mode,
+) -> Result<(Vec<Component<'a>>, Vec<Finding>), Vec<Finding>> {
     let (mut components, mut warnings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     for mc in configs {
         match validate_machine_config(mc) {
             Ok(mut component) => {
+                let list = if mode == Mode::Cluster { &mut findings } else { &mut warnings };
+                list.extend(component.unusable());
                 warnings.append(&mut component.warnings);
                 components.push(component);
             }
