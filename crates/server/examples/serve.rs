@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
-use server::{BootstrapOptions, Metrics};
+use server::{BootstrapOptions, Metrics, StartOptions};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> anyhow::Result<()> {
@@ -14,6 +14,7 @@ fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     let role = args.next().context("usage: serve bootstrap|start --flag value …")?;
     let mut options = BootstrapOptions::default();
+    let mut cluster = StartOptions::default();
     let mut registry = Registry::default();
     options.listen.metrics = Metrics::new(&mut registry);
     while let Some(flag) = args.next() {
@@ -31,6 +32,9 @@ fn main() -> anyhow::Result<()> {
                 options.listen.tls.cipher_suites = value.split(',').map(str::to_owned).collect();
             }
             "--http2" => options.listen.http2 = value.parse()?,
+            "--kubeconfig" => cluster.kubeconfig = Some(value.into()),
+            "--apiserver-url" => cluster.apiserver_url = value,
+            "--bootstrap-token-dir" => cluster.bootstrap_token_dir = value.into(),
             other => bail!("unknown flag {other}"),
         }
     }
@@ -46,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         });
         match role.as_str() {
             "bootstrap" => server::bootstrap(options, stop).await?,
+            "start" => server::start(StartOptions { listen: options.listen, ..cluster }, stop).await?,
             other => bail!("unknown role {other}"),
         }
         Ok(())

@@ -218,6 +218,14 @@ impl Board {
 }
 
 impl State {
+    /// Since when a pool's config is served.
+    pub(crate) fn served_since(&self, pool: &str) -> Option<SystemTime> {
+        match self.pools.get(pool)? {
+            Entry::Ready(answers) => Some(answers.since),
+            Entry::Refused(_) => None,
+        }
+    }
+
     /// Whether requests can be answered, and from what.
     pub(crate) fn readiness(&self, now: SystemTime) -> (bool, Value) {
         let age = |since: SystemTime| now.duration_since(since).unwrap_or_default().as_secs();

@@ -128,11 +128,7 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why };
     let name = source.machine_config.metadata.name.clone().unwrap_or_default();
-    let mut config = match &source.machine_config.spec.config {
-        None | Some(Value::Null) => ignition::empty(),
-        Some(value) => ignition::parse_value(value).map_err(|e| broken(format!("{name}: spec.config: {e}")))?.config,
-    };
-    ignition::validate(&config).map_err(|e| broken(format!("{name}: spec.config: {e}")))?;
+    let mut config = parsed(source)?;
     let mut machine_config = (*source.machine_config).clone();
 
     for (path, data) in [(KUBELET_CA, &source.kubelet_ca), (CLOUD_CA, &source.cloud_ca)] {
@@ -161,6 +157,26 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
         unsay_overwrite(&mut value, &config);
     }
     finish(&value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
+}
+
+/// Whether the stored config is valid at all.
+///
+/// # Errors
+/// [`Refusal::Broken`].
+pub fn check(source: &Source) -> Result<(), Refusal> {
+    parsed(source).map(drop)
+}
+
+/// The stored config, valid.
+fn parsed(source: &Source) -> Result<Config, Refusal> {
+    let name = source.machine_config.metadata.name.as_deref().unwrap_or_default();
+    let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why: format!("{name}: spec.config: {why}") };
+    let config = match &source.machine_config.spec.config {
+        None | Some(Value::Null) => ignition::empty(),
+        Some(value) => ignition::parse_value(value).map_err(|e| broken(e.to_string()))?.config,
+    };
+    ignition::validate(&config).map_err(|e| broken(e.to_string()))?;
+    Ok(config)
 }
 
 /// The bytes of a config.

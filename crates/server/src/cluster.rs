@@ -1,0 +1,496 @@
+//! The server of a cluster: follows pools, rendered configs, the ControllerConfig and the bootstrap token, and keeps
+//! the board as they say.
+//!
+//! Flow: watches → [`View`] → the rendered configs that pools want are fetched → sources → board. Of MachineConfigs
+//! only the metadata is watched; one is fetched when a pool serves it.
+//!
+//! Guarantees: an API server that is away changes nothing on the board but its freshness. What it decides is in
+//! `view` and `proven`; here is only I/O.
+
+use crate::board::{Board, Freshness};
+use crate::error::ServerError;
+use crate::kubeconfig::Credentials;
+use crate::layered::InternalRegistry;
+use crate::listen::{ListenOptions, Listeners};
+use crate::metrics::Pool;
+use crate::respond::Shared;
+use crate::view::{Fetched, Sources, View};
+use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::WatchStreamExt as _;
+use kube::{Api, Client, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio_util::sync::CancellationToken;
+
+/// One request to the API server.
+const CALL: Duration = Duration::from_secs(10);
+/// How often the token's files are looked at, and an API server that was away is asked whether it is back.
+const LOOK: Duration = Duration::from_secs(1);
+/// The API server ends a watch after this long and it is resumed: the longest that a dead connection goes unnoticed.
+const WATCH_SECONDS: u32 = 60;
+/// Waits between tries of a watch that fails; the cap is how late a change is seen after an outage.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// How often a cluster without image builds is asked whether it has learnt them.
+const LEARN: Duration = Duration::from_secs(60);
+/// The ConfigMap with the CA bundle for machines, and its key.
+const BUNDLE: &str = "kubeconfig-data";
+const BUNDLE_KEY: &str = "ca-bundle.crt";
+/// Where the cluster's own registry runs.
+const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
+
+/// The options of `mco server start`; the fields are its flags.
+#[derive(Debug, Clone)]
+pub struct StartOptions {
+    /// Ports, certificate, TLS.
+    pub listen: ListenOptions,
+    /// `--kubeconfig`: for running outside of the cluster; none uses the pod's own credentials.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--apiserver-url`: the API server as machines reach it. Must be given.
+    pub apiserver_url: String,
+    /// `--bootstrap-token-dir` (ours): where the Secret `node-bootstrapper-token` is mounted.
+    pub bootstrap_token_dir: PathBuf,
+}
+
+impl Default for StartOptions {
+    fn default() -> Self {
+        Self {
+            listen: ListenOptions::default(),
+            kubeconfig: None,
+            apiserver_url: String::new(),
+            bootstrap_token_dir: "/etc/mcs/bootstrap-token".into(),
+        }
+    }
+}
+
+/// Serves from the cluster until `shutdown`, and then until running answers are finished.
+///
+/// # Errors
+/// An option or certificate that cannot be used, a port that is taken, no cluster to connect to. An API server that
+/// does not answer is no error: machines are told to try again.
+pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result<(), ServerError> {
+    StartServer::open(options).await?.run(shutdown).await;
+    Ok(())
+}
+
+/// A cluster server whose ports are open.
+#[derive(Debug)]
+pub struct StartServer {
+    listeners: Listeners,
+    shared: Arc<Shared>,
+    follower: Follower,
+}
+
+impl StartServer {
+    /// Checks the options and opens the ports.
+    ///
+    /// # Errors
+    /// As [`start`].
+    pub async fn open(options: StartOptions) -> Result<Self, ServerError> {
+        let StartOptions { listen, kubeconfig, apiserver_url, bootstrap_token_dir } = options;
+        let bad_url = |why: String| ServerError::Option { option: "apiserver-url", why };
+        if apiserver_url.is_empty() {
+            return Err(bad_url("must be given: the API server's URL as machines reach it".to_owned()));
+        }
+        match url::Url::parse(&apiserver_url) {
+            Ok(url) if matches!(url.scheme(), "https" | "http") && url.has_host() => {}
+            Ok(_) => return Err(bad_url(format!("{apiserver_url:?} is not an https:// URL with a host"))),
+            Err(e) => return Err(bad_url(format!("{apiserver_url:?}: {e}"))),
+        }
+        let client = connect(kubeconfig).await?;
+        let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone() });
+        let listeners = Listeners::open(&listen)?;
+        tracing::info!(apiserver_url, payload = listen.payload_version, "serving from the cluster");
+        let follower = Follower::new(client, apiserver_url, bootstrap_token_dir);
+        Ok(Self { listeners, shared, follower })
+    }
+
+    /// Where HTTPS is served.
+    ///
+    /// # Errors
+    /// An address that the system does not tell.
+    pub fn secure_addr(&self) -> io::Result<SocketAddr> {
+        self.listeners.secure_addr()
+    }
+
+    /// Serves until `shutdown`, and then until running answers are finished.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let Self { listeners, shared, mut follower } = self;
+        let follow = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = follower.follow(&shared) => {}
+            }
+        };
+        tokio::join!(listeners.serve(Arc::clone(&shared), shutdown.clone()), follow);
+    }
+}
+
+async fn connect(kubeconfig: Option<PathBuf>) -> Result<Client, ServerError> {
+    let cluster = |e: String| ServerError::Cluster(e);
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let told = |e: kube::config::KubeconfigError| cluster(format!("{}: {e}", path.display()));
+            let file = Kubeconfig::read_from(&path).map_err(told)?;
+            let options = KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(told)?
+        }
+        None => kube::Config::infer().await.map_err(|e| cluster(e.to_string()))?,
+    };
+    config.connect_timeout = Some(CALL);
+    Client::try_from(config).map_err(|e| cluster(e.to_string()))
+}
+
+/// Something that a watch told.
+enum Change {
+    Pool(Event<DynamicObject>),
+    Config(Event<PartialObjectMeta<MachineConfig>>),
+    Settings(Event<DynamicObject>),
+    Bundle(Event<ConfigMap>),
+    OsConfig(Event<DynamicObject>),
+    OsBuild(Event<DynamicObject>),
+}
+
+type Changes = SelectAll<BoxStream<'static, (&'static str, Result<Change, watcher::Error>)>>;
+
+/// Waits between tries, doubled up to the cap, with jitter.
+#[derive(Debug)]
+struct Waits(Duration);
+
+impl Iterator for Waits {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let full = self.0;
+        self.0 = full.saturating_mul(2).min(LAST_WAIT);
+        // A hasher's random keys: jitter needs no better source.
+        let percent = RandomState::new().hash_one(0_u8) % 50;
+        Some(full.mul_f64(1.0 - f64::from(u32::try_from(percent).unwrap_or_default()) / 100.0))
+    }
+}
+
+impl Backoff for Waits {
+    fn reset(&mut self) {
+        self.0 = FIRST_WAIT;
+    }
+}
+
+/// The task that keeps the board as the cluster says.
+struct Follower {
+    client: Client,
+    apiserver_url: String,
+    token_dir: PathBuf,
+    view: View,
+    fetched: Fetched,
+    /// Watches that do not work now, and why.
+    down: BTreeMap<&'static str, String>,
+    down_since: Option<SystemTime>,
+    held_back: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Follower({})", self.apiserver_url)
+    }
+}
+
+impl Follower {
+    fn new(client: Client, apiserver_url: String, token_dir: PathBuf) -> Self {
+        Self {
+            client,
+            apiserver_url,
+            token_dir,
+            view: View::default(),
+            fetched: Fetched::new(),
+            down: BTreeMap::new(),
+            down_since: None,
+            held_back: BTreeMap::new(),
+        }
+    }
+
+    /// Goes on until it is dropped.
+    async fn follow(&mut self, shared: &Shared) {
+        let mut changes = self.watches();
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut learn = tokio::time::interval(LEARN);
+        let mut learnt = false;
+        loop {
+            let mut dirty = false;
+            tokio::select! {
+                change = changes.next() => {
+                    let Some(change) = change else { return };
+                    dirty |= self.take(change);
+                    // What else is there already: one rebuild for a burst.
+                    while let Some(Some(change)) = changes.next().now_or_never() {
+                        dirty |= self.take(change);
+                    }
+                }
+                _ = look.tick() => {
+                    dirty |= self.look().await;
+                    dirty |= self.view.ready() && self.fetch_failed();
+                }
+                _ = learn.tick(), if !learnt => {
+                    if self.has_builds().await {
+                        learnt = true;
+                        changes.push(self.dynamic("MachineOSConfig", Change::OsConfig));
+                        changes.push(self.dynamic("MachineOSBuild", Change::OsBuild));
+                    }
+                }
+            }
+            if dirty && self.view.ready() {
+                self.rebuild(shared).await;
+            }
+            self.tell_freshness(shared);
+        }
+    }
+
+    fn watches(&self) -> Changes {
+        let client = &self.client;
+        let own = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let configs = watcher::watcher(Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()), config.clone());
+        let bundle = watcher::watcher(
+            Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE),
+            own(BUNDLE).timeout(WATCH_SECONDS),
+        );
+        let settings = ApiResource::erase::<ControllerConfig>(&());
+        let settings =
+            watcher::watcher(Api::all_with(client.clone(), &settings), own(CONTROLLER_CONFIG).timeout(WATCH_SECONDS));
+        let pools = ApiResource::erase::<MachineConfigPool>(&());
+        let pools = watcher::watcher(Api::all_with(client.clone(), &pools), config);
+        let mut all = Changes::new();
+        all.push(pools.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfigPool", e.map(Change::Pool))).boxed());
+        all.push(configs.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfig", e.map(Change::Config))).boxed());
+        all.push(settings.backoff(Waits(FIRST_WAIT)).map(|e| ("ControllerConfig", e.map(Change::Settings))).boxed());
+        all.push(bundle.backoff(Waits(FIRST_WAIT)).map(|e| ("ConfigMap", e.map(Change::Bundle))).boxed());
+        all
+    }
+
+    fn dynamic(
+        &self,
+        kind: &'static str,
+        change: fn(Event<DynamicObject>) -> Change,
+    ) -> BoxStream<'static, (&'static str, Result<Change, watcher::Error>)> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let stream = watcher::watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
+        stream.backoff(Waits(FIRST_WAIT)).map(move |e| (kind, e.map(change))).boxed()
+    }
+
+    /// Whether the cluster has the kinds of image builds.
+    async fn has_builds(&self) -> bool {
+        let version = format!("{GROUP}/v1");
+        let asked = tokio::time::timeout(CALL, self.client.list_api_group_resources(&version)).await;
+        asked.is_ok_and(|r| {
+            r.is_ok_and(|list| {
+                let has = |kind: &str| list.resources.iter().any(|r| r.kind == kind);
+                has("MachineOSConfig") && has("MachineOSBuild")
+            })
+        })
+    }
+
+    /// Takes a change into the view; true: something may follow from it.
+    fn take(&mut self, (kind, change): (&'static str, Result<Change, watcher::Error>)) -> bool {
+        let change = match change {
+            Ok(change) => change,
+            Err(error) => {
+                self.went_down(kind, chain(&error));
+                return false;
+            }
+        };
+        self.came_back(kind);
+        match change {
+            Change::Pool(event) => self.view.pools.apply(event, |o| (o.name_any(), decode(o))),
+            Change::Config(event) => self.view.configs.apply(event, |o| {
+                let version = o.resource_version().unwrap_or_default();
+                (o.name_any(), format!("{}:{version}", o.uid().unwrap_or_default()))
+            }),
+            Change::Settings(event) => self.view.settings.apply(event, |o| (o.name_any(), decode(o))),
+            Change::Bundle(event) => self.view.bundles.apply(event, |o| {
+                let name = o.name_any();
+                let bytes = o.binary_data.and_then(|mut d| d.remove(BUNDLE_KEY)).map(|b| b.0);
+                let text = || o.data.and_then(|mut d| d.remove(BUNDLE_KEY)).map(String::into_bytes);
+                (name, bytes.or_else(text).unwrap_or_default())
+            }),
+            Change::OsConfig(event) => self.view.os_configs.apply(event, whole),
+            Change::OsBuild(event) => self.view.os_builds.apply(event, whole),
+        }
+        true
+    }
+
+    fn went_down(&mut self, kind: &'static str, why: String) {
+        if self.down.insert(kind, why.clone()).is_none() {
+            tracing::warn!(kind, "the cluster cannot be read, the last good state is served: {why}");
+        }
+        self.down_since.get_or_insert_with(SystemTime::now);
+    }
+
+    fn came_back(&mut self, kind: &'static str) {
+        if self.down.remove(kind).is_some() {
+            tracing::info!(kind, "the cluster can be read again");
+        }
+        if self.down.is_empty() {
+            self.down_since = None;
+        }
+    }
+
+    /// Looks at the token's files and, while something is down, at the API server: a watch that is resumed without a
+    /// change tells nothing.
+    async fn look(&mut self) -> bool {
+        let dir = self.token_dir.clone();
+        let read = tokio::task::spawn_blocking(move || Credentials::read(&dir)).await;
+        let read = read.unwrap_or_else(|e| Err(format!("the bootstrap token was not read: {e}")));
+        let changed = self.view.set_credentials(read);
+        if !self.down.is_empty() {
+            let pools: Api<DynamicObject> =
+                Api::all_with(self.client.clone(), &ApiResource::erase::<MachineConfigPool>(&()));
+            let one = ListParams::default().limit(1);
+            if matches!(tokio::time::timeout(CALL, pools.list_metadata(&one)).await, Ok(Ok(_))) {
+                for kind in self.down.keys().copied().collect::<Vec<_>>() {
+                    self.came_back(kind);
+                }
+            }
+        }
+        changed
+    }
+
+    fn fetch_failed(&self) -> bool {
+        self.fetched.values().any(|(_, fetched)| fetched.is_err())
+    }
+
+    /// Fetches what is wanted and puts the board up.
+    async fn rebuild(&mut self, shared: &Shared) {
+        let wanted: Vec<(String, String)> =
+            self.view.wanted().into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        self.fetched.retain(|name, _| wanted.iter().any(|(n, _)| n == name));
+        let api: Api<MachineConfig> = Api::all(self.client.clone());
+        for (name, version) in wanted {
+            if self.fetched.get(&name).is_some_and(|(v, fetched)| *v == version && fetched.is_ok()) {
+                continue;
+            }
+            let fetched = match tokio::time::timeout(CALL, api.get(&name)).await {
+                Ok(Ok(mut config)) => {
+                    config.metadata.managed_fields = None;
+                    Ok(Arc::new(config))
+                }
+                Ok(Err(error)) => Err(chain(&error)),
+                Err(_) => Err(format!("no answer in {} s", CALL.as_secs())),
+            };
+            self.fetched.insert(name, (version, fetched));
+        }
+        if self.view.layering() {
+            self.view.internal = self.internal_registry().await;
+        }
+        let Sources { pools, held_back } = self.view.sources(&self.apiserver_url, &self.fetched);
+        for (pool, why) in &held_back {
+            if self.held_back.get(pool) != Some(why) {
+                tracing::warn!(pool, "the last good config is still served: {why}");
+            }
+        }
+        self.held_back = held_back;
+        let metrics = &shared.metrics;
+        let names: Vec<String> = pools.keys().cloned().collect();
+        shared.board.publish(pools, self.freshness(), false, SystemTime::now()).await;
+        let state = shared.board.now();
+        for name in names {
+            let label = Pool { pool: name.clone() };
+            metrics.held_back.get_or_create(&label).set(i64::from(self.held_back.contains_key(&name)));
+            if let Some(since) = state.served_since(&name) {
+                metrics.served_since.get_or_create(&label).set(seconds(since));
+            }
+        }
+    }
+
+    fn freshness(&self) -> Freshness {
+        match (self.down_since, self.down.values().next()) {
+            (Some(since), Some(why)) => Freshness::LastGood { since, why: why.clone() },
+            _ => Freshness::Current,
+        }
+    }
+
+    fn tell_freshness(&self, shared: &Shared) {
+        let up = self.down.is_empty();
+        shared.metrics.source_up.set(i64::from(up && self.view.ready()));
+        if up && self.view.ready() {
+            shared.metrics.source_seen.set(seconds(SystemTime::now()));
+        }
+        if shared.board.now().freshness != Freshness::Starting {
+            shared.board.set_freshness(self.freshness());
+        }
+    }
+
+    /// Where the cluster's own registry can be reached; none: it cannot be known.
+    async fn internal_registry(&self) -> Option<InternalRegistry> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), REGISTRY_NAMESPACE);
+        let all = ListParams::default();
+        let services = tokio::time::timeout(CALL, services.list(&all)).await.ok()?.ok()?;
+        let mut hosts: Vec<String> = services
+            .iter()
+            .map(|s| {
+                let host = format!("{}.{REGISTRY_NAMESPACE}.svc", s.name_any());
+                let port = s.spec.as_ref().and_then(|s| s.ports.as_ref()?.first()).map(|p| p.port);
+                port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+            })
+            .collect();
+        let route = ApiResource::from_gvk(&GroupVersionKind::gvk("route.openshift.io", "v1", "Route"));
+        let routes: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), REGISTRY_NAMESPACE, &route);
+        match tokio::time::timeout(CALL, routes.list(&all)).await.ok()? {
+            Ok(list) => hosts.extend(list.iter().filter_map(|r| r.data.pointer("/spec/host")?.as_str().map(str::to_owned))),
+            // A cluster without the kind has no routes.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(_) => return None,
+        }
+        Some(InternalRegistry { hosts })
+    }
+}
+
+/// A typed object, or why it is none.
+fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
+    let metadata = serde_json::to_value(&object.metadata).map_err(|e| e.to_string())?;
+    let mut data = object.data;
+    let fields = data.as_object_mut().ok_or("not an object")?;
+    fields.insert("metadata".to_owned(), metadata);
+    serde_json::from_value(data).map_err(|e| e.to_string())
+}
+
+/// An object as it is.
+fn whole(object: DynamicObject) -> (String, serde_json::Value) {
+    let name = object.name_any();
+    (name, serde_json::to_value(&object).unwrap_or_default())
+}
+
+fn seconds(at: SystemTime) -> i64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,88 @@
+//! The OS image that was built for a pool's config, so that a new machine boots straight into it. Pure.
+//!
+//! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), and which config is
+//! served (see `proven`).
+
+use serde_json::Value;
+
+/// Where the cluster's own registry can be pulled from: machines that boot cannot reach it there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InternalRegistry {
+    /// `SERVICE.NAMESPACE.svc:PORT` and route hosts.
+    pub hosts: Vec<String>,
+}
+
+/// The image for a pool's served config. Any of these and there is none: no MachineOSConfig names the pool or it has
+/// no image; no MachineOSBuild of it for this config succeeded; no node has proved the config; the image stands in
+/// the cluster's own registry.
+pub fn layered_image(
+    pool: &str,
+    config: &str,
+    updated: i32,
+    os_configs: &[Value],
+    os_builds: &[Value],
+    internal: &InternalRegistry,
+) -> Option<String> {
+    if updated < 1 {
+        return None;
+    }
+    let text = |v: &Value, path: &str| v.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    let of_pool = |c: &&Value| text(c, "/spec/machineConfigPool/name").as_deref() == Some(pool);
+    let os_config = os_configs.iter().find(of_pool)?;
+    let image = text(os_config, "/status/currentImagePullSpec").filter(|i| !i.is_empty())?;
+    let name = text(os_config, "/metadata/name")?;
+    let built = os_builds.iter().any(|b| {
+        text(b, "/spec/machineOSConfig/name").as_deref() == Some(name.as_str())
+            && text(b, "/spec/machineConfig/name").as_deref() == Some(config)
+            && succeeded(b)
+    });
+    let inside = internal.hosts.iter().any(|host| !host.is_empty() && image.starts_with(host.as_str()));
+    (built && !inside).then_some(image)
+}
+
+fn succeeded(build: &Value) -> bool {
+    let conditions = build.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c["type"] == "Succeeded" && c["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mk_config(image: &str) -> Value {
+        json!({
+            "metadata": {"name": "layered"},
+            "spec": {"machineConfigPool": {"name": "worker"}},
+            "status": {"currentImagePullSpec": image},
+        })
+    }
+
+    fn mk_build(config: &str, succeeded: &str) -> Value {
+        json!({
+            "spec": {"machineOSConfig": {"name": "layered"}, "machineConfig": {"name": config}},
+            "status": {"conditions": [{"type": "Succeeded", "status": succeeded}]},
+        })
+    }
+
+    #[test]
+    fn an_image_is_found_only_where_everything_holds() {
+        const IMAGE: &str = "quay.io/os@sha256:1";
+        const INSIDE: &str = "image-registry.openshift-image-registry.svc:5000/os@sha256:1";
+        let internal = InternalRegistry { hosts: vec!["image-registry.openshift-image-registry.svc:5000".to_owned()] };
+        let find = |pool, updated, configs: &[Value], builds: &[Value]| {
+            layered_image(pool, "rendered-1", updated, configs, builds, &internal)
+        };
+        let (config, build) = (mk_config(IMAGE), mk_build("rendered-1", "True"));
+        let some = Some(IMAGE.to_owned());
+        assert_eq!(find("worker", 1, &[config.clone()], &[build.clone()]), some);
+        assert_eq!(find("worker", 0, &[config.clone()], &[build.clone()]), None, "not proved");
+        assert_eq!(find("infra", 1, &[config.clone()], &[build.clone()]), None, "another pool");
+        assert_eq!(find("worker", 1, &[], &[build.clone()]), None, "no MachineOSConfig");
+        assert_eq!(find("worker", 1, &[mk_config("")], &[build.clone()]), None, "no image");
+        assert_eq!(find("worker", 1, &[config.clone()], &[]), None, "no build");
+        assert_eq!(find("worker", 1, &[config.clone()], &[mk_build("rendered-0", "True")]), None, "another config");
+        assert_eq!(find("worker", 1, &[config], &[mk_build("rendered-1", "False")]), None, "not succeeded");
+        assert_eq!(find("worker", 1, &[mk_config(INSIDE)], &[build]), None, "in the cluster's own registry");
+    }
+}

@@ -1,0 +1,214 @@
+//! What the server knows of the cluster, and what follows from it for each pool. Pure; events in, wishes and sources
+//! out.
+//!
+//! Guarantees: a pool that had something good to serve keeps it while its next config is missing, unreadable or
+//! invalid, as long as the old config still exists in the cluster.
+
+use crate::kubeconfig::Credentials;
+use crate::layered::{InternalRegistry, layered_image};
+use crate::prepare::{self, Mode, Source};
+use crate::proven::proven;
+use crate::refusal::Refusal;
+use api::names::CONTROLLER_CONFIG;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use kube::runtime::watcher::Event;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One kind's objects by name, as a watch tells them.
+#[derive(Debug)]
+pub(crate) struct Mirror<T> {
+    items: BTreeMap<String, T>,
+    listing: BTreeMap<String, T>,
+    ready: bool,
+}
+
+impl<T> Default for Mirror<T> {
+    fn default() -> Self {
+        Self { items: BTreeMap::new(), listing: BTreeMap::new(), ready: false }
+    }
+}
+
+impl<T> Mirror<T> {
+    /// Takes an event in. A new list replaces the old items only when it is complete.
+    pub(crate) fn apply<K>(&mut self, event: Event<K>, keep: impl Fn(K) -> (String, T)) {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(object) => self.listing.extend([keep(object)]),
+            Event::InitDone => {
+                self.items = std::mem::take(&mut self.listing);
+                self.ready = true;
+            }
+            Event::Apply(object) => self.items.extend([keep(object)]),
+            Event::Delete(object) => {
+                self.items.remove(&keep(object).0);
+            }
+        }
+    }
+
+    /// Whether a whole list was seen.
+    pub(crate) fn ready(&self) -> bool {
+        self.ready
+    }
+
+    fn get(&self, name: &str) -> Option<&T> {
+        self.items.get(name)
+    }
+}
+
+/// A rendered config that was fetched, with the version that it was fetched in.
+pub(crate) type Fetched = BTreeMap<String, (String, Result<Arc<MachineConfig>, String>)>;
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    /// Pools, or why one cannot be read.
+    pub(crate) pools: Mirror<Result<MachineConfigPool, String>>,
+    /// MachineConfigs: only a text that changes with the object.
+    pub(crate) configs: Mirror<String>,
+    /// ControllerConfigs, or why one cannot be read.
+    pub(crate) settings: Mirror<Result<ControllerConfig, String>>,
+    /// The CA bundle of `kubeconfig-data`.
+    pub(crate) bundles: Mirror<Vec<u8>>,
+    /// MachineOSConfigs, where the cluster has the kind.
+    pub(crate) os_configs: Mirror<Value>,
+    /// MachineOSBuilds, where the cluster has the kind.
+    pub(crate) os_builds: Mirror<Value>,
+    /// The cluster's own registry; none: not known, so no image can be said to be outside.
+    pub(crate) internal: Option<InternalRegistry>,
+    /// The last good bootstrap token, or why there is none.
+    pub(crate) credentials: Option<Result<Credentials, String>>,
+    /// What each pool last had that was good.
+    good: BTreeMap<String, Arc<MachineConfig>>,
+}
+
+/// A pool's sources, and those that had to stay with their last good one.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) pools: BTreeMap<String, Result<Source, Refusal>>,
+    /// Pool and why.
+    pub(crate) held_back: BTreeMap<String, String>,
+}
+
+impl View {
+    /// Whether enough was seen to answer at all.
+    pub(crate) fn ready(&self) -> bool {
+        self.pools.ready() && self.configs.ready() && self.settings.ready() && self.bundles.ready()
+    }
+
+    /// The rendered configs that pools want served, each with the version to fetch.
+    pub(crate) fn wanted(&self) -> BTreeMap<&str, &str> {
+        let names = self.pools.items.values().filter_map(|p| proven(p.as_ref().ok()?));
+        names.filter_map(|name| Some((name, self.configs.get(name)?.as_str()))).collect()
+    }
+
+    /// Whether layered images play a part at all.
+    pub(crate) fn layering(&self) -> bool {
+        !self.os_configs.items.is_empty()
+    }
+
+    /// New credentials. A token that was good stays when the next cannot be read.
+    pub(crate) fn set_credentials(&mut self, read: Result<Credentials, String>) -> bool {
+        if read.is_err() && matches!(self.credentials, Some(Ok(_))) {
+            return false;
+        }
+        let changed = self.credentials.as_ref() != Some(&read);
+        self.credentials = Some(read);
+        changed
+    }
+
+    /// What each pool serves, from what was fetched.
+    pub(crate) fn sources(&mut self, apiserver_url: &str, fetched: &Fetched) -> Sources {
+        let mut sources = Sources::default();
+        let mut good = BTreeMap::new();
+        for (name, pool) in &self.pools.items {
+            let mut source = self.source(name, pool, apiserver_url, fetched);
+            if let Err(refusal) = &source
+                && let Some(last) = self.good.get(name).filter(|last| self.exists(last))
+                && let Ok(standing) = self.with_config(name, Arc::clone(last), None, apiserver_url)
+            {
+                sources.held_back.insert(name.clone(), refusal.to_string());
+                source = Ok(standing);
+            }
+            if let Ok(source) = &source {
+                good.insert(name.clone(), Arc::clone(&source.machine_config));
+            }
+            sources.pools.insert(name.clone(), source);
+        }
+        self.good = good;
+        sources
+    }
+
+    fn exists(&self, config: &MachineConfig) -> bool {
+        config.metadata.name.as_deref().is_some_and(|name| self.configs.get(name).is_some())
+    }
+
+    fn source(
+        &self,
+        name: &str,
+        pool: &Result<MachineConfigPool, String>,
+        apiserver_url: &str,
+        fetched: &Fetched,
+    ) -> Result<Source, Refusal> {
+        let not_yet = |why: String| Refusal::NotYet { pool: name.to_owned(), why };
+        let broken = |why: String| Refusal::Broken { pool: name.to_owned(), why };
+        let pool = pool.as_ref().map_err(|e| broken(format!("the MachineConfigPool cannot be read: {e}")))?;
+        let config = proven(pool).ok_or_else(|| {
+            not_yet("its status names no rendered config; the controller sets it once it has rendered one".to_owned())
+        })?;
+        let Some(version) = self.configs.get(config) else {
+            return Err(not_yet(format!("the MachineConfig {config} does not exist")));
+        };
+        let machine_config = match fetched.get(config) {
+            Some((v, Ok(mc))) if v == version => Arc::clone(mc),
+            Some((v, Err(why))) if v == version => return Err(not_yet(format!("{config} could not be fetched: {why}"))),
+            _ => return Err(not_yet(format!("{config} is being fetched"))),
+        };
+        let updated = pool.status.as_ref().map_or(0, |s| s.updated_machine_count);
+        let image = self.internal.as_ref().and_then(|internal| {
+            let os_configs: Vec<Value> = self.os_configs.items.values().cloned().collect();
+            let os_builds: Vec<Value> = self.os_builds.items.values().cloned().collect();
+            layered_image(name, config, updated, &os_configs, &os_builds, internal)
+        });
+        self.with_config(name, machine_config, image, apiserver_url)
+    }
+
+    fn with_config(
+        &self,
+        pool: &str,
+        machine_config: Arc<MachineConfig>,
+        layered_image: Option<String>,
+        apiserver_url: &str,
+    ) -> Result<Source, Refusal> {
+        let not_yet = |why: String| Refusal::NotYet { pool: pool.to_owned(), why };
+        let settings = match self.settings.get(CONTROLLER_CONFIG) {
+            Some(Ok(settings)) => settings,
+            Some(Err(e)) => return Err(not_yet(format!("the ControllerConfig cannot be read: {e}"))),
+            None => return Err(not_yet(format!("the ControllerConfig {CONTROLLER_CONFIG} does not exist"))),
+        };
+        let credentials = match &self.credentials {
+            Some(Ok(credentials)) => credentials,
+            Some(Err(why)) => return Err(not_yet(why.clone())),
+            None => return Err(not_yet("the bootstrap token was not read yet".to_owned())),
+        };
+        let bundle = self.bundles.items.values().next().map(Vec::as_slice);
+        let kubeconfig = crate::kubeconfig::kubeconfig(apiserver_url, credentials, bundle).map_err(not_yet)?;
+        let source = Source {
+            pool: pool.to_owned(),
+            machine_config,
+            mode: Mode::Cluster,
+            kubelet_ca: settings.spec.kube_api_server_serving_ca_data.0.clone(),
+            cloud_ca: settings.spec.cloud_provider_ca_data.as_ref().map(|c| c.0.clone()).unwrap_or_default(),
+            kubeconfig,
+            registry_certificates: Vec::new(),
+            layered_image,
+        };
+        prepare::check(&source)?;
+        Ok(source)
+    }
+}
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;
