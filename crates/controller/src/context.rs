@@ -4,19 +4,24 @@
 //! change. So marks are generous.
 
 use crate::events::Recorder;
+use crate::layers::{OsBuild, OsConfig, operator_node};
 use crate::metrics::Metrics;
 use crate::passes::ALL;
 use crate::queue::Queue;
 use crate::store::{Change, Item, Store};
-use crate::watch::{OnChange, follow, follow_ours, version_of};
-use api::k8s::{Node, ObjectMeta, ResourceExt};
+use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
+use api::k8s::{Node, ObjectMeta, Pod, ResourceExt};
 use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use rollout::view::{Names, NodeView};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -27,15 +32,43 @@ pub(crate) struct Stores {
     pub(crate) configs: Arc<Store<Config>>,
     pub(crate) controller_configs: Arc<Store<ControllerConfig>>,
     pub(crate) nodes: Arc<Store<NodeView>>,
-    /// Not waited for: the kind may not be installed.
+    /// The kind may not be installed.
     pub(crate) progress: Arc<Store<MachineConfigNode>>,
+    /// Nor these.
+    pub(crate) os_configs: Arc<Store<OsConfig>>,
+    pub(crate) os_builds: Arc<Store<OsBuild>>,
+    /// `spec.mastersSchedulable` of OpenShift's Scheduler.
+    pub(crate) masters_schedulable: Arc<Store<bool>>,
+    /// Nodes that run a pod of the operator.
+    pub(crate) operator_nodes: Arc<Store<Option<Arc<str>>>>,
 }
 
 impl Stores {
-    /// Waits until every kind was listed once.
+    /// Waits until every kind was listed once, or is known not to be there: a pool that is taken for one without image
+    /// builds because these are not listed yet would be rolled out.
     pub(crate) async fn synced(&self) {
-        let Self { pools, configs, controller_configs, nodes, progress: _ } = self;
-        tokio::join!(pools.synced(), configs.synced(), controller_configs.synced(), nodes.synced());
+        let Self {
+            pools,
+            configs,
+            controller_configs,
+            nodes,
+            progress,
+            os_configs,
+            os_builds,
+            masters_schedulable,
+            operator_nodes,
+        } = self;
+        tokio::join!(
+            pools.synced(),
+            configs.synced(),
+            controller_configs.synced(),
+            nodes.synced(),
+            progress.synced(),
+            os_configs.synced(),
+            os_builds.synced(),
+            masters_schedulable.synced(),
+            operator_nodes.synced(),
+        );
     }
 
     /// The one ControllerConfig.
@@ -104,6 +137,10 @@ pub(crate) struct Queues {
     pub(crate) garbage: Queue<String>,
 }
 
+/// Node patches in flight at once, of all passes. The API server serves 200 writes at a time by default; this leaves
+/// room for others.
+const PATCHES_IN_FLIGHT: usize = 64;
+
 /// What all passes share.
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -113,6 +150,8 @@ pub(crate) struct Context {
     pub(crate) events: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) names: Mutex<Names>,
+    /// Places for Node patches, see [`PATCHES_IN_FLIGHT`].
+    pub(crate) patches: Semaphore,
     /// The MachineConfigs from templates are those that the templates now say. While they are not, rendering waits:
     /// a result made of half of them would be rolled out.
     pub(crate) templates_settled: AtomicBool,
@@ -128,6 +167,7 @@ impl Context {
             events,
             metrics,
             names: Mutex::default(),
+            patches: Semaphore::new(PATCHES_IN_FLIGHT),
             templates_settled: AtomicBool::new(false),
         }
     }
@@ -174,6 +214,7 @@ impl Context {
         let stores = &self.stores;
         tasks.spawn(follow_ours(
             client(),
+            Presence::Required,
             stores.pools.clone(),
             |mut p: MachineConfigPool| {
                 p.metadata.managed_fields = None;
@@ -184,6 +225,7 @@ impl Context {
         ));
         tasks.spawn(follow_ours(
             client(),
+            Presence::Required,
             stores.configs.clone(),
             Config::new,
             self.then(Self::config_changed),
@@ -191,6 +233,7 @@ impl Context {
         ));
         tasks.spawn(follow_ours(
             client(),
+            Presence::Required,
             stores.controller_configs.clone(),
             |mut c: ControllerConfig| {
                 c.metadata.managed_fields = None;
@@ -201,6 +244,7 @@ impl Context {
         ));
         tasks.spawn(follow_ours(
             client(),
+            Presence::Optional,
             stores.progress.clone(),
             |mut n: MachineConfigNode| {
                 n.metadata.managed_fields = None;
@@ -209,20 +253,70 @@ impl Context {
             self.then(Self::progress_changed),
             stop.clone(),
         ));
+        self.watch_optional(tasks, stop);
         let (me, nodes, on_change) = (self.clone(), stores.nodes.clone(), self.then(Self::node_changed));
         let (api, stop) = (Api::<Node>::all(client()), stop.clone());
         tasks.spawn(async move {
             let keep = |node: Node| Ok(me.view(&node));
             follow(
                 api,
-                kube::runtime::watcher::Config::default(),
+                watcher::Config::default(),
                 "Node".to_owned(),
+                Presence::Required,
                 &nodes,
                 keep,
                 on_change,
                 stop,
             )
             .await;
+        });
+    }
+
+    /// Watches of kinds that need not be there; any change of theirs is one of the whole plan's inputs.
+    fn watch_optional(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
+        let all = |group: &str, kind: &str| -> Api<DynamicObject> {
+            let kind = GroupVersionKind::gvk(group, "v1", kind);
+            Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+        };
+        let stores = &self.stores;
+        let os_config = |o: DynamicObject| Ok(OsConfig::new(&o));
+        let os_configs = all(api::names::GROUP, "MachineOSConfig");
+        self.optional(tasks, os_configs, watcher::Config::default(), &stores.os_configs, os_config, stop);
+        let os_build = |o: DynamicObject| Ok(OsBuild::new(&o));
+        let os_builds = all(api::names::GROUP, "MachineOSBuild");
+        self.optional(tasks, os_builds, watcher::Config::default(), &stores.os_builds, os_build, stop);
+        let schedulable = |o: DynamicObject| {
+            Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
+        };
+        let schedulers = all("config.openshift.io", "Scheduler");
+        let only = watcher::Config::default().fields("metadata.name=cluster");
+        self.optional(tasks, schedulers, only, &stores.masters_schedulable, schedulable, stop);
+        let pods = Api::<Pod>::namespaced(self.client.clone(), api::names::NAMESPACE);
+        let only = watcher::Config::default().labels("k8s-app=machine-config-operator");
+        self.optional(tasks, pods, only, &stores.operator_nodes, |p: Pod| Ok(operator_node(&p)), stop);
+    }
+
+    fn optional<K, T>(
+        self: &Arc<Self>,
+        tasks: &TaskTracker,
+        api: Api<K>,
+        config: watcher::Config,
+        store: &Arc<Store<T>>,
+        keep: impl Fn(K) -> Result<T, String> + Send + 'static,
+        stop: &CancellationToken,
+    ) where
+        K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+        T: PartialEq + Send + Sync + 'static,
+    {
+        let (store, stop) = (store.clone(), stop.clone());
+        let kind = api.resource_url().rsplit('/').next().unwrap_or_default().to_owned();
+        let on_change = self.then(|me, change: &Change<T>| {
+            if change.old != change.new {
+                me.mark_cluster();
+            }
+        });
+        tasks.spawn(async move {
+            follow(api, config, kind, Presence::Optional, &store, keep, on_change, stop).await;
         });
     }
 

@@ -19,7 +19,7 @@ use crate::nodes::patch_node;
 use crate::progress;
 use crate::queue::Outcome;
 use crate::store::{Change, Store};
-use crate::watch::{OnChange, follow};
+use crate::watch::{OnChange, Presence, follow};
 use api::k8s::{Pod, PodDisruptionBudget};
 use futures::StreamExt;
 use kube::Api;
@@ -227,7 +227,9 @@ impl Drains {
     {
         let (store, stop) = (Arc::new(Store::default()), CancellationToken::new());
         let (kind, into, token) = (kind.to_owned(), store.clone(), stop.clone());
-        tokio::spawn(async move { follow(api, config, kind, &into, keep, on_change, token).await });
+        tokio::spawn(async move {
+            follow(api, config, kind, Presence::Required, &into, keep, on_change, token).await;
+        });
         Arc::new(Watched { store, _stop: stop.drop_guard() })
     }
 }

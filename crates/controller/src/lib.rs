@@ -21,6 +21,7 @@ mod events;
 mod files;
 mod garbage;
 mod http;
+mod layers;
 mod leader;
 mod metrics;
 mod nodes;

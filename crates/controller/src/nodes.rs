@@ -9,6 +9,7 @@
 use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::events::{Severity, Source, node_reference, reference};
+use crate::layers;
 use crate::leader::now;
 use crate::metrics;
 use crate::patch::{bound, difference};
@@ -16,17 +17,15 @@ use crate::queue::Outcome;
 use api::k8s::{Node, ResourceExt};
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use kube::api::{Patch, PatchParams};
 use rollout::view::NodeView;
 use rollout::{
-    About, EventKind, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan,
+    About, EventKind, EventPlan, Facts, Inputs, Layering, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Patches in flight at once. The API server serves 200 writes at a time by default; this leaves room for others.
-const IN_FLIGHT: usize = 64;
 
 /// The node pass and the little that it remembers between runs: what it has told already.
 pub(crate) struct Nodes {
@@ -38,6 +37,7 @@ pub(crate) struct Nodes {
 struct Snapshot {
     pools: Vec<Arc<MachineConfigPool>>,
     exists: Vec<bool>,
+    layering: Vec<Layering>,
     nodes: Vec<Arc<NodeView>>,
     facts: Facts,
 }
@@ -76,6 +76,11 @@ impl Nodes {
         let stores = &self.context.stores;
         let pools = stores.pools.all();
         let exists = pools.iter().map(|p| stores.configs.get(&p.spec.configuration.name).is_some()).collect();
+        let (os_configs, os_builds) = (stores.os_configs.all(), stores.os_builds.all());
+        let layering = pools
+            .iter()
+            .map(|p| layers::layering(&p.name_any(), &p.spec.configuration.name, &os_configs, &os_builds))
+            .collect();
         let nodes = stores.nodes.all();
         let controller_config = stores.controller_config();
         let first_pivot_pools: BTreeMap<Arc<str>, Arc<str>> = nodes
@@ -97,18 +102,26 @@ impl Nodes {
                 .and_then(|c| c.status.as_ref()?.controller_certificates.clone())
                 .unwrap_or_default(),
             first_pivot_pools,
-            ..Facts::default()
+            operator_node: match stores.operator_nodes.all().as_slice() {
+                [one] => (**one).clone(),
+                _ => None,
+            },
+            masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
         };
-        Snapshot { pools, exists, nodes, facts }
+        Snapshot { pools, exists, layering, nodes, facts }
     }
 
     async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<(), CallError> {
         let mut first_error = None;
-        let patches = plan.patches.iter().cloned().map(|patch| {
+        // Nodes that move go first: thousands of others may only get or lose a taint.
+        let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
+            plan.patches.iter().partition(|p| !p.desired_config.is_keep());
+        let patches = moves.into_iter().chain(rest).cloned().map(|patch| {
             let context = self.context.clone();
             async move { patch_node(&context, &patch).await }
         });
-        let mut results = futures::stream::iter(patches).buffer_unordered(IN_FLIGHT);
+        // The first to ask are the first to be served by the semaphore within.
+        let mut results: FuturesUnordered<_> = patches.collect();
         while let Some(result) = results.next().await {
             if let Err(error) = result {
                 // A conflict gives way to a real failure in what is reported.
@@ -200,8 +213,12 @@ impl Snapshot {
             pools: self
                 .pools
                 .iter()
-                .zip(&self.exists)
-                .map(|(pool, exists)| PoolInput { config_exists: *exists, ..PoolInput::of(pool) })
+                .zip(self.exists.iter().zip(&self.layering))
+                .map(|(pool, (exists, layering))| PoolInput {
+                    config_exists: *exists,
+                    layering: layering.clone(),
+                    ..PoolInput::of(pool)
+                })
                 .collect(),
             nodes: self.nodes.iter().map(AsRef::as_ref).collect(),
             facts: &self.facts,
@@ -212,6 +229,8 @@ impl Snapshot {
 
 /// Sends one Node patch and puts the answer into the cache.
 pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
+    // The semaphore is never closed; without a place the patch would only be sent earlier.
+    let _place = context.patches.acquire().await;
     let api = context.api::<Node>();
     let body = Patch::Merge(patch.merge_patch());
     let node =

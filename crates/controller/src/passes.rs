@@ -6,8 +6,10 @@ use crate::nodes::Nodes;
 use crate::queue::{Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
 use crate::{garbage, metrics, progress, templates};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use render::Versions;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -124,7 +126,12 @@ async fn counted(
     let counted = move |key| -> BoxFuture<'static, Outcome> {
         let (pass, passes) = (pass(key), passes.clone());
         Box::pin(async move {
-            let outcome = pass.await;
+            // A fault in one pass must not end the others: it is told, and tried again after a growing wait.
+            let outcome = AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+                Outcome::Failed(format!("the pass ended with a fault of the controller itself: {text}"))
+            });
             let word = match &outcome {
                 Outcome::Done => "done",
                 Outcome::Stale => "stale",

@@ -24,12 +24,10 @@ const NOT_INSTALLED: Duration = Duration::from_secs(10);
 
 /// One pass over one node.
 pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
-    if !context.stores.progress.is_synced() {
-        return Outcome::After(NOT_INSTALLED);
-    }
     match carry_out(&context, &name).await {
         Ok(()) => Outcome::Done,
-        Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
+        Err(e) if e.is_conflict() => Outcome::Stale,
+        Err(e) if e.is_not_found() => Outcome::After(NOT_INSTALLED),
         Err(e) if e.is_invalid() => {
             tracing::warn!(node = name, "its MachineConfigNode is refused and left as it is: {}", e.chain());
             Outcome::Done
@@ -74,7 +72,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
                 };
                 match call(what, api.delete(&name, &params)).await {
                     Ok(_) => {
-                        tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone")
+                        tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone");
                     }
                     // The garbage collector was faster.
                     Err(e) if e.is_not_found() => {}

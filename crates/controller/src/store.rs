@@ -59,7 +59,8 @@ impl<T> Store<T> {
     }
 
     /// Has a first list been seen whole?
-    pub(crate) fn is_synced(&self) -> bool {
+    #[cfg(test)]
+    fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 

@@ -26,6 +26,10 @@ use tokio_util::sync::CancellationToken;
 /// without a word goes unnoticed; one request per kind in that time is nothing.
 const WATCH_SECONDS: u32 = 90;
 
+/// How often to look whether a kind has come to be installed. Looking costs a request; waiting, the start of a fresh
+/// cluster whose definitions are installed after the controller.
+const NOT_INSTALLED: Duration = Duration::from_secs(2);
+
 /// The same trouble with a watch is logged again after this long.
 const REPEAT_WARNING: Duration = Duration::from_secs(30);
 
@@ -37,9 +41,19 @@ pub(crate) fn version_of(object: &impl ResourceExt) -> u64 {
     object.resource_version().and_then(|v| v.parse().ok()).unwrap_or_default()
 }
 
+/// What it means when a kind is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Nothing is done before it was listed.
+    Required,
+    /// There is none of it.
+    Optional,
+}
+
 /// Follows a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
 pub(crate) async fn follow_ours<K, T>(
     client: Client,
+    presence: Presence,
     store: Arc<Store<T>>,
     keep: fn(K) -> T,
     on_change: OnChange<T>,
@@ -51,7 +65,7 @@ pub(crate) async fn follow_ours<K, T>(
     let kind = resource.kind.clone();
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let decode = move |object: DynamicObject| decode::<K>(object).map(keep);
-    follow(api, watcher::Config::default(), kind, &store, decode, on_change, stop).await;
+    follow(api, watcher::Config::default(), kind, presence, &store, decode, on_change, stop).await;
 }
 
 /// A typed object from an untyped one, or why it is none.
@@ -64,10 +78,12 @@ pub(crate) fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, St
 }
 
 /// Follows any kind until `stop`.
+#[allow(clippy::too_many_arguments)] // Each is a different thing, and all callers stand in two places.
 pub(crate) async fn follow<K, T>(
     api: Api<K>,
     config: watcher::Config,
     kind: String,
+    presence: Presence,
     store: &Store<T>,
     keep: impl Fn(K) -> Result<T, String>,
     on_change: OnChange<T>,
@@ -81,6 +97,7 @@ pub(crate) async fn follow<K, T>(
     let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();
     let mut undecodable: BTreeSet<String> = BTreeSet::new();
     let mut trouble = Trouble::default();
+    let mut listed = false;
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -94,6 +111,16 @@ pub(crate) async fn follow<K, T>(
             }
             Err(error) => {
                 trouble.tell(&kind, &error);
+                if not_served(&error) && !listed {
+                    if presence == Presence::Optional {
+                        // Known to be empty, for all that we can see.
+                        store.replace(BTreeMap::new()).iter().for_each(&on_change);
+                    }
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(NOT_INSTALLED) => {}
+                    }
+                }
                 continue;
             }
         };
@@ -122,7 +149,7 @@ pub(crate) async fn follow<K, T>(
             Event::Init => listing.clear(),
             Event::InitApply(object) => listing.extend(item(object)),
             Event::InitDone => {
-                let first = !store.is_synced();
+                let first = !std::mem::replace(&mut listed, true);
                 let changes = store.replace(std::mem::take(&mut listing));
                 tracing::debug!(kind, first, changed = changes.len(), "listed");
                 changes.iter().for_each(&on_change);
@@ -143,6 +170,14 @@ pub(crate) async fn follow<K, T>(
             }
         }
     }
+}
+
+/// The kind is not there (yet), or not ours to read.
+fn not_served(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause)) = error else {
+        return false;
+    };
+    matches!(cause, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
 /// Logs a watch's trouble when it begins, when it changes, now and then while it lasts, and when it is over.
