@@ -1,38 +1,19 @@
 //! Nodes that really boot: up, entered, rebooted, cut off, switched on again, taken down without a trace.
 
-use std::collections::BTreeSet;
+mod common;
+
 use std::time::{Duration, Instant};
 
 use lab::{Lab, MachineState, Reporter};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What this computer has that a lab could leave behind.
-#[derive(Debug, PartialEq, Eq)]
-struct Traces {
-    mounts: usize,
-    interfaces: BTreeSet<String>,
-    groups: usize,
-}
-
-fn traces() -> Traces {
-    let list = |path: &str| {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<BTreeSet<_>>()
-    };
-    Traces {
-        mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
-        interfaces: list("/sys/class/net"),
-        groups: list("/sys/fs/cgroup/systemd").iter().filter(|name| name.starts_with("mco-lab-")).count(),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn real_nodes_boot_reboot_lose_power_and_leave_no_trace() {
     if !lab::require_root() {
         return;
     }
-    let before = traces();
+    let mounts = common::traces(&|_| false).mounts;
     let start = Instant::now();
     let lab = Lab::start()
         .nodes(2)
@@ -80,11 +61,16 @@ async fn real_nodes_boot_reboot_lose_power_and_leave_no_trace() {
     assert_eq!(node.read_file("/etc/kept").await.unwrap(), "kept\n");
 
     let dir = lab.folder().path().to_owned();
+    let numbers = lab.bridge().unwrap().name().trim_start_matches("mcl").to_owned();
+    let ours = |name: &str| name.contains(&numbers);
+    assert_eq!(common::traces(&ours).interfaces.len(), 3);
     let down = Instant::now();
     lab.stop().await;
     eprintln!("down in {:?}", down.elapsed());
     assert!(!dir.exists());
-    assert_eq!(traces(), before);
+    let after = common::traces(&ours);
+    assert!(after.interfaces.is_empty() && after.groups.is_empty() && after.machines.is_empty(), "{after:?}");
+    assert_eq!((after.mounts, common::users(&dir).len()), (mounts, 0));
 }
 
 #[tokio::test]

@@ -1,0 +1,40 @@
+//! What this computer has that a lab could leave behind.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "helpers of tests; each binary uses a part")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Counted before and after.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Traces {
+    pub mounts: usize,
+    pub interfaces: BTreeSet<String>,
+    pub groups: BTreeSet<String>,
+    pub machines: BTreeSet<String>,
+}
+
+/// Looks now. Interfaces of other labs that run beside this test are left out by `ours`.
+pub fn traces(ours: &dyn Fn(&str) -> bool) -> Traces {
+    let list = |path: &str, keep: &dyn Fn(&str) -> bool| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| keep(name)).collect::<BTreeSet<_>>()
+    };
+    Traces {
+        mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
+        interfaces: list("/sys/class/net", ours),
+        groups: list("/sys/fs/cgroup/systemd", &|name| name.starts_with("mco-lab-") && ours(name)),
+        machines: list("/run/systemd/nspawn/propagate", ours),
+    }
+}
+
+/// The processes that carry this folder on their command line.
+pub fn users(folder: &Path) -> Vec<String> {
+    let needle = format!("{}/", folder.display());
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(&needle))
+        .collect()
+}
