@@ -32,6 +32,7 @@ mod unit_file;
 mod users;
 mod validate;
 mod wanted;
+mod watch;
 
 pub use dbus::DbusSystemd;
 pub use disruption::{Disruption, ServiceDisruption};
@@ -47,3 +48,4 @@ pub use step::{Content, Replaces, Secret, ServiceAction, Step, UnitAction};
 pub use systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 pub use users::{User, Users};
 pub use validate::Drift;
+pub use watch::{Stop, Touched, Watch};
