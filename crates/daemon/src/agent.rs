@@ -117,7 +117,10 @@ impl Agent {
             tracing::debug!(?action, "next");
             match self.act(action).await {
                 Next::Step => tokio::task::yield_now().await,
-                Next::Wait(until) => self.wait(until).await,
+                Next::Wait(until) => {
+                    self.reporter.tell(&self.view).await;
+                    self.wait(until).await;
+                }
                 Next::Exit(exit) => return Ok(exit),
             }
         }
@@ -214,7 +217,7 @@ impl Agent {
     async fn act(&mut self, action: Action) -> Next {
         match action {
             Action::Idle => {
-                self.reporter.reach(&self.view, Milestone::Updated).await;
+                self.reporter.reach(&self.view, &Milestone::Updated);
                 self.idle()
             }
             Action::Wait { why, until } => self.begin_wait(&why, until),
@@ -284,7 +287,7 @@ impl Agent {
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
                 self.settings.metrics.update_failed(&self.view.node.reason, self.view.now);
-                self.reporter.reach(&self.view, Milestone::Degraded).await;
+                self.reporter.reach(&self.view, &Milestone::Degraded);
             }
             Some(_) => {
                 tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins");
@@ -452,18 +455,18 @@ impl Agent {
     }
 
     async fn prepare(&mut self, pair: Pair) -> Next {
-        self.reporter.reach(&self.view, Milestone::Wanted).await;
+        self.reporter.reach(&self.view, &Milestone::Wanted);
         match self.plan(&pair).await {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
                 self.work = Some(work);
                 self.view.hand = Hand::Prepared { pair, cost, asked: None };
-                self.reporter.reach(&self.view, Milestone::Prepared(cost)).await;
+                self.reporter.reach(&self.view, &Milestone::Prepared(cost));
                 Next::Step
             }
             Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
             Err(PlanError::Machine(e)) => {
-                self.reporter.reach(&self.view, Milestone::Refused(e.text.clone())).await;
+                self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
                 self.failed(Job::Update(pair), e.kind, e.event, e.text).await
             }
         }
@@ -475,7 +478,11 @@ impl Agent {
             return Next::Step;
         };
         let reboots = cost.reboot;
-        self.reporter.reach(&self.view, Milestone::Applying).await;
+        self.reporter.reach(&self.view, &Milestone::Applying);
+        // What needs no reboot is through in a moment.
+        if reboots {
+            self.reporter.tell(&self.view).await;
+        }
         let done = {
             let mut work = std::pin::pin!(self.host(move |m| {
                 let applied = m.apply(work);
@@ -499,7 +506,7 @@ impl Agent {
             Ok(notes) => {
                 tracing::info!(config = %pair.to, reboots, "applied");
                 self.tell(&notes).await;
-                self.reporter.reach(&self.view, Milestone::Applied { reboots }).await;
+                self.reporter.reach(&self.view, &Milestone::Applied { reboots });
                 self.view.checked = true;
                 self.checked_at = Instant::now();
                 self.ever_checked = true;
@@ -511,7 +518,8 @@ impl Agent {
     }
 
     async fn reboot(&mut self, config: String) -> Next {
-        self.reporter.reach(&self.view, Milestone::Rebooting).await;
+        self.reporter.reach(&self.view, &Milestone::Rebooting);
+        self.reporter.tell(&self.view).await;
         let why = format!("Node will reboot into config {config}");
         match self.host(move |m| m.reboot(&why)).await {
             Ok(()) => {
@@ -531,7 +539,7 @@ impl Agent {
                 self.view.disk = disk;
                 self.view.checked = false;
                 tracing::info!(%config, "rebooted");
-                self.reporter.reach(&self.view, Milestone::Rebooted).await;
+                self.reporter.reach(&self.view, &Milestone::Rebooted);
                 Next::Step
             }
             Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,

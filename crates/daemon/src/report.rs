@@ -120,27 +120,40 @@ pub(crate) struct Reporter {
     on: bool,
     /// The object as it was last seen.
     seen: Option<MachineConfigNode>,
+    /// What is to be told at the next pause.
+    pending: Vec<Progress>,
     again_at: Option<Timestamp>,
 }
 
 impl Reporter {
     pub(crate) fn new(cluster: Cluster, reporting: Reporting) -> Self {
-        Self { cluster, on: reporting.progress, seen: None, again_at: None }
+        Self { cluster, on: reporting.progress, seen: None, pending: vec![], again_at: None }
     }
 
-    /// Tells of a milestone, if it is news.
-    pub(crate) async fn reach(&mut self, view: &View, milestone: Milestone) {
-        if !self.on || self.again_at.is_some_and(|t| Timestamp::now() < t) {
+    /// A milestone was reached. It is told at the next pause: steps that follow each other at once are one write.
+    pub(crate) fn reach(&mut self, view: &View, milestone: &Milestone) {
+        if self.on {
+            self.pending.extend(milestone.says(&view.node));
+        }
+    }
+
+    /// Tells what was reached, if it is news. For when the agent is about to wait, or to do what takes long.
+    pub(crate) async fn tell(&mut self, view: &View) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let said = std::mem::take(&mut self.pending);
+        if self.again_at.is_some_and(|t| Timestamp::now() < t) {
             return;
         }
         self.again_at = None;
         for left in (0..TRIES).rev() {
-            let Err(error) = self.try_reach(&view.node, &milestone).await else { return };
+            let Err(error) = self.try_tell(&view.node, &said).await else { return };
             self.seen = None;
             if error.is_conflict() && left > 0 {
                 continue;
             }
-            tracing::warn!(%error, ?milestone, "the node's progress could not be told");
+            tracing::warn!(%error, "the node's progress could not be told");
             if error.is_not_found() {
                 self.again_at = Some(Timestamp::now() + MISSING_PAUSE);
             }
@@ -148,7 +161,7 @@ impl Reporter {
         }
     }
 
-    async fn try_reach(&mut self, node: &NodeFacts, milestone: &Milestone) -> Result<(), CallError> {
+    async fn try_tell(&mut self, node: &NodeFacts, said: &[Progress]) -> Result<(), CallError> {
         let view = node_view(self.cluster.node(), node);
         let seen = match self.seen.take() {
             Some(seen) => seen,
@@ -159,7 +172,7 @@ impl Reporter {
             },
         };
         let generation = seen.metadata.generation.unwrap_or(1).max(1);
-        let new = after(seen.status.as_ref(), &milestone.says(node), &view, generation, Timestamp::now());
+        let new = after(seen.status.as_ref(), said, &view, generation, Timestamp::now());
         let Some(new) = new else {
             self.seen = Some(seen);
             return Ok(());
