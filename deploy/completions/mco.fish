@@ -32,6 +32,7 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Put namespace,
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
+complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: hands booting machines their Ignition config'
 complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a shell completion script'
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
@@ -90,6 +91,41 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -f -a "start" -d 'Serve from the cluster until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -f -a "bootstrap" -d 'Serve from a folder until SIGTERM, for the first machines of a cluster'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l secure-port -d 'The HTTPS port' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l insecure-port -d 'The port for the same over plain HTTP; 0 for none' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l key -d 'The key (PEM); read again when it changes' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-min-version -d 'The oldest TLS version to speak: VersionTLS12 or VersionTLS13' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l payload-version -d 'The release that this server belongs to' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bind-address -d 'The address to listen on [default: all]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server as machines reach it; written into the kubeconfig that they are given' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l http2 -d 'Offer HTTP/2 too'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l secure-port -d 'The HTTPS port' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l insecure-port -d 'The port for the same over plain HTTP; 0 for none' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l key -d 'The key (PEM); read again when it changes' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-min-version -d 'The oldest TLS version to speak: VersionTLS12 or VersionTLS13' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l payload-version -d 'The release that this server belongs to' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bind-address -d 'The address to listen on [default: all]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l server-basedir -d 'The folder with machine-pools/ and machine-configs/' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-certs -d 'A registry\'s CA, `REGISTRY=FILE` with the file below the base folder; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l http2 -d 'Offer HTTP/2 too'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand completion" -s h -l help -d 'Print help'

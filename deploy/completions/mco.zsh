@@ -154,6 +154,66 @@ _arguments "${_arguments_options[@]}" : \
     ;;
 esac
 ;;
+(server)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_mco__subcmd__server_commands" \
+"*::: :->server" \
+&& ret=0
+
+    case $state in
+    (server)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-server-command-$line[1]:"
+        case $line[1] in
+            (start)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--secure-port=[The HTTPS port]:PORT:_default' \
+'--insecure-port=[The port for the same over plain HTTP; 0 for none]:PORT:_default' \
+'--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
+'--key=[The key (PEM); read again when it changes]:FILE:_files' \
+'--tls-min-version=[The oldest TLS version to speak\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
+'*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
+'--payload-version=[The release that this server belongs to]:VERSION:_default' \
+'--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
+'--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
+'--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--http2[Offer HTTP/2 too]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(bootstrap)
+_arguments "${_arguments_options[@]}" : \
+'--secure-port=[The HTTPS port]:PORT:_default' \
+'--insecure-port=[The port for the same over plain HTTP; 0 for none]:PORT:_default' \
+'--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
+'--key=[The key (PEM); read again when it changes]:FILE:_files' \
+'--tls-min-version=[The oldest TLS version to speak\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
+'*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
+'--payload-version=[The release that this server belongs to]:VERSION:_default' \
+'--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
+'--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
+'--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
+'*--bootstrap-certs=[A registry'\''s CA, \`REGISTRY=FILE\` with the file below the base folder; may be given several times]:REGISTRY=FILE:_default' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--http2[Offer HTTP/2 too]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
 (completion)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -175,6 +235,7 @@ _mco_commands() {
 'status:Show pools and nodes\: who waits for what, and why' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
+'server:The config server\: hands booting machines their Ignition config' \
 'completion:Print a shell completion script' \
     )
     _describe -t commands 'mco commands' commands "$@"
@@ -224,6 +285,24 @@ _mco__subcmd__daemon__subcmd__start_commands() {
 _mco__subcmd__install_commands() {
     local commands; commands=()
     _describe -t commands 'mco install commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__server_commands] )) ||
+_mco__subcmd__server_commands() {
+    local commands; commands=(
+'start:Serve from the cluster until SIGTERM' \
+'bootstrap:Serve from a folder until SIGTERM, for the first machines of a cluster' \
+    )
+    _describe -t commands 'mco server commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__server__subcmd__bootstrap_commands] )) ||
+_mco__subcmd__server__subcmd__bootstrap_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco server bootstrap commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__server__subcmd__start_commands] )) ||
+_mco__subcmd__server__subcmd__start_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco server start commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__status_commands] )) ||
 _mco__subcmd__status_commands() {

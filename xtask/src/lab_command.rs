@@ -1,21 +1,28 @@
-//! `cargo xtask lab`: a cluster to play with.
+//! `cargo xtask lab`: a cluster to play with, that outlives the command.
 
 use crate::demo::{KubeletKind, build_mco, runtime};
-use anyhow::bail;
 use clap::{Args, Subcommand};
-use lab::{Lab, LabSpec, NodeHandle, Reporter};
+use lab::{Attached, Environment, Lab, LabSpec, NodeHandle, Reporter};
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// `cargo xtask lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
     /// Bring a cluster up and leave it running
     Up(Up),
-    /// Take it down
+    /// Take every cluster of `lab up` and `demo --keep` down
     Down,
+    /// Show the clusters that run
+    Status,
     /// Find or build the control plane's programs
     Build,
+    /// Hold a cluster (started by `up`)
+    #[command(hide = true)]
+    Supervise {
+        /// What to hold
+        spec: PathBuf,
+    },
 }
 
 /// `cargo xtask lab up`.
@@ -28,9 +35,9 @@ pub(crate) struct Up {
     #[arg(long, default_value_t = 0)]
     nodes: usize,
     /// Nodes are folders with our daemon on them; needs no root
-    #[arg(long)]
+    #[arg(long, conflicts_with = "kubelet")]
     simulated: bool,
-    /// Who speaks for the nodes
+    /// Who speaks for the nodes in the cluster
     #[arg(long, value_enum, default_value = "stand-in")]
     kubelet: KubeletKind,
     /// Without the controller manager
@@ -41,23 +48,67 @@ pub(crate) struct Up {
     controller: bool,
 }
 
+/// Runs it.
 pub(crate) fn run(root: &Path, command: &LabCommand) -> anyhow::Result<()> {
+    let environment = Environment::read();
     match command {
-        LabCommand::Up(a) => up(root, a),
-        LabCommand::Down => runtime()?.block_on(down()),
+        LabCommand::Up(a) => {
+            let spec = spec(root, a)?;
+            runtime()?.block_on(async { start(&spec, &environment).await.map(|lab| how_to_use(&lab)) })
+        }
+        LabCommand::Down => {
+            let ended = runtime()?.block_on(lab::down(&environment))?;
+            println!("clusters taken down: {ended}");
+            Ok(())
+        }
+        LabCommand::Status => {
+            let running = lab::running(&environment)?;
+            for lab in &running {
+                how_to_use(lab);
+            }
+            println!("clusters running: {}", running.len());
+            Ok(())
+        }
         LabCommand::Build => crate::demo::prepare(),
+        LabCommand::Supervise { spec } => Ok(lab::supervise(spec, &environment)?),
     }
 }
 
-fn up(_root: &Path, _a: &Up) -> anyhow::Result<()> {
-    bail!("wip")
+fn spec(root: &Path, a: &Up) -> anyhow::Result<LabSpec> {
+    let mut builder = Lab::builder()
+        .nodes(a.nodes)
+        .kubelet(a.kubelet.into())
+        .controller_manager(!a.no_controller_manager)
+        .controller(a.controller)
+        .templates(root.join("templates"))
+        .kubectl(true);
+    if a.nodes > 0 || a.controller {
+        builder = builder.mco_binary(build_mco(root)?);
+    }
+    let builder = if a.simulated { builder.simulated() } else { builder.real() };
+    Ok(builder.spec().clone())
 }
-async fn down() -> anyhow::Result<()> {
-    bail!("wip")
+
+async fn start(spec: &LabSpec, environment: &Environment) -> anyhow::Result<Attached> {
+    let xtask = std::env::current_exe()?;
+    let supervisor = [xtask.to_string_lossy().into_owned(), "lab".to_owned(), "supervise".to_owned()];
+    Ok(lab::up(spec, &supervisor, environment, &Reporter::stderr()).await?)
 }
+
+/// Brings a cluster up, does something with it, and leaves it up.
 pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
-    _spec: &LabSpec,
-    _f: impl FnOnce(kube::Client, Vec<NodeHandle>) -> F,
+    spec: &LabSpec,
+    work: impl FnOnce(kube::Client, Vec<NodeHandle>) -> F,
 ) -> anyhow::Result<()> {
-    bail!("wip")
+    let lab = start(spec, &Environment::read()).await?;
+    let outcome = work(lab.client().await?, lab.nodes()).await;
+    println!();
+    how_to_use(&lab);
+    outcome
+}
+
+fn how_to_use(lab: &Attached) {
+    println!("export KUBECONFIG={}", lab.kubeconfig().display());
+    println!("kubectl get mcp,mc,nodes          # logs: {}", lab.folder().join("logs").display());
+    println!("take it down with: cargo xtask lab down");
 }

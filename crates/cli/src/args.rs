@@ -45,6 +45,9 @@ pub(crate) enum Command {
     /// The node agent: applies configs to this host
     #[command(subcommand)]
     Daemon(Daemon),
+    /// The config server: hands booting machines their Ignition config
+    #[command(subcommand)]
+    Server(Server),
     /// Print a shell completion script
     #[command(after_help = "Example:\n  mco completion bash > /etc/bash_completion.d/mco")]
     Completion(Completion),
@@ -193,6 +196,78 @@ pub(crate) struct DaemonRecover {
     /// Where the host's root folder is
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) root_mount: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Server {
+    /// Serve from the cluster until SIGTERM
+    Start(ServerStart),
+    /// Serve from a folder until SIGTERM, for the first machines of a cluster
+    Bootstrap(ServerBootstrap),
+}
+
+/// Ports, certificate, TLS.
+#[derive(Debug, Args)]
+pub(crate) struct Listening {
+    /// The HTTPS port
+    #[arg(long, value_name = "PORT", default_value_t = 22623)]
+    pub(crate) secure_port: u16,
+    /// The port for the same over plain HTTP; 0 for none
+    #[arg(long, value_name = "PORT", default_value_t = 22624)]
+    pub(crate) insecure_port: u16,
+    /// The certificate (PEM); read again when it changes
+    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.crt")]
+    pub(crate) cert: PathBuf,
+    /// The key (PEM); read again when it changes
+    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.key")]
+    pub(crate) key: PathBuf,
+    /// The oldest TLS version to speak: VersionTLS12 or VersionTLS13
+    #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
+    pub(crate) tls_min_version: String,
+    /// Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) tls_cipher_suites: Vec<String>,
+    /// The release that this server belongs to
+    #[arg(long, value_name = "VERSION", default_value = "")]
+    pub(crate) payload_version: String,
+    /// The address to listen on [default: all]
+    #[arg(long, value_name = "IP")]
+    pub(crate) bind_address: Option<std::net::IpAddr>,
+    /// Offer HTTP/2 too
+    #[arg(long)]
+    pub(crate) http2: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  mco server start --kubeconfig ~/.kube/config --apiserver-url https://api.example.com:6443 --cert tls.crt --key tls.key"
+)]
+pub(crate) struct ServerStart {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    #[command(flatten)]
+    pub(crate) listen: Listening,
+    /// The API server as machines reach it; written into the kubeconfig that they are given
+    #[arg(long, value_name = "URL")]
+    pub(crate) apiserver_url: String,
+    /// Where the Secret with the bootstrap token is mounted
+    #[arg(long, value_name = "DIR", default_value = "/etc/mcs/bootstrap-token")]
+    pub(crate) bootstrap_token_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerBootstrap {
+    #[command(flatten)]
+    pub(crate) listen: Listening,
+    /// The folder with machine-pools/ and machine-configs/
+    #[arg(long, value_name = "DIR", default_value = "/etc/mcs/bootstrap")]
+    pub(crate) server_basedir: PathBuf,
+    /// The kubeconfig that machines are given
+    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kubeconfig")]
+    pub(crate) bootstrap_kubeconfig: PathBuf,
+    /// A registry's CA, `REGISTRY=FILE` with the file below the base folder; may be given several times
+    #[arg(long = "bootstrap-certs", value_name = "REGISTRY=FILE")]
+    pub(crate) bootstrap_certs: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -19,8 +19,9 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Co
                 .await
                 .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))
         }
-        None => kube::Config::infer()
-            .await
-            .context("no cluster found: pass --kubeconfig, set KUBECONFIG, or run inside a pod"),
+        // Its error says every place that was looked at, twice over: the remedy is enough.
+        None => kube::Config::infer().await.map_err(|_| {
+            anyhow::anyhow!("no cluster found: pass --kubeconfig, set KUBECONFIG, or run inside a pod")
+        }),
     }
 }

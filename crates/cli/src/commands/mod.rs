@@ -3,9 +3,10 @@
 mod controller;
 mod daemon;
 mod install;
+mod server;
 mod status;
 
-use crate::args::{Command, Controller, Daemon, Log, Mco};
+use crate::args::{Command, Controller, Daemon, Log, Mco, Server};
 use crate::exit;
 use clap::CommandFactory;
 use std::io::IsTerminal;
@@ -33,6 +34,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Controller(Controller::Bootstrap(a)) => controller::bootstrap(a),
         Command::Daemon(Daemon::Start(a)) => small_runtime()?.block_on(daemon::start(a)),
         Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
+        Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),
+        Command::Server(Server::Bootstrap(a)) => runtime()?.block_on(server::bootstrap(a)),
         Command::Completion(a) => {
             clap_complete::generate(a.shell, &mut Mco::command(), "mco", &mut std::io::stdout());
             Ok(exit::OK)

@@ -1,0 +1,41 @@
+//! `mco server`.
+
+use crate::args::{Listening, ServerBootstrap, ServerStart};
+use crate::exit;
+use server::{BootstrapOptions, ListenOptions, StartOptions, TlsProfile};
+
+pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
+    let options = StartOptions {
+        listen: listen(a.listen),
+        kubeconfig: a.cluster.kubeconfig,
+        apiserver_url: a.apiserver_url,
+        bootstrap_token_dir: a.bootstrap_token_dir,
+    };
+    server::start(options, super::shutdown_signal()?).await?;
+    Ok(exit::OK)
+}
+
+pub(super) async fn bootstrap(a: ServerBootstrap) -> anyhow::Result<u8> {
+    let options = BootstrapOptions {
+        listen: listen(a.listen),
+        server_basedir: a.server_basedir,
+        bootstrap_kubeconfig: a.bootstrap_kubeconfig,
+        bootstrap_certs: a.bootstrap_certs,
+    };
+    server::bootstrap(options, super::shutdown_signal()?).await?;
+    Ok(exit::OK)
+}
+
+fn listen(a: Listening) -> ListenOptions {
+    ListenOptions {
+        secure_port: a.secure_port,
+        insecure_port: a.insecure_port,
+        cert: a.cert,
+        key: a.key,
+        tls: TlsProfile { min_version: a.tls_min_version, cipher_suites: a.tls_cipher_suites },
+        payload_version: a.payload_version,
+        bind_address: a.bind_address,
+        http2: a.http2,
+        ..ListenOptions::default()
+    }
+}
