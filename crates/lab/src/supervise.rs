@@ -106,14 +106,19 @@ pub async fn up(
     write_json(&spec_path, spec)?;
     let log = File::create(&log_path).map_err(Error::io("create", &log_path))?;
     let both = log.try_clone().map_err(Error::io("open", &log_path))?;
-    // setsid: the supervisor must not end with the terminal of the command that started it.
+    // setsid: the supervisor must not end with the terminal of the command that started it. It would fork, and so look
+    // as if it ended, where it leads a process group already.
     let mut command = match find_on_path("setsid") {
         Some(setsid) => {
             let mut command = Command::new(setsid);
             command.arg(program);
             command
         }
-        None => Command::new(program),
+        None => {
+            let mut command = Command::new(program);
+            command.process_group(0);
+            command
+        }
     };
     let mut child = command
         .args(args)
@@ -121,7 +126,6 @@ pub async fn up(
         .stdin(Stdio::null())
         .stdout(both)
         .stderr(log)
-        .process_group(0)
         .spawn()
         .map_err(|source| Error::Spawn { program: program.clone(), source })?;
     let start = Instant::now();
