@@ -7,16 +7,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::error::{Error, Result};
 use crate::folder::{Folder, sweep};
 use crate::handle::{NodeHandle, NodeKind};
+use crate::image::pause_archive;
 use crate::kubelet_standin::{KubeletStandIn, NodeSpec};
 use crate::network::Bridge;
 use crate::packages::{ensure_packages, is_root};
@@ -26,6 +29,7 @@ use crate::process::{Process, Signal, Spec, run};
 use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
 use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup};
+use crate::real_kubelet::{KubeletSetup, setup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 
 /// `mco install` writes some thirty objects.
@@ -301,10 +305,9 @@ impl Lab {
             record.kind = Some(spec.kind);
         })?;
         let programs = Programs::new(environment)?;
-        let mut wanted = Vec::new();
-        wanted.extend(spec.kubectl.then_some(Program::Kubectl));
-        wanted.extend((spec.kubelet == Kubelet::Real).then_some(Program::Kubelet));
-        programs.ensure(&wanted, progress).await?;
+        if spec.kubectl {
+            programs.get(Program::Kubectl, progress).await?;
+        }
 
         let mut options = ControlPlaneOptions {
             controller_manager: spec.controller_manager,
@@ -320,6 +323,13 @@ impl Lab {
             options.address = bridge.gateway();
             ground = Some((bridge, base));
         }
+        let kubelet = match spec.kubelet {
+            Kubelet::StandIn => None,
+            Kubelet::Real => Some(RealKubelet {
+                program: programs.get(Program::Kubelet, progress).await?,
+                archive: pause_archive(environment, progress).await?,
+            }),
+        };
         let plane = ControlPlane::start(Arc::clone(&folder), &programs, &options, progress).await?;
         let client = plane.client().await?;
         let (bridge, base) = ground.unzip();
@@ -330,7 +340,7 @@ impl Lab {
         }
         if spec.nodes > 0 {
             let step = progress.begin(format!("starting {} node(s)", spec.nodes));
-            lab.start_nodes(base.as_deref(), &programs).await?;
+            lab.start_nodes(base.as_deref(), kubelet.as_ref()).await?;
             step.done();
         }
         lab.folder.update(|record| record.ready = true)?;
@@ -355,9 +365,9 @@ impl Lab {
         Ok(())
     }
 
-    async fn start_nodes(&mut self, base: Option<&Path>, _programs: &Programs) -> Result<()> {
+    async fn start_nodes(&mut self, base: Option<&Path>, kubelet: Option<&RealKubelet>) -> Result<()> {
         let names: Vec<String> = self.spec.node_names().collect();
-        let pods = self.pods.insert(PodStandIn::start(self.client.clone()));
+        let pods = &*self.pods.insert(PodStandIn::start(self.client.clone()));
         match (self.spec.kind, &self.bridge, base) {
             (NodeKind::Real, Some(bridge), Some(base)) => {
                 let daemon = match &self.spec.mco_binary {
@@ -370,20 +380,23 @@ impl Lab {
                 };
                 for (index, name) in names.into_iter().enumerate() {
                     let spec = RealNodeSpec {
-                        name,
                         index,
                         base: base.to_owned(),
                         daemon: daemon.clone(),
-                        files: Vec::new(),
-                        binds: Vec::new(),
-                        enable: Vec::new(),
+                        kubelet: kubelet.map(|kubelet| kubelet.setup(&self.plane, bridge, &name, index)).transpose()?,
+                        name,
                     };
                     let node = RealNode::boot(&spec, bridge, &self.folder)?;
                     self.nodes.push(LabNode::Real(Box::new(node)));
                 }
                 let client = &self.client;
                 try_join_all(self.nodes.iter_mut().filter_map(|node| match node {
-                    LabNode::Real(node) => Some(join_real(node, client, pods)),
+                    LabNode::Real(node) => Some(async move {
+                        match kubelet {
+                            None => join_real(node, client, pods).await,
+                            Some(_) => label_real(node, client).await,
+                        }
+                    }),
                     LabNode::Simulated(_) | LabNode::StandIn(_) => None,
                 }))
                 .await?;
@@ -549,3 +562,39 @@ async fn join_real(node: &mut RealNode, client: &Client, pods: &PodStandIn) -> R
     node.follow(kubelet);
     Ok(())
 }
+
+/// What every node with a real kubelet gets.
+struct RealKubelet {
+    program: PathBuf,
+    archive: PathBuf,
+}
+
+impl RealKubelet {
+    fn setup(&self, plane: &ControlPlane, bridge: &Bridge, name: &str, index: usize) -> Result<KubeletSetup> {
+        let path = plane.identity(&format!("system:node:{name}"), &["system:nodes"])?;
+        let kubeconfig = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let address = bridge.node_address(index).map(|address| address.to_string()).unwrap_or_default();
+        Ok(setup(name, &address, index, &kubeconfig, &plane.ca(), &self.program, &self.archive))
+    }
+}
+
+/// Waits for a machine whose kubelet registers it, gives the Node its role (a kubelet may not) and waits for Ready.
+async fn label_real(node: &RealNode, client: &Client) -> Result<()> {
+    node.machine().wait_running(NODE_LIMIT).await?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let start = Instant::now();
+    let patch = Patch::Merge(serde_json::json!({"metadata": {"labels": {WORKER_LABEL: ""}}}));
+    loop {
+        match nodes.patch(node.name(), &PatchParams::default(), &patch).await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) if status.code == 404 && start.elapsed() < NODE_LIMIT => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Err(error) => return Err(Error::kube(format!("label node {}", node.name()))(error)),
+        }
+    }
+    node.handle().wait_ready(client, NODE_LIMIT).await
+}
+
+/// The label of the nodes that the pool `worker` selects.
+const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";

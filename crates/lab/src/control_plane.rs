@@ -148,12 +148,19 @@ impl ControlPlane {
             folder,
         };
         plane.wait_ready().await?;
-        for (wanted, program, user) in [
-            (options.controller_manager, Program::ControllerManager, "system:kube-controller-manager"),
-            (options.scheduler, Program::Scheduler, "system:kube-scheduler"),
+        // The controller manager's own role lets it only make service accounts for its controllers and act as them:
+        // in a throw-away cluster one mighty identity does, and starts faster.
+        for (wanted, program, user, groups) in [
+            (
+                options.controller_manager,
+                Program::ControllerManager,
+                "system:kube-controller-manager",
+                &["system:masters"][..],
+            ),
+            (options.scheduler, Program::Scheduler, "system:kube-scheduler", &[]),
         ] {
             if wanted {
-                let config = plane.identity(user, &[])?;
+                let config = plane.identity(user, groups)?;
                 let spec = component_spec(program, &find(program)?, &dir, &logs, &config);
                 lock(&plane.others).push(Process::spawn(spec)?);
             }

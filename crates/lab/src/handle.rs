@@ -48,7 +48,12 @@ impl NodeHandle {
     /// The node `name` of the lab whose data folder is `lab`.
     #[must_use]
     pub fn new(lab: &Path, name: &str, kind: NodeKind) -> Self {
-        Self { name: name.to_owned(), kind, dir: lab.join("nodes").join(name) }
+        Self::at(&lab.join("nodes").join(name), name, kind)
+    }
+
+    /// The node whose own folder is `dir`.
+    pub(crate) fn at(dir: &Path, name: &str, kind: NodeKind) -> Self {
+        Self { name: name.to_owned(), kind, dir: dir.to_owned() }
     }
 
     /// The Node's name.

@@ -67,6 +67,15 @@ pub(crate) struct MachineSpec {
     pub(crate) dir: PathBuf,
     /// Files of this computer that are seen read-only in the machine: (here, there).
     pub(crate) binds: Vec<(PathBuf, PathBuf)>,
+    /// Folders in the machine that are plain folders of this computer, under `dir`, instead of the overlay.
+    pub(crate) own_folders: Vec<&'static str>,
+}
+
+impl MachineSpec {
+    /// Where an own folder is on this computer.
+    fn own_folder(&self, inside: &str) -> PathBuf {
+        self.dir.join("own").join(inside.trim_start_matches('/').replace('/', "-"))
+    }
 }
 
 /// What a machine is doing.
@@ -115,6 +124,10 @@ impl Machine {
     pub(crate) fn start(spec: MachineSpec, folder: &Folder) -> Result<Self> {
         for part in ["upper", "work", "root"] {
             let path = spec.dir.join(part);
+            fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+        }
+        for inside in &spec.own_folders {
+            let path = spec.own_folder(inside);
             fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
         }
         let group = NodeGroup::create(&format!("mco-lab-{}", spec.machine))?;
@@ -363,7 +376,7 @@ impl Inner {
     }
 
     fn command(&self) -> Result<Spec> {
-        let MachineSpec { hostname, machine, bridge, base, dir, binds } = &self.spec;
+        let MachineSpec { hostname, machine, bridge, base, dir, binds, own_folders } = &self.spec;
         let nspawn = find_on_path("systemd-nspawn")
             .ok_or_else(|| Error::MissingPackages { packages: vec!["systemd-container".to_owned()] })?;
         let unshare = find_on_path("unshare")
@@ -389,6 +402,9 @@ impl Inner {
             .arg(format!("--network-bridge={bridge}"));
         for (here, there) in binds {
             spec = spec.arg(format!("--bind-ro={}:{}", here.display(), there.display()));
+        }
+        for inside in own_folders {
+            spec = spec.arg(format!("--bind={}:{inside}", self.spec.own_folder(inside).display()));
         }
         Ok(spec)
     }

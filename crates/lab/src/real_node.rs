@@ -15,9 +15,11 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
+use crate::handle::{NodeHandle, NodeKind};
 use crate::kubelet_standin::{KubeletStandIn, new_boot_id};
 use crate::machine::{Machine, MachineSpec, MachineState};
 use crate::network::Bridge;
+use crate::real_kubelet::KubeletSetup;
 
 /// Where the node finds the daemon's program.
 pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
@@ -44,10 +46,8 @@ pub(crate) struct RealNodeSpec {
     pub(crate) index: usize,
     pub(crate) base: PathBuf,
     pub(crate) daemon: Option<DaemonSetup>,
-    /// More files for the upper folder, and more programs that the node sees: what a real kubelet needs.
-    pub(crate) files: Vec<NodeFile>,
-    pub(crate) binds: Vec<(PathBuf, PathBuf)>,
-    pub(crate) enable: Vec<String>,
+    /// What a real kubelet needs, unless the lab stands in for it.
+    pub(crate) kubelet: Option<KubeletSetup>,
 }
 
 /// A file that is put into a node before it boots.
@@ -82,7 +82,8 @@ impl RealNode {
             .node_address(spec.index)
             .ok_or_else(|| Error::Options("a lab's subnet has room for 245 real nodes".to_owned()))?;
         let dir = folder.make(Path::new("nodes").join(&spec.name))?;
-        let mut binds = spec.binds.clone();
+        let kubelet = spec.kubelet.as_ref();
+        let mut binds = kubelet.map(|kubelet| kubelet.binds.clone()).unwrap_or_default();
         binds.extend(spec.daemon.iter().map(|daemon| (daemon.program.clone(), PathBuf::from(DAEMON_PROGRAM))));
         prepare(&dir.join("upper"), spec, address, bridge)?;
         let machine = Machine::start(
@@ -93,6 +94,7 @@ impl RealNode {
                 base: spec.base.clone(),
                 dir: dir.clone(),
                 binds,
+                own_folders: kubelet.map(|kubelet| kubelet.own_folders.clone()).unwrap_or_default(),
             },
             folder,
         )?;
@@ -128,6 +130,12 @@ impl RealNode {
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// The node as tests and the demo see it.
+    #[must_use]
+    pub fn handle(&self) -> NodeHandle {
+        NodeHandle::at(&self.dir, &self.name, NodeKind::Real)
     }
 
     /// The machine: its state, commands in it, power.
@@ -191,8 +199,10 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
         files.push(NodeFile::new(&format!("etc/systemd/system/{DAEMON_UNIT}"), 0o644, daemon_unit(name, &daemon.args)));
         enable.push(DAEMON_UNIT.to_owned());
     }
-    files.extend(spec.files.iter().cloned());
-    enable.extend(spec.enable.iter().cloned());
+    if let Some(kubelet) = &spec.kubelet {
+        files.extend(kubelet.files.iter().cloned());
+        enable.extend(kubelet.enable.iter().cloned());
+    }
     for NodeFile { path, mode, content } in files {
         let path = upper.join(path);
         if let Some(parent) = path.parent() {

@@ -1,0 +1,181 @@
+//! What a real node needs so that a real kubelet with containerd runs in it: files, programs, units.
+//!
+//! Everything is a value ([`setup`]); `real_node` puts it into the node. The kubelet uses control groups directly
+//! (cgroupfs): the node has a group of its own (`cgroup`), so kubelets of several nodes do not meet.
+//!
+//! Not here: how the Node is labelled and waited for (`builder`).
+
+use std::path::{Path, PathBuf};
+
+use crate::image::PAUSE_IMAGE;
+use crate::real_node::NodeFile;
+
+/// The kubelet's unit.
+pub const KUBELET_UNIT: &str = "kubelet.service";
+const KUBECONFIG: &str = "/etc/kubernetes/kubelet.kubeconfig";
+const CA: &str = "/etc/kubernetes/pki/ca.crt";
+const CONFIG: &str = "/etc/kubernetes/kubelet.conf";
+const ARCHIVE: &str = "/usr/local/share/pause.tar";
+
+/// What is added to a node.
+#[derive(Debug, Clone)]
+pub(crate) struct KubeletSetup {
+    pub(crate) files: Vec<NodeFile>,
+    /// Seen read-only: (here, there).
+    pub(crate) binds: Vec<(PathBuf, PathBuf)>,
+    /// Folders of the node that must not be on the node's overlay, since overlays do not stack.
+    pub(crate) own_folders: Vec<&'static str>,
+    pub(crate) enable: Vec<String>,
+}
+
+/// Before the kubelet: control groups are writable, and the kernel settings that a kubelet insists on look as it
+/// wants them. They belong to the whole computer: a plain file over each of them keeps the kubelet from changing them.
+const PREPARE: &str = r#"#!/bin/sh
+set -eu
+mount -o remount,bind,rw /sys/fs/cgroup
+for group in /sys/fs/cgroup/*; do
+    mountpoint -q "$group" && mount -o remount,bind,rw "$group" || true
+done
+mkdir -p /run/lab-sysctl
+for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+    kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+    name=${setting%=*}
+    file=/run/lab-sysctl/$(echo "$name" | tr / .)
+    [ -e "/proc/sys/$name" ] && [ ! -e "$file" ] || continue
+    echo "${setting#*=}" > "$file"
+    mount --bind "$file" "/proc/sys/$name"
+done
+"#;
+
+/// Everything for one node.
+pub(crate) fn setup(
+    node: &str,
+    address: &str,
+    index: usize,
+    kubeconfig: &str,
+    ca: &str,
+    kubelet: &Path,
+    archive: &Path,
+) -> KubeletSetup {
+    let unit = |name: &str, text: String| NodeFile::new(&format!("etc/systemd/system/{name}"), 0o644, text);
+    let files = vec![
+        NodeFile::new(KUBECONFIG.trim_start_matches('/'), 0o600, kubeconfig),
+        NodeFile::new(CA.trim_start_matches('/'), 0o644, ca),
+        NodeFile::new(CONFIG.trim_start_matches('/'), 0o644, kubelet_config()),
+        NodeFile::new("etc/containerd/config.toml", 0o644, containerd_config()),
+        NodeFile::new("etc/cni/net.d/10-lab.conflist", 0o644, cni_config(index)),
+        NodeFile::new("etc/crictl.yaml", 0o644, "runtime-endpoint: unix:///run/containerd/containerd.sock\n"),
+        NodeFile::new("etc/resolv.conf", 0o644, "# no DNS in the lab\n"),
+        NodeFile::new("usr/local/sbin/lab-kubelet-prepare", 0o755, PREPARE),
+        unit(
+            "lab-kubelet-prepare.service",
+            "[Unit]\nDescription=Control groups for the kubelet\nBefore=containerd.service\n\n[Service]\n\
+             Type=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/lab-kubelet-prepare\n\n\
+             [Install]\nWantedBy=multi-user.target\n"
+                .to_owned(),
+        ),
+        unit(
+            "lab-images.service",
+            format!(
+                "[Unit]\nDescription=Images of the lab\nAfter=containerd.service\nRequires=containerd.service\n\n\
+                 [Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                 ExecStart=/usr/bin/ctr -n k8s.io images import {ARCHIVE}\n\n[Install]\nWantedBy=multi-user.target\n"
+            ),
+        ),
+        unit(
+            KUBELET_UNIT,
+            format!(
+                "[Unit]\nDescription=kubelet\nAfter=lab-images.service lab-network.service containerd.service\n\
+                 Requires=lab-kubelet-prepare.service lab-images.service\nWants=containerd.service\n\
+                 StartLimitIntervalSec=0\n\n[Service]\n\
+                 ExecStart=/usr/local/bin/kubelet --config={CONFIG} --kubeconfig={KUBECONFIG} \
+                 --hostname-override={node} --node-ip={address} --v=1\nRestart=always\nRestartSec=1\n\
+                 KillMode=process\n\n[Install]\nWantedBy=multi-user.target\n"
+            ),
+        ),
+    ];
+    KubeletSetup {
+        files,
+        binds: vec![
+            (kubelet.to_owned(), PathBuf::from("/usr/local/bin/kubelet")),
+            (archive.to_owned(), PathBuf::from(ARCHIVE)),
+        ],
+        own_folders: vec!["/var/lib/containerd", "/var/lib/kubelet"],
+        enable: ["lab-kubelet-prepare.service", "containerd.service", "lab-images.service", KUBELET_UNIT]
+            .map(str::to_owned)
+            .to_vec(),
+    }
+}
+
+fn kubelet_config() -> String {
+    let config = serde_json::json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": false},
+            "x509": {"clientCAFile": CA},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "enforceNodeAllocatable": [],
+        "evictionHard": {},
+        "localStorageCapacityIsolation": false,
+        // A node that is back should be seen at once: the default of 10 s would be most of a test's time.
+        "nodeStatusUpdateFrequency": "2s",
+        "registerNode": true,
+    });
+    format!("{config:#}\n")
+}
+
+fn containerd_config() -> String {
+    format!(
+        r#"version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "/etc/cni/net.d"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      NoNewKeyring = true
+"#
+    )
+}
+
+/// Pods of one node on a bridge inside it. They reach each other and the node; the lab needs no more.
+fn cni_config(index: usize) -> String {
+    let third = index % 250;
+    let config = serde_json::json!({
+        "cniVersion": "0.4.0",
+        "name": "lab",
+        "plugins": [{
+            "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false,
+            "ipam": {
+                "type": "host-local", "ranges": [[{"subnet": format!("10.244.{third}.0/24")}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }],
+    });
+    format!("{config:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_that_is_enabled_is_in_the_node() {
+        let setup = setup("n", "10.0.0.2", 3, "", "", Path::new("/k"), Path::new("/a"));
+        for unit in setup.enable.iter().filter(|unit| *unit != "containerd.service") {
+            let path = format!("etc/systemd/system/{unit}");
+            assert!(setup.files.iter().any(|file| file.path == path), "{unit}");
+        }
+    }
+}
