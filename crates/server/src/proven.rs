@@ -5,21 +5,22 @@
 
 use api::v1::MachineConfigPool;
 
-/// The rendered config to serve; none where there is none yet.
+/// The rendered config to serve; none where there is none yet. `standing` is what the pool serves now.
 ///
 /// The count of updated nodes belongs to the generation that the status was computed from. The reference reads it as
-/// it stands, and so serves, for a moment after each rendering, a config that no node is in; we do not.
-pub fn proven(pool: &MachineConfigPool) -> Option<&str> {
+/// it stands, and so serves, for a moment after each rendering, a config that no node is in; here, until the status
+/// has caught up, what was decided before stands.
+pub fn proven<'a>(pool: &'a MachineConfigPool, standing: Option<&'a str>) -> Option<&'a str> {
     let status = pool.status.as_ref();
     let observed = status.map_or(0, |s| s.observed_generation);
-    let current = pool.metadata.generation.is_none_or(|g| observed >= g);
-    let updated = status.map_or(0, |s| s.updated_machine_count);
-    let name = if current && updated > 0 {
-        &pool.spec.configuration.name
-    } else {
-        &status?.configuration.name
+    let stale = pool.metadata.generation.is_some_and(|g| observed < g);
+    let proved = status.is_some_and(|s| s.updated_machine_count > 0);
+    let name = match (stale, standing) {
+        (true, Some(standing)) => standing,
+        (false, _) if proved => &pool.spec.configuration.name,
+        _ => &status?.configuration.name,
     };
-    (!name.is_empty()).then_some(name.as_str())
+    (!name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
@@ -29,14 +30,17 @@ mod tests {
 
     #[test]
     fn the_new_config_is_served_once_a_node_is_in_it() {
-        // generation, observed, updated, wanted
+        // generation, observed, updated, served now, wanted
         let rows = [
-            (3, 3, 0, Some("old")),
-            (3, 3, 1, Some("new")),
-            (3, 2, 1, Some("old")),
-            (3, 4, 1, Some("new")),
+            (3, 3, 0, None, Some("old")),
+            (3, 3, 1, None, Some("new")),
+            (3, 4, 1, None, Some("new")),
+            (3, 2, 1, None, Some("old")),
+            (3, 2, 1, Some("between"), Some("between")),
+            (3, 3, 0, Some("between"), Some("old")),
+            (3, 3, 1, Some("between"), Some("new")),
         ];
-        for (generation, observed, updated, want) in rows {
+        for (generation, observed, updated, standing, want) in rows {
             let pool: MachineConfigPool = serde_json::from_value(json!({
                 "metadata": {"name": "worker", "generation": generation},
                 "spec": {"configuration": {"name": "new"}},
@@ -47,7 +51,7 @@ mod tests {
                 },
             }))
             .unwrap();
-            assert_eq!(proven(&pool), want, "{generation} {observed} {updated}");
+            assert_eq!(proven(&pool, standing), want, "{generation} {observed} {updated} {standing:?}");
         }
     }
 
@@ -59,7 +63,7 @@ mod tests {
             json!({"metadata": {"name": "a"}, "spec": {"configuration": {"name": "new"}}, "status": {}}),
         ] {
             let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
-            assert_eq!(proven(&pool), None);
+            assert_eq!(proven(&pool, None), None);
         }
     }
 }

@@ -99,7 +99,7 @@ impl View {
 
     /// The rendered configs that pools want served, each with the version to fetch.
     pub(crate) fn wanted(&self) -> BTreeMap<&str, &str> {
-        let names = self.pools.items.values().filter_map(|p| proven(p.as_ref().ok()?));
+        let names = self.pools.items.iter().filter_map(|(n, p)| proven(p.as_ref().ok()?, self.standing(n)));
         names.filter_map(|name| Some((name, self.configs.get(name)?.as_str()))).collect()
     }
 
@@ -140,6 +140,11 @@ impl View {
         sources
     }
 
+    /// The config that a pool serves now, where it still exists.
+    fn standing(&self, pool: &str) -> Option<&str> {
+        self.good.get(pool).filter(|c| self.exists(c))?.metadata.name.as_deref()
+    }
+
     fn exists(&self, config: &MachineConfig) -> bool {
         config.metadata.name.as_deref().is_some_and(|name| self.configs.get(name).is_some())
     }
@@ -154,7 +159,7 @@ impl View {
         let not_yet = |why: String| Refusal::NotYet { pool: name.to_owned(), why };
         let broken = |why: String| Refusal::Broken { pool: name.to_owned(), why };
         let pool = pool.as_ref().map_err(|e| broken(format!("the MachineConfigPool cannot be read: {e}")))?;
-        let config = proven(pool).ok_or_else(|| {
+        let config = proven(pool, self.standing(name)).ok_or_else(|| {
             not_yet("its status names no rendered config; the controller sets it once it has rendered one".to_owned())
         })?;
         let Some(version) = self.configs.get(config) else {

@@ -69,6 +69,18 @@ fn the_last_good_config_stays_while_the_next_cannot_be_served() {
 }
 
 #[test]
+fn a_status_that_lags_behind_its_spec_changes_nothing() {
+    let fetched = Fetched::from([mk_config("a", "3.5.0"), mk_config("b", "3.5.0")]);
+    let mut view = mk_view(mk_pool(1, "b", "a"));
+    assert_eq!(served(&view.sources(URL, &fetched)), Ok("b"));
+    let mut lagging = mk_pool(1, "c", "a");
+    lagging.metadata.generation = Some(2);
+    view.pools.items.insert("worker".to_owned(), Ok(lagging));
+    assert_eq!(view.wanted(), BTreeMap::from([("b", "1")]));
+    assert_eq!(served(&view.sources(URL, &fetched)), Ok("b"));
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let fetched = Fetched::from([mk_config("a", "3.5.0")]);
     let why = |view: &mut View| view.sources(URL, &fetched).pools["worker"].as_ref().unwrap_err().to_string();
