@@ -29,6 +29,6 @@ mod view;
 pub use bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
 pub use cluster::{StartOptions, StartServer, start};
 pub use error::ServerError;
-pub use listen::ListenOptions;
+pub use listen::{Limits, ListenOptions};
 pub use metrics::Metrics;
 pub use tls::TlsProfile;

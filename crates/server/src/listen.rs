@@ -24,28 +24,47 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections at once, both ports together. Ten thousand machines may boot together; each connection is about 40 KB.
-const MAX_CONNECTIONS: usize = 16_384;
 /// Connections that the kernel holds for us while we are busy.
 const BACKLOG: u32 = 4096;
-/// A handshake is two round trips; machines boot over slow links.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// From the first byte of a request's head to its last, and for the next request on a kept connection.
-const HEADERS: Duration = Duration::from_secs(10);
-/// A client that takes no byte of an answer for this long is gone.
-const STALL: Duration = Duration::from_secs(30);
-/// No connection is older: a client that takes one byte in every [`STALL`] ends too.
-const LIFETIME: Duration = Duration::from_secs(600);
 /// The size of a request's head. Ignition's are under 1 KB.
 const MAX_HEAD: usize = 16 * 1024;
 /// The number of headers in a request's head.
 const MAX_HEADERS: usize = 64;
 /// Requests at once on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 32;
-/// Answers that run when the server is told to stop have this long.
-const GRACE: Duration = Duration::from_secs(20);
 /// After an error of `accept` (no file descriptors left): time for connections to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a client may make us wait or hold. There are no flags for these; tests make them small.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once, both ports together. Ten thousand machines may boot together; each connection is about
+    /// 40 KB.
+    pub connections: usize,
+    /// A TLS handshake: two round trips; machines boot over slow links.
+    pub handshake: Duration,
+    /// From the first byte of a request's head to its last, and for the next request on a kept connection.
+    pub head: Duration,
+    /// A client that takes no byte of an answer for this long is gone.
+    pub stall: Duration,
+    /// No connection is older: a client that takes one byte now and then ends too.
+    pub lifetime: Duration,
+    /// Answers that run when the server is told to stop have this long.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            lifetime: Duration::from_secs(600),
+            grace: Duration::from_secs(20),
+        }
+    }
+}
 
 /// What both servers have in common. The fields are the reference's persistent flags.
 #[derive(Debug, Clone)]
@@ -68,6 +87,8 @@ pub struct ListenOptions {
     pub http2: bool,
     /// Where to count; register it with [`Metrics::new`].
     pub metrics: Metrics,
+    /// What a client may make us wait or hold (no flags).
+    pub limits: Limits,
 }
 
 impl Default for ListenOptions {
@@ -82,6 +103,7 @@ impl Default for ListenOptions {
             bind_address: None,
             http2: false,
             metrics: Metrics::default(),
+            limits: Limits::default(),
         }
     }
 }
@@ -94,6 +116,7 @@ pub(crate) struct Listeners {
     tls: Arc<rustls::ServerConfig>,
     certificate: Arc<Certificate>,
     http2: bool,
+    limits: Limits,
 }
 
 impl Listeners {
@@ -109,6 +132,7 @@ impl Listeners {
             tls,
             certificate,
             http2: options.http2,
+            limits: options.limits.clone(),
         })
     }
 
@@ -119,12 +143,13 @@ impl Listeners {
 
     /// Serves until `stop`, and then until running answers are finished.
     pub(crate) async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) {
-        let Self { secure, insecure, tls, certificate, http2 } = self;
+        let Self { secure, insecure, tls, certificate, http2, limits } = self;
+        let (connections, grace) = (limits.connections, limits.grace);
         let tracker = TaskTracker::new();
         // Answers that run go on after `stop`; this ends them.
         let cut = CancellationToken::new();
-        let context = Context { shared, tracker: tracker.clone(), stop: stop.clone(), cut: cut.clone(), http2 };
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let context = Context { shared, tracker: tracker.clone(), stop: stop.clone(), cut: cut.clone(), http2, limits };
+        let slots = Arc::new(Semaphore::new(connections));
         let plain = async {
             if let Some(listener) = insecure {
                 accept(listener, None, &context, &slots).await;
@@ -132,8 +157,8 @@ impl Listeners {
         };
         tokio::join!(accept(secure, Some(TlsAcceptor::from(tls)), &context, &slots), plain, certificate.follow(stop));
         tracker.close();
-        if tokio::time::timeout(GRACE, tracker.wait()).await.is_err() {
-            tracing::warn!(connections = tracker.len(), "cut after {} s of grace", GRACE.as_secs());
+        if tokio::time::timeout(grace, tracker.wait()).await.is_err() {
+            tracing::warn!(connections = tracker.len(), "cut after {} s of grace", grace.as_secs());
             cut.cancel();
             tracker.wait().await;
         }
@@ -177,6 +202,7 @@ struct Context {
     stop: CancellationToken,
     cut: CancellationToken,
     http2: bool,
+    limits: Limits,
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, context: &Context, slots: &Arc<Semaphore>) {
@@ -211,10 +237,10 @@ async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor
     metrics.connections.inc();
     // A small answer must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
-    let stream = StallGuard::new(stream, STALL);
+    let stream = StallGuard::new(stream, context.limits.stall);
     match tls {
         None => http(stream, peer, false, context).await,
-        Some(acceptor) => match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let h2 = context.http2 && stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 http(stream, peer, h2, context).await;
@@ -240,7 +266,7 @@ macro_rules! drive {
         let first = tokio::select! {
             ended = $running.as_mut() => Some(ended),
             () = $context.stop.cancelled() => None,
-            () = tokio::time::sleep(LIFETIME) => None,
+            () = tokio::time::sleep($context.limits.lifetime) => None,
         };
         match first {
             Some(Ok(())) => Ended::Done,
@@ -250,7 +276,7 @@ macro_rules! drive {
                 tokio::select! {
                     ended = $running.as_mut() => ended.map_or_else(Ended::Failed, |()| Ended::Done),
                     () = $context.cut.cancelled() => Ended::Cut("shutdown"),
-                    () = tokio::time::sleep(GRACE) => Ended::Cut("lifetime"),
+                    () = tokio::time::sleep($context.limits.grace) => Ended::Cut("lifetime"),
                 }
             }
         }
@@ -274,15 +300,15 @@ where
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
-            .keep_alive_interval(HEADERS)
-            .keep_alive_timeout(HEADERS);
+            .keep_alive_interval(context.limits.head)
+            .keep_alive_timeout(context.limits.head);
         let mut running = std::pin::pin!(builder.serve_connection(io, service));
         drive!(running, context)
     } else {
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS)
+            .header_read_timeout(context.limits.head)
             .max_buf_size(MAX_HEAD)
             .max_headers(MAX_HEADERS)
             .half_close(false);
