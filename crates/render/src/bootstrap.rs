@@ -1,15 +1,20 @@
 //! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
 //! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
 
+use crate::container_runtime::{ContainerRuntimeConfig, ContainerRuntimeError};
 use crate::error::Finding;
-use crate::kubelet::{self, KubeletError};
+use crate::generated::Settings;
+use crate::kubelet::KubeletError;
+use crate::kubelet_config::{KubeletConfig, KubeletConfigError};
+use crate::mirrors::MirrorSets;
 use crate::provenance::Provenance;
+use crate::registries::{RegistriesError, Sources};
 use crate::template::{self, TemplateError, TemplateSet};
 use crate::template_data::Data;
 use crate::tls::TlsProfile;
 use crate::{Inputs, Mode, RenderError, Versions, plan as render, select};
 use api::k8s::ResourceExt as _;
-use api::names::{CLUSTER, annotation, label};
+use api::names::{CLUSTER, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -48,6 +53,27 @@ pub enum BootstrapError {
     /// A kubelet's config.
     #[error(transparent)]
     Kubelet(#[from] KubeletError),
+    /// A KubeletConfig.
+    #[error(transparent)]
+    KubeletConfig(#[from] KubeletConfigError),
+    /// A ContainerRuntimeConfig.
+    #[error(transparent)]
+    ContainerRuntime(#[from] ContainerRuntimeError),
+    /// Registries and mirrors.
+    #[error(transparent)]
+    Registries(#[from] RegistriesError),
+    /// Two objects of which each pool can have one.
+    #[error(
+        "MachineConfigPool {pool}: more than one {kind} is for it: {names}; before there is a cluster, use one"
+    )]
+    Several {
+        /// The pool.
+        pool: String,
+        /// The kind.
+        kind: &'static str,
+        /// The objects.
+        names: String,
+    },
     /// A pool.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -117,21 +143,15 @@ struct Manifests {
     feature_gate: Option<Value>,
     api_server: Option<Value>,
     node: Option<Value>,
+    image: Option<Value>,
+    mirrors: Vec<Value>,
+    kubelet_configs: Vec<Value>,
+    runtime_configs: Vec<Value>,
     warnings: Vec<Finding>,
 }
 
 /// Kinds that are known but not rendered yet; leaving them out silently would surprise.
-const NOT_YET: [&str; 9] = [
-    "KubeletConfig",
-    "ContainerRuntimeConfig",
-    "ImageContentSourcePolicy",
-    "ImageDigestMirrorSet",
-    "ImageTagMirrorSet",
-    "Image",
-    "ClusterImagePolicy",
-    "ImagePolicy",
-    "MachineOSConfig",
-];
+const NOT_YET: [&str; 3] = ["ClusterImagePolicy", "ImagePolicy", "MachineOSConfig"];
 
 impl Manifests {
     fn read(all: Vec<(String, Value)>) -> Result<Self, BootstrapError> {
@@ -154,6 +174,11 @@ impl Manifests {
                 ("config.openshift.io", "FeatureGate") if name == CLUSTER => m.feature_gate = Some(value),
                 ("config.openshift.io", "APIServer") if name == CLUSTER => m.api_server = Some(value),
                 ("config.openshift.io", "Node") if name == CLUSTER => m.node = Some(value),
+                ("config.openshift.io", "Image") if name == CLUSTER => m.image = Some(value),
+                ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
+                | ("operator.openshift.io", "ImageContentSourcePolicy") => m.mirrors.push(value),
+                (api::names::GROUP, "KubeletConfig") => m.kubelet_configs.push(value),
+                (api::names::GROUP, "ContainerRuntimeConfig") => m.runtime_configs.push(value),
                 (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
                     m.warnings.push(Finding {
                         object: format!("{kind} {name}"),
@@ -200,12 +225,26 @@ pub fn plan(
     let pull_secret = pull_secret.map(docker_config).transpose()?;
     let tls = TlsProfile::from_api_server(m.api_server.as_ref());
     let data = Data { controller_config: &controller_config, pull_secret: pull_secret.as_deref(), tls: &tls };
-    let gates = feature_gates(m.feature_gate.as_ref(), &controller_config)?;
+    let settings = Settings {
+        templates,
+        data,
+        gates: feature_gates(m.feature_gate.as_ref(), &controller_config)?,
+        node: m.node,
+        sources: Sources::read(m.image.as_ref())?,
+        mirrors: MirrorSets::read(&m.mirrors).map_err(RegistriesError::from)?,
+        kubelet_configs: m.kubelet_configs.iter().map(KubeletConfig::read).collect::<Result<_, _>>()?,
+        runtime_configs: m
+            .runtime_configs
+            .iter()
+            .map(ContainerRuntimeConfig::read)
+            .collect::<Result<_, _>>()?,
+        versions,
+    };
     let mut all = m.machine_configs;
     all.extend(template::generate(templates, &data, versions)?);
     let mut pools: Vec<MachineConfigPool> = m.pools.into_values().collect();
     for pool in &pools {
-        all.extend(generated(pool, templates, &data, &gates, m.node.as_ref(), versions)?);
+        all.extend(settings.generated(pool)?);
     }
     let mut out =
         BootstrapOutput { warnings: m.warnings, api_server: m.api_server, ..BootstrapOutput::default() };
@@ -230,30 +269,6 @@ pub fn plan(
     out.warnings.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
     out.warnings.dedup();
     Ok(BootstrapOutput { pools, machine_configs: all, controller_config, ..out })
-}
-
-/// What controllers generate for a pool when no object asks for more.
-fn generated(
-    pool: &MachineConfigPool,
-    templates: &TemplateSet,
-    data: &Data<'_>,
-    gates: &BTreeMap<String, bool>,
-    node: Option<&Value>,
-    versions: &Versions,
-) -> Result<Vec<MachineConfig>, BootstrapError> {
-    let name = pool.name_any();
-    let mut all = Vec::new();
-    let of_role = template::generate_role(templates, data, versions, &name)?;
-    // Where the templates leave the kubelet's config to others, so do we.
-    if let Some(original) = kubelet::original(&of_role) {
-        all.push(kubelet::node_config(pool, &original, node, versions)?);
-        all.push(kubelet::feature_gates(pool, &original, gates, node, versions)?);
-    }
-    if pool.labels().contains_key(label::BUILT_IN) {
-        // Without the version, so that the controller in the cluster makes it anew.
-        all.push(kubelet::generated(&format!("99-{name}-generated-registries"), &name, &[], None));
-    }
-    Ok(all)
 }
 
 /// Every known gate and whether it is on, for the release that the ControllerConfig is of.

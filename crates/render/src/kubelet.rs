@@ -40,10 +40,15 @@ pub enum KubeletError {
 
 /// The text of the kubelet's config in the MachineConfigs of a role, where one of them has it.
 pub(crate) fn original(generated: &[MachineConfig]) -> Option<String> {
+    template_file(generated, KUBELET_CONF)
+}
+
+/// The text of a file in the MachineConfigs of a role, where one of them has it; the last one counts.
+pub(crate) fn template_file(generated: &[MachineConfig], path: &str) -> Option<String> {
     let configs = generated.iter().rev().filter_map(|mc| mc.spec.config.as_ref());
     let parsed = configs.filter_map(|c| ignition::parse_value(c).ok());
     let mut files = parsed.flat_map(|p| p.config.storage.files);
-    let file = files.find(|f| f.path == KUBELET_CONF)?;
+    let file = files.find(|f| f.path == path)?;
     file.contents.decode().ok().and_then(|b| String::from_utf8(b).ok())
 }
 
@@ -76,15 +81,26 @@ pub(crate) fn feature_gates(
     versions: &Versions,
 ) -> Result<MachineConfig, KubeletError> {
     let name = pool.name_any();
-    let mut config = read(&name, original)?;
-    latency_profile(&name, &mut config, node)?;
+    let config = with_gates(&name, original, gates, node)?;
+    Ok(machine_config(&format!("98-{name}-generated-kubelet"), &name, &config, versions))
+}
+
+/// The template with the cluster's Node settings and feature gates.
+pub(crate) fn with_gates(
+    pool: &str,
+    original: &str,
+    gates: &BTreeMap<String, bool>,
+    node: Option<&Value>,
+) -> Result<Map<String, Value>, KubeletError> {
+    let mut config = read(pool, original)?;
+    latency_profile(pool, &mut config, node)?;
     if !gates.is_empty() {
         let all = config.entry("featureGates").or_insert_with(|| json!({}));
         if let Some(all) = all.as_object_mut() {
             all.extend(gates.iter().map(|(gate, on)| (gate.clone(), Value::Bool(*on))));
         }
     }
-    Ok(machine_config(&format!("98-{name}-generated-kubelet"), &name, &config, versions))
+    Ok(config)
 }
 
 fn setting<'a>(node: Option<&'a Value>, key: &str) -> &'a str {
@@ -182,7 +198,7 @@ fn overlay(under: &mut Value, over: Value) {
 }
 
 /// Fields that hold a duration, at any depth.
-const DURATIONS: [&str; 17] = [
+pub(crate) const DURATIONS: [&str; 17] = [
     "cacheTTL",
     "cacheAuthorizedTTL",
     "cacheUnauthorizedTTL",
@@ -202,7 +218,7 @@ const DURATIONS: [&str; 17] = [
     "volumeStatsAggPeriod",
 ];
 
-fn normalise_durations(value: &mut Value) {
+pub(crate) fn normalise_durations(value: &mut Value) {
     let Some(map) = value.as_object_mut() else { return };
     for (key, value) in map {
         match value {
@@ -218,7 +234,7 @@ fn normalise_durations(value: &mut Value) {
 }
 
 /// Reads Go's `1h2m3.5s` as nanoseconds. Fractions beyond the unit's precision are cut.
-fn parse_duration(text: &str) -> Option<u64> {
+pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut nanos: u64 = 0;
     if text == "0" {

@@ -8,23 +8,32 @@
 
 pub mod bootstrap;
 mod check;
+mod container_runtime;
 mod error;
+mod generated;
 pub mod kubelet;
+mod kubelet_config;
 mod merge;
+mod mirrors;
 mod name;
 pub mod provenance;
 mod reconcile;
+mod registries;
 pub mod template;
 mod template_data;
 mod tls;
 mod yaml;
 
 pub use check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
+pub use container_runtime::ContainerRuntimeError;
 pub use error::{Finding, Reason, RenderError};
+pub use kubelet_config::KubeletConfigError;
 pub use merge::{Merged, OsImages, merge, sort};
+pub use mirrors::MirrorError;
 pub use name::name;
 pub use provenance::{Origin, Provenance};
 pub use reconcile::{Overrides, reconcilable};
+pub use registries::RegistriesError;
 pub use template::{TemplateError, TemplateSet};
 pub use template_data::Data as TemplateData;
 pub use tls::TlsProfile;

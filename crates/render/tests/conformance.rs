@@ -153,3 +153,8 @@ fn recorded_merges_render_equal_with_equal_names() {
 fn recorded_random_sets_render_equal_with_equal_names() {
     run("random-");
 }
+
+#[test]
+fn recorded_generated_configs_render_equal_with_equal_names() {
+    run("generated-");
+}

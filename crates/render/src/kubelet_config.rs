@@ -1,0 +1,468 @@
+//! KubeletConfig objects: what they may set, and how they lie over a pool's kubelet config. Makes
+//! `99-POOL-generated-kubelet`. Pure; the objects are read as JSON.
+//!
+//! What it is not: the config that every pool has without one (see `kubelet`).
+
+use crate::Versions;
+use crate::kubelet::{self, KUBELET_CONF, KubeletError};
+use crate::tls::TlsProfile;
+use crate::yaml;
+use api::k8s::{LabelSelector, ResourceExt as _};
+use api::names::{ARBITER, MASTER, label};
+use api::v1::{MachineConfig, MachineConfigPool};
+use serde_json::{Map, Value};
+
+/// Where the kubelet's log level stands on a host.
+const LOGGING_CONF: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
+/// Where the settings of automatic sizing stand on a host.
+const SIZING_ENV: &str = "/etc/node-sizing-enabled.env";
+/// The largest log level of a kubelet.
+const LOG_LEVEL_MAX: i64 = 10;
+/// Resources whose reservation goes through automatic sizing, with their defaults.
+const SIZED: [(&str, &str, &str); 3] = [
+    ("memory", "SYSTEM_RESERVED_MEMORY", "1Gi"),
+    ("cpu", "SYSTEM_RESERVED_CPU", "500m"),
+    ("ephemeral-storage", "SYSTEM_RESERVED_ES", "1Gi"),
+];
+
+/// A KubeletConfig that cannot be rendered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KubeletConfigError {
+    /// A field that is not allowed or has a wrong value.
+    #[error("KubeletConfig {name}: {path}: {message}")]
+    Field {
+        /// The object.
+        name: String,
+        /// Where.
+        path: String,
+        /// The rule.
+        message: String,
+    },
+    /// The config under it.
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
+}
+
+/// One object, read.
+#[derive(Debug, Clone)]
+pub(crate) struct KubeletConfig<'a> {
+    name: &'a str,
+    spec: &'a Value,
+    user: Map<String, Value>,
+    selector: Option<LabelSelector>,
+}
+
+fn text<'a>(v: &'a Value, key: &str) -> &'a str {
+    v.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl<'a> KubeletConfig<'a> {
+    fn field(name: &str, path: &str, message: impl Into<String>) -> KubeletConfigError {
+        KubeletConfigError::Field { name: name.to_owned(), path: path.to_owned(), message: message.into() }
+    }
+
+    /// Reads and checks an object.
+    pub(crate) fn read(object: &'a Value) -> Result<Self, KubeletConfigError> {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let bad = |path: &str, message: String| Self::field(name, path, message);
+        let spec = object.get("spec").unwrap_or(&Value::Null);
+        let selector = match spec.get("machineConfigPoolSelector") {
+            None | Some(Value::Null) => None,
+            Some(v) => Some(
+                serde_json::from_value(v.clone())
+                    .map_err(|e| bad("spec.machineConfigPoolSelector", e.to_string()))?,
+            ),
+        };
+        if let Some(level) = spec.get("logLevel").filter(|l| !l.is_null()) {
+            let fits = level.as_i64().is_some_and(|l| (0..=LOG_LEVEL_MAX).contains(&l));
+            if !fits {
+                return Err(bad("spec.logLevel", format!("must be a number from 0 to {LOG_LEVEL_MAX}")));
+            }
+        }
+        let user = match spec.get("kubeletConfig") {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(map)) => map.clone(),
+            Some(Value::String(yaml)) => {
+                api::yaml::from_str(yaml).map_err(|e| bad("spec.kubeletConfig", e.to_string()))?
+            }
+            Some(_) => return Err(bad("spec.kubeletConfig", "must be a KubeletConfiguration".to_owned())),
+        };
+        let config = Self { name, spec, user, selector };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), KubeletConfigError> {
+        let bad = |key: &str, message: String| {
+            Err(Self::field(self.name, &format!("spec.kubeletConfig.{key}"), message))
+        };
+        for (key, value) in &self.user {
+            if let Some(expected) = wrong_type(key, value) {
+                return bad(key, format!("must be {expected}"));
+            }
+        }
+        let set = |key: &str| self.user.get(key).filter(|v| !is_zero(v));
+        for key in ["cgroupDriver", "clusterDNS", "clusterDomain", "featureGates"] {
+            if set(key).is_some() {
+                return bad(
+                    key,
+                    "cannot be set here: the cluster sets it for all nodes; remove it".to_owned(),
+                );
+            }
+        }
+        if self.user.get("failSwapOn").is_some_and(|v| !v.is_null()) {
+            return bad("failSwapOn", "cannot be set here; remove it".to_owned());
+        }
+        if set("memorySwap").is_some_and(|m| !text(m, "swapBehavior").is_empty()) {
+            return bad("memorySwap.swapBehavior", "cannot be set here; remove it".to_owned());
+        }
+        if set("systemReserved").is_some() && self.auto_sizing() == Some(true) {
+            return bad("systemReserved", "excludes autoSizingReserved: true; remove one of them".to_owned());
+        }
+        if let (Some(reserved), Some(system)) = (set("systemReservedCgroup"), set("systemCgroups"))
+            && reserved != system
+        {
+            return bad("systemReservedCgroup", "must equal systemCgroups".to_owned());
+        }
+        Ok(())
+    }
+
+    fn auto_sizing(&self) -> Option<bool> {
+        self.spec.get("autoSizingReserved").and_then(Value::as_bool)
+    }
+
+    /// The object's name.
+    pub(crate) fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Is the object for this pool? An absent or empty selector is for none.
+    pub(crate) fn is_for(&self, pool: &MachineConfigPool) -> Result<bool, KubeletConfigError> {
+        api::selector::matches(self.selector.as_ref(), pool.metadata.labels.as_ref())
+            .map_err(|e| Self::field(self.name, "spec.machineConfigPoolSelector", e.to_string()))
+    }
+
+    /// `99-POOL-generated-kubelet`, over the pool's config with feature gates.
+    pub(crate) fn machine_config(
+        &self,
+        pool: &MachineConfigPool,
+        base: Map<String, Value>,
+        versions: &Versions,
+    ) -> Result<MachineConfig, KubeletConfigError> {
+        self.static_pods(pool)?;
+        let mut files = Vec::new();
+        let mut user = self.user.clone();
+        if let Some(env) = self.sizing(&mut user) {
+            files.push(kubelet::file(SIZING_ENV, env.as_bytes()));
+        }
+        if let Some(level) = self.spec.get("logLevel").and_then(Value::as_i64) {
+            let text = format!("[Service]\nEnvironment=\"KUBELET_LOG_LEVEL={level}\"\n");
+            files.push(kubelet::file(LOGGING_CONF, text.as_bytes()));
+        }
+        let mut config = base;
+        if let Some(profile) = self.spec.get("tlsSecurityProfile").filter(|p| p.is_object()) {
+            let TlsProfile { min_version, cipher_suites } = TlsProfile::from_value(profile);
+            config.insert("tlsMinVersion".to_owned(), Value::from(min_version));
+            config.insert("tlsCipherSuites".to_owned(), Value::from(cipher_suites));
+        }
+        let merged = self.merge(config, user)?;
+        files.push(kubelet::file(KUBELET_CONF, yaml::emit(&Value::Object(merged)).as_bytes()));
+        let name = pool.name_any();
+        Ok(kubelet::generated(&format!("99-{name}-generated-kubelet"), &name, &files, Some(versions)))
+    }
+
+    /// Control planes live from static pods; elsewhere an own folder would only lose those that are there.
+    fn static_pods(&self, pool: &MachineConfigPool) -> Result<(), KubeletConfigError> {
+        let Some(path) = self.user.get("staticPodPath") else { return Ok(()) };
+        if is_control_plane(pool) || path.as_str().is_some_and(|p| !p.is_empty()) {
+            let message = format!("cannot be set for pool {}; remove it", pool.name_any());
+            return Err(Self::field(self.name, "spec.kubeletConfig.staticPodPath", message));
+        }
+        Ok(())
+    }
+
+    /// The file that turns automatic sizing on or off; takes what it holds out of the user's reservations.
+    fn sizing(&self, user: &mut Map<String, Value>) -> Option<String> {
+        let reserved = user.get_mut("systemReserved").and_then(Value::as_object_mut);
+        let mut given = std::collections::BTreeMap::new();
+        if let Some(reserved) = reserved {
+            for (resource, ..) in SIZED {
+                if let Some(Value::String(quantity)) = reserved.remove(resource) {
+                    given.insert(resource, quantity);
+                }
+            }
+        }
+        let enabled = if given.is_empty() { self.auto_sizing()? } else { false };
+        let mut env = format!("NODE_SIZING_ENABLED={enabled}\n");
+        for (resource, variable, default) in SIZED {
+            let value = given.get(resource).map_or(default, String::as_str);
+            env.push_str(&format!("{variable}={value}\n"));
+        }
+        Some(env)
+    }
+
+    fn merge(
+        &self,
+        base: Map<String, Value>,
+        mut user: Map<String, Value>,
+    ) -> Result<Map<String, Value>, KubeletConfigError> {
+        let unprotected = user.get("protectKernelDefaults") == Some(&Value::Bool(false));
+        let no_cgroup = user.get("systemReservedCgroup").is_none_or(is_zero);
+        let enforce = user.get("enforceNodeAllocatable").and_then(Value::as_array).cloned();
+        ["kind", "apiVersion"].into_iter().for_each(|k| drop(user.remove(k)));
+        let mut user = Value::Object(user);
+        kubelet::normalise_durations(&mut user);
+        let mut merged = Value::Object(base);
+        lay_over(&mut merged, user);
+        let Value::Object(mut merged) = merged else { return Ok(Map::new()) };
+        if unprotected {
+            merged.remove("protectKernelDefaults");
+        }
+        let reserves =
+            |v: &Value| matches!(v.as_str(), Some("system-reserved" | "system-reserved-compressible"));
+        if no_cgroup && enforce.is_some_and(|e| !e.is_empty() && !e.iter().any(reserves)) {
+            merged.remove("systemReservedCgroup");
+        }
+        if merged.get("reservedSystemCPUs").is_some_and(|v| !is_zero(v)) {
+            merged.remove("systemReservedCgroup");
+            let list = merged.entry("enforceNodeAllocatable").or_insert_with(|| Value::Array(Vec::new()));
+            if let Some(list) = list.as_array_mut() {
+                list.retain(|v| !reserves(v));
+                if !list.iter().any(|v| v == "pods") {
+                    list.insert(0, Value::from("pods"));
+                }
+            }
+        }
+        if let (Some(reserved), Some(system)) =
+            (merged.get("systemReservedCgroup"), merged.get("systemCgroups"))
+            && reserved != system
+        {
+            let message = "would differ from systemReservedCgroup of the nodes; leave it out";
+            return Err(Self::field(self.name, "spec.kubeletConfig.systemCgroups", message));
+        }
+        Ok(merged)
+    }
+}
+
+/// Is the pool one of the control plane's?
+fn is_control_plane(pool: &MachineConfigPool) -> bool {
+    let name = pool.name_any();
+    if name == MASTER || name == ARBITER {
+        return true;
+    }
+    let key = format!("{}{MASTER}", label::NODE_ROLE_PREFIX);
+    let Some(selector) = &pool.spec.node_selector else { return false };
+    let labelled = selector.match_labels.as_ref().is_some_and(|l| l.contains_key(&key));
+    let mut expressions = selector.match_expressions.iter().flatten();
+    labelled || expressions.any(|e| e.key == key && matches!(e.operator.as_str(), "Exists" | "In"))
+}
+
+fn is_zero(v: &Value) -> bool {
+    match v {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty() || s == "0s",
+        Value::Array(all) => all.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+/// Lays what is set over what is there, objects key by key. What is zero sets nothing.
+fn lay_over(under: &mut Value, over: Value) {
+    match (under, over) {
+        (_, over) if is_zero(&over) => {}
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over.into_iter().filter(|(_, v)| !is_zero(v)) {
+                match under.get_mut(&key) {
+                    Some(slot) => lay_over(slot, value),
+                    None => drop(under.insert(key, value)),
+                }
+            }
+        }
+        (under, over) => *under = over,
+    }
+}
+
+/// What a field must be, where it is something else.
+fn wrong_type(key: &str, value: &Value) -> Option<&'static str> {
+    const NUMBERS: [&str; 24] = [
+        "port",
+        "readOnlyPort",
+        "registryPullQPS",
+        "registryBurst",
+        "maxParallelImagePulls",
+        "eventRecordQPS",
+        "eventBurst",
+        "healthzPort",
+        "oomScoreAdj",
+        "nodeLeaseDurationSeconds",
+        "imageGCHighThresholdPercent",
+        "imageGCLowThresholdPercent",
+        "maxPods",
+        "podPidsLimit",
+        "podsPerCore",
+        "kubeAPIQPS",
+        "kubeAPIBurst",
+        "evictionMaxPodGracePeriod",
+        "iptablesMasqueradeBit",
+        "iptablesDropBit",
+        "containerLogMaxFiles",
+        "containerLogMaxWorkers",
+        "nodeStatusMaxImages",
+        "maxOpenFiles",
+    ];
+    const FLAGS: [&str; 18] = [
+        "enableServer",
+        "rotateCertificates",
+        "serverTLSBootstrap",
+        "serializeImagePulls",
+        "enableDebuggingHandlers",
+        "enableContentionProfiling",
+        "failSwapOn",
+        "protectKernelDefaults",
+        "makeIPTablesUtilChains",
+        "cpuCFSQuota",
+        "enableControllerAttachDetach",
+        "enableProfilingHandler",
+        "enableDebugFlagsHandler",
+        "enableSystemLogHandler",
+        "enableSystemLogQuery",
+        "seccompDefault",
+        "registerNode",
+        "localStorageCapacityIsolation",
+    ];
+    const LISTS: [&str; 6] = [
+        "clusterDNS",
+        "tlsCipherSuites",
+        "enforceNodeAllocatable",
+        "allowedUnsafeSysctls",
+        "registerWithTaints",
+        "reservedMemory",
+    ];
+    const OBJECTS: [&str; 15] = [
+        "featureGates",
+        "evictionHard",
+        "evictionSoft",
+        "evictionSoftGracePeriod",
+        "evictionMinimumReclaim",
+        "systemReserved",
+        "kubeReserved",
+        "cpuManagerPolicyOptions",
+        "topologyManagerPolicyOptions",
+        "qosReserved",
+        "authentication",
+        "authorization",
+        "logging",
+        "memorySwap",
+        "crashLoopBackOff",
+    ];
+    const STRINGS: [&str; 21] = [
+        "staticPodPath",
+        "address",
+        "tlsCertFile",
+        "tlsPrivateKeyFile",
+        "tlsMinVersion",
+        "healthzBindAddress",
+        "clusterDomain",
+        "kubeletCgroups",
+        "systemCgroups",
+        "cgroupRoot",
+        "cgroupDriver",
+        "cpuManagerPolicy",
+        "memoryManagerPolicy",
+        "topologyManagerPolicy",
+        "topologyManagerScope",
+        "hairpinMode",
+        "resolvConf",
+        "systemReservedCgroup",
+        "kubeReservedCgroup",
+        "containerLogMaxSize",
+        "reservedSystemCPUs",
+    ];
+    if value.is_null() {
+        return None;
+    }
+    let expected = match key {
+        k if NUMBERS.contains(&k) => (!value.is_i64() && !value.is_u64(), "a whole number"),
+        k if FLAGS.contains(&k) => (!value.is_boolean(), "true or false"),
+        k if LISTS.contains(&k) => (!value.is_array(), "a list"),
+        k if OBJECTS.contains(&k) => (!value.is_object(), "an object"),
+        k if STRINGS.contains(&k) => (!value.is_string(), "a string"),
+        k if kubelet::DURATIONS.contains(&k) => {
+            (value.as_str().and_then(kubelet::parse_duration).is_none(), "a duration such as 5m or 1h30m")
+        }
+        _ => return None,
+    };
+    let (wrong, what) = expected;
+    wrong.then_some(what)
+}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(spec: Value) -> Result<(), String> {
+        KubeletConfig::read(&json!({"metadata": {"name": "k"}, "spec": spec}))
+            .map(|_| ())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn fields_that_belong_to_the_cluster_are_refused_by_path() {
+        for (field, value) in [
+            ("cgroupDriver", json!("cgroupfs")),
+            ("clusterDNS", json!(["10.0.0.1"])),
+            ("clusterDomain", json!("x")),
+            ("featureGates", json!({"Foo": true})),
+            ("failSwapOn", json!(false)),
+            ("memorySwap", json!({"swapBehavior": "NoSwap"})),
+            ("maxPods", json!("many")),
+            ("syncFrequency", json!("often")),
+        ] {
+            let e = read(json!({"kubeletConfig": {field: value}})).unwrap_err();
+            assert!(e.starts_with(&format!("KubeletConfig k: spec.kubeletConfig.{field}")), "{e}");
+        }
+        assert_eq!(read(json!({"kubeletConfig": {"maxPods": 100}})), Ok(()));
+        for (level, fits) in [(0, true), (10, true), (-1, false), (11, false)] {
+            assert_eq!(read(json!({ "logLevel": level })).is_ok(), fits, "{level}");
+        }
+    }
+
+    fn merged(user: Value, base: Value) -> Result<Map<String, Value>, String> {
+        let object = json!({"metadata": {"name": "k"}, "spec": {"kubeletConfig": user}});
+        let kc = KubeletConfig::read(&object).map_err(|e| e.to_string())?;
+        let base = base.as_object().cloned().unwrap_or_default();
+        kc.merge(base, kc.user.clone()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn reserved_cpus_and_enforcement_clear_the_system_cgroup() {
+        let base = json!({"systemReservedCgroup": "/system.slice", "systemCgroups": "/system.slice",
+            "enforceNodeAllocatable": ["pods", "system-reserved-compressible"]});
+        let m = merged(json!({"reservedSystemCPUs": "0-1"}), base.clone()).unwrap();
+        assert_eq!(
+            (m.get("systemReservedCgroup"), m.get("enforceNodeAllocatable")),
+            (None, Some(&json!(["pods"])))
+        );
+        let m = merged(json!({"maxPods": 200}), base.clone()).unwrap();
+        assert_eq!(m.get("systemReservedCgroup"), Some(&json!("/system.slice")));
+        let m = merged(json!({"enforceNodeAllocatable": ["pods"]}), base.clone()).unwrap();
+        assert_eq!(m.get("systemReservedCgroup"), None);
+        assert!(merged(json!({"systemCgroups": "/foo.slice"}), base).unwrap_err().contains("systemCgroups"));
+    }
+
+    #[test]
+    fn zero_values_set_nothing() {
+        let m = merged(
+            json!({"maxPods": 0, "evictionHard": {"a": "1"}}),
+            json!({"maxPods": 7, "evictionHard": {"b": "2"}}),
+        );
+        assert_eq!(
+            m.unwrap(),
+            *json!({"maxPods": 7, "evictionHard": {"a": "1", "b": "2"}}).as_object().unwrap()
+        );
+    }
+}

@@ -1,0 +1,400 @@
+//! Mirrors, blocked and insecure registries to `registries.conf`, search registries and `policy.json`. Pure.
+//!
+//! What it is not: signature policies (ClusterImagePolicy, ImagePolicy), which are not rendered yet.
+
+use crate::mirrors::{MirrorError, MirrorSets, Pull};
+use serde_json::{Map, Value, json};
+
+/// Where the registries' settings stand on a host.
+pub(crate) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+/// Where search registries stand on a host.
+pub(crate) const SEARCH_CONF: &str = "/etc/containers/registries.conf.d/01-image-searchRegistries.conf";
+/// Where the policy for images stands on a host.
+pub(crate) const POLICY_JSON: &str = "/etc/containers/policy.json";
+
+/// Registry settings that cannot be rendered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistriesError {
+    /// A scope in the Image object.
+    #[error("Image cluster: spec.registrySources.{list}: {scope:?} is not a registry: {why}")]
+    Scope {
+        /// The list.
+        list: &'static str,
+        /// The scope.
+        scope: String,
+        /// The rule.
+        why: &'static str,
+    },
+    /// Lists that exclude each other.
+    #[error(
+        "Image cluster: spec.registrySources: allowedRegistries and blockedRegistries exclude each other"
+    )]
+    AllowedAndBlocked,
+    /// Mirrors.
+    #[error(transparent)]
+    Mirrors(#[from] MirrorError),
+    /// A template that is not what it should be.
+    #[error("template of {path}: {message}")]
+    Template {
+        /// The file on the host.
+        path: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// The Image object's `spec.registrySources`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sources {
+    insecure: Option<Vec<String>>,
+    blocked: Option<Vec<String>>,
+    allowed: Option<Vec<String>>,
+    search: Option<Vec<String>>,
+}
+
+impl Sources {
+    /// Reads the Image object `cluster`.
+    pub(crate) fn read(image: Option<&Value>) -> Result<Self, RegistriesError> {
+        let sources = image.and_then(|i| i.pointer("/spec/registrySources"));
+        let list = |key: &str| -> Option<Vec<String>> {
+            let all = sources?.get(key)?.as_array()?;
+            Some(all.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        };
+        let read = Self {
+            insecure: list("insecureRegistries"),
+            blocked: list("blockedRegistries"),
+            allowed: list("allowedRegistries"),
+            search: list("containerRuntimeSearchRegistries"),
+        };
+        for (name, scopes) in [
+            ("insecureRegistries", &read.insecure),
+            ("blockedRegistries", &read.blocked),
+            ("allowedRegistries", &read.allowed),
+        ] {
+            for scope in scopes.iter().flatten() {
+                check_scope(scope).map_err(|why| RegistriesError::Scope {
+                    list: name,
+                    scope: scope.clone(),
+                    why,
+                })?;
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn check_scope(scope: &str) -> Result<(), &'static str> {
+    if scope.trim().is_empty() || scope != scope.trim() {
+        return Err("it is empty or has blanks around it");
+    }
+    match scope.strip_prefix("*.") {
+        Some(rest) if rest.contains(['/', '@', ':', '*']) => Err("after *. only a host name can stand"),
+        None if scope.contains('*') => Err("a * can stand only at the start, as *."),
+        _ => Ok(()),
+    }
+}
+
+/// Does one scope lie inside another (or equal it)?
+pub(crate) fn nested(sub: &str, scope: &str) -> bool {
+    if sub == scope || sub.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/')) {
+        return true;
+    }
+    let Some(rest) = scope.strip_prefix('*').filter(|r| r.starts_with('.')) else { return false };
+    match sub.split_once(':') {
+        Some((host, _)) => host.ends_with(rest) && !host.contains('/'),
+        None => sub.split('/').next().unwrap_or_default().ends_with(rest),
+    }
+}
+
+/// One `[[registry]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Registry {
+    prefix: String,
+    location: String,
+    insecure: bool,
+    blocked: bool,
+    mirrors: Vec<Mirror>,
+}
+
+/// One `[[registry.mirror]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mirror {
+    location: String,
+    insecure: bool,
+    pull: &'static str,
+}
+
+impl Registry {
+    fn scope(&self) -> &str {
+        if self.prefix.is_empty() { &self.location } else { &self.prefix }
+    }
+}
+
+/// The whole of `registries.conf`, as far as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Conf {
+    search: Vec<String>,
+    short_name_mode: String,
+    registries: Vec<Registry>,
+}
+
+impl Conf {
+    fn read(template: &str) -> Result<Self, RegistriesError> {
+        let bad = |message: String| RegistriesError::Template { path: REGISTRIES_CONF, message };
+        let table: toml::Table =
+            template.parse().map_err(|e: toml::de::Error| bad(e.message().to_owned()))?;
+        let text = |t: &toml::Table, key: &str| {
+            t.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned()
+        };
+        let flag = |t: &toml::Table, key: &str| t.get(key).and_then(toml::Value::as_bool).unwrap_or_default();
+        let search = table.get("unqualified-search-registries").and_then(toml::Value::as_array);
+        let registries = table.get("registry").and_then(toml::Value::as_array);
+        let registries = registries.into_iter().flatten().filter_map(toml::Value::as_table);
+        Ok(Self {
+            search: search.into_iter().flatten().filter_map(toml::Value::as_str).map(str::to_owned).collect(),
+            short_name_mode: text(&table, "short-name-mode"),
+            registries: registries
+                .map(|r| Registry {
+                    prefix: text(r, "prefix"),
+                    location: text(r, "location"),
+                    insecure: flag(r, "insecure"),
+                    blocked: flag(r, "blocked"),
+                    mirrors: Vec::new(),
+                })
+                .collect(),
+        })
+    }
+
+    /// The entry of a scope, made where it is missing.
+    fn entry(&mut self, scope: &str) -> Option<&mut Registry> {
+        let i = match self.registries.iter().position(|r| r.scope() == scope) {
+            Some(i) => i,
+            None => {
+                let wildcard = scope.starts_with("*.");
+                let (prefix, location) = if wildcard { (scope, "") } else { ("", scope) };
+                let (prefix, location) = (prefix.to_owned(), location.to_owned());
+                self.registries.push(Registry { prefix, location, ..Registry::default() });
+                self.registries.len() - 1
+            }
+        };
+        self.registries.get_mut(i)
+    }
+
+    fn edit(&mut self, insecure: &[String], blocked: &[String], mirrors: &MirrorSets) {
+        for source in mirrors.sources() {
+            let digest = mirrors.of(source, Pull::Digest).into_iter().map(|m| (m, "digest-only"));
+            let tag = mirrors.of(source, Pull::Tag).into_iter().map(|m| (m, "tag-only"));
+            let all = digest.chain(tag).map(|(location, pull)| Mirror { location, insecure: false, pull });
+            if let Some(entry) = self.entry(source) {
+                entry.mirrors.extend(all);
+            }
+        }
+        let mut blocked = blocked.to_vec();
+        blocked.extend(mirrors.never_contacted().map(str::to_owned));
+        for scope in &blocked {
+            self.entry(scope);
+        }
+        for scope in insecure {
+            if let Some(entry) = self.entry(scope) {
+                entry.insecure = true;
+            }
+            for r in &mut self.registries {
+                r.insecure |= nested(r.scope(), scope);
+                for m in &mut r.mirrors {
+                    m.insecure |= nested(&m.location, scope);
+                }
+            }
+        }
+        for scope in &blocked {
+            for r in &mut self.registries {
+                r.blocked |= nested(r.scope(), scope);
+            }
+        }
+        for source in mirrors.sources() {
+            let Some(of) = self.registries.iter().find(|r| r.scope() == source).map(|r| r.mirrors.clone())
+            else {
+                continue;
+            };
+            for r in self.registries.iter_mut().filter(|r| r.mirrors.is_empty() && r.scope() != source) {
+                let Some(rest) = r.scope().strip_prefix(source).filter(|rest| rest.starts_with('/')) else {
+                    continue;
+                };
+                let inherited =
+                    of.iter().map(|m| Mirror { location: format!("{}{rest}", m.location), ..m.clone() });
+                r.mirrors = inherited.collect();
+            }
+        }
+    }
+
+    /// As Go's TOML encoder writes it, so that equal settings make equal bytes.
+    fn write(&self) -> String {
+        let quoted = |s: &str| toml::Value::String(s.to_owned()).to_string();
+        let search: Vec<String> = self.search.iter().map(|s| quoted(s)).collect();
+        let mut out = format!(
+            "unqualified-search-registries = [{}]\nshort-name-mode = {}\nadditional-layer-store-auth-helper = \"\"\n",
+            search.join(", "),
+            quoted(&self.short_name_mode)
+        );
+        let mut line = |text: String| {
+            out.push_str(&text);
+            out.push('\n');
+        };
+        for r in &self.registries {
+            line("\n[[registry]]".to_owned());
+            line(format!("  prefix = {}", quoted(&r.prefix)));
+            if !r.location.is_empty() {
+                line(format!("  location = {}", quoted(&r.location)));
+            }
+            if r.insecure {
+                line("  insecure = true".to_owned());
+            }
+            if r.blocked {
+                line("  blocked = true".to_owned());
+            }
+            for m in &r.mirrors {
+                line("\n  [[registry.mirror]]".to_owned());
+                line(format!("    location = {}", quoted(&m.location)));
+                if m.insecure {
+                    line("    insecure = true".to_owned());
+                }
+                line(format!("    pull-from-mirror = {}", quoted(m.pull)));
+            }
+        }
+        out
+    }
+
+    /// Where the image of a repository would be pulled from.
+    fn pull_sources(&self, repository: &str) -> Vec<String> {
+        let matching = self.registries.iter().filter(|r| nested(repository, r.scope()));
+        let Some(r) = matching.max_by_key(|r| r.scope().len()) else { return vec![repository.to_owned()] };
+        let rest = repository.strip_prefix(r.scope()).unwrap_or_default();
+        let mirrors = r.mirrors.iter().filter(|m| m.pull == "digest-only");
+        mirrors.map(|m| format!("{}{rest}", m.location)).chain([repository.to_owned()]).collect()
+    }
+}
+
+/// What is blocked and allowed once it is made sure that the release itself can be pulled.
+#[derive(Debug, Default)]
+struct Effective {
+    registries: Option<Vec<String>>,
+    policy: Option<Vec<String>>,
+    allowed: Option<Vec<String>>,
+}
+
+fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effective {
+    let mut e = Effective::default();
+    let blocked = sources.blocked.as_deref().unwrap_or_default();
+    for scope in blocked {
+        if !payload.is_empty() && nested(payload, scope) {
+            let mut conf = Conf::default();
+            conf.edit(sources.insecure.as_deref().unwrap_or_default(), blocked, mirrors);
+            let pulls = conf.pull_sources(payload);
+            let reachable = pulls.iter().any(|s| !blocked.iter().any(|b| nested(s, b)));
+            if !reachable {
+                // Blocking it would leave no way to pull the release; the scope is left out.
+                continue;
+            }
+            if scope != payload {
+                e.policy.get_or_insert_default().push(scope.clone());
+            }
+            e.allowed.get_or_insert_default().push(payload.to_owned());
+        } else {
+            e.policy.get_or_insert_default().push(scope.clone());
+        }
+        e.registries.get_or_insert_default().push(scope.clone());
+    }
+    if let Some(allowed) = &sources.allowed {
+        e.allowed.get_or_insert_default().extend(allowed.iter().cloned());
+    }
+    e
+}
+
+/// The repository of an image reference: without tag and digest.
+fn repository(image: &str) -> &str {
+    let image = image.split('@').next().unwrap_or_default();
+    match image.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => image,
+    }
+}
+
+/// The texts of the role's templates that are edited.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Templates<'a> {
+    pub(crate) registries: Option<&'a str>,
+    pub(crate) policy: Option<&'a str>,
+}
+
+/// Paths and texts of the files for a pool; only those that differ from the templates.
+pub(crate) fn files(
+    sources: &Sources,
+    mirrors: &MirrorSets,
+    release_image: &str,
+    templates: Templates<'_>,
+) -> Result<Vec<(&'static str, String)>, RegistriesError> {
+    let payload = repository(release_image);
+    let e = effective(sources, payload, mirrors);
+    let mut files = Vec::new();
+    if sources.insecure.is_some() || e.registries.is_some() || mirrors.any_object() {
+        let mut conf = Conf::read(templates.registries.unwrap_or_default())?;
+        let insecure = sources.insecure.as_deref().unwrap_or_default();
+        conf.edit(insecure, e.registries.as_deref().unwrap_or_default(), mirrors);
+        files.push((REGISTRIES_CONF, conf.write()));
+    }
+    if e.policy.is_some() || e.allowed.is_some() {
+        files.push((POLICY_JSON, policy(templates.policy.unwrap_or("{}"), &e, payload)?));
+    }
+    if let Some(search) = &sources.search {
+        files.push((SEARCH_CONF, Conf { search: search.clone(), ..Conf::default() }.write()));
+    }
+    Ok(files)
+}
+
+/// Repositories with this many slashes are too deep for the transport `atomic`.
+const ATOMIC_SLASHES: usize = 3;
+
+fn policy(template: &str, e: &Effective, payload: &str) -> Result<String, RegistriesError> {
+    let bad = |message: String| RegistriesError::Template { path: POLICY_JSON, message };
+    let mut policy: Value = serde_json::from_str(template).map_err(|e| bad(e.to_string()))?;
+    let (allowed, blocked) =
+        (e.allowed.as_deref().unwrap_or_default(), e.policy.as_deref().unwrap_or_default());
+    if !allowed.is_empty() && !blocked.is_empty() && allowed != [payload] {
+        return Err(RegistriesError::AllowedAndBlocked);
+    }
+    let (accept, reject) = (json!([{"type": "insecureAcceptAnything"}]), json!([{"type": "reject"}]));
+    let mut docker = Map::new();
+    let map = policy.as_object_mut().ok_or_else(|| bad("not an object".to_owned()))?;
+    if !allowed.is_empty() {
+        map.insert("default".to_owned(), reject.clone());
+        docker.extend(allowed.iter().map(|s| (s.clone(), accept.clone())));
+    }
+    if !blocked.is_empty() {
+        map.insert("default".to_owned(), accept);
+        docker.extend(blocked.iter().map(|s| (s.clone(), reject.clone())));
+    }
+    let shallow = docker.iter().filter(|(s, _)| s.matches('/').count() < ATOMIC_SLASHES);
+    let atomic: Map<String, Value> = shallow.map(|(s, v)| (s.clone(), v.clone())).collect();
+    let transports = map.entry("transports").or_insert_with(|| json!({}));
+    if let Some(transports) = transports.as_object_mut() {
+        transports.insert("docker".to_owned(), Value::Object(docker));
+        transports.insert("atomic".to_owned(), Value::Object(atomic));
+    }
+    serde_json::to_string_pretty(&sorted(policy)).map_err(|e| bad(e.to_string()))
+}
+
+/// The same value with the keys of every object in order, as Go writes maps.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let ordered: std::collections::BTreeMap<String, Value> = map.into_iter().collect();
+            Value::Object(ordered.into_iter().map(|(k, v)| (k, sorted(v))).collect())
+        }
+        Value::Array(all) => Value::Array(all.into_iter().map(sorted).collect()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+#[path = "registries_tests.rs"]
+mod tests;
