@@ -74,9 +74,8 @@ pub fn takes_gzip(header: Option<&[u8]>) -> bool {
     text.split(',').any(|element| {
         let mut parts = element.split(';').map(str::trim);
         let gzip = parts.next().is_some_and(|coding| coding.eq_ignore_ascii_case("gzip"));
-        let refused = parts.any(|p| {
-            p.strip_prefix("q=").is_some_and(|q| q.trim().parse::<f64>().is_ok_and(|q| q == 0.0))
-        });
+        let refused = parts
+            .any(|p| p.strip_prefix("q=").is_some_and(|q| q.trim().parse::<f64>().is_ok_and(|q| q == 0.0)));
         gzip && !refused
     })
 }
@@ -129,11 +128,20 @@ mod tests {
     #[test]
     fn the_element_of_the_highest_quality_decides_and_the_first_of_equals() {
         let rows = [
-            ("a/vnd.coreos.ignition+json;version=3.2.0;q=0.5, a/vnd.coreos.ignition+json;version=3.4.0;q=0.9", "3.4.0"),
+            (
+                "a/vnd.coreos.ignition+json;version=3.2.0;q=0.5, a/vnd.coreos.ignition+json;version=3.4.0;q=0.9",
+                "3.4.0",
+            ),
             ("a/vnd.coreos.ignition+json;version=2.9.0, a/vnd.coreos.ignition+json;version=3.1.0", "2.2.0"),
-            ("a/vnd.coreos.ignition+json;version=3.1.0;q=0.1;q=1, a/vnd.coreos.ignition+json;version=3.3.0;q=0.2", "3.3.0"),
+            (
+                "a/vnd.coreos.ignition+json;version=3.1.0;q=0.1;q=1, a/vnd.coreos.ignition+json;version=3.3.0;q=0.2",
+                "3.3.0",
+            ),
             ("a/vnd.coreos.ignition+json;version=3.1.0;version=3.3.0", "3.1.0"),
-            ("a/vnd.coreos.ignition+json;version=3.1.0;q=NaN, a/vnd.coreos.ignition+json;version=3.3.0;q=0.9", "3.1.0"),
+            (
+                "a/vnd.coreos.ignition+json;version=3.1.0;q=NaN, a/vnd.coreos.ignition+json;version=3.3.0;q=0.9",
+                "3.1.0",
+            ),
         ];
         for (header, want) in rows {
             let got = negotiate(Some(header.as_bytes())).map(Version::as_str);

@@ -137,7 +137,9 @@ fn registry_certificate(text: &str) -> Result<(String, String), ServerError> {
     match parts.as_slice() {
         [registry, file] if !registry.is_empty() && !file.is_empty() => {
             if registry.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                return Err(bad("the registry becomes a directory's name; it cannot have empty or dotted parts"));
+                return Err(bad(
+                    "the registry becomes a directory's name; it cannot have empty or dotted parts",
+                ));
             }
             Ok(((*registry).to_owned(), (*file).to_owned()))
         }
@@ -191,7 +193,8 @@ impl Folder {
     /// What a pool serves, or why nothing.
     fn source(&self, pool: &str) -> Result<Source, Refusal> {
         let broken = |why: String| Refusal::Broken { pool: pool.to_owned(), why };
-        let missing = |path: String| Refusal::NotYet { pool: pool.to_owned(), why: format!("{path} is not there") };
+        let missing =
+            |path: String| Refusal::NotYet { pool: pool.to_owned(), why: format!("{path} is not there") };
         let path = format!("machine-pools/{pool}.yaml");
         let found: MachineConfigPool = self.object(&path).map_err(broken)?.ok_or_else(|| missing(path))?;
         let name = found.status.unwrap_or_default().configuration.name;
@@ -200,11 +203,15 @@ impl Folder {
             return Err(Refusal::NotYet { pool: pool.to_owned(), why });
         }
         let path = format!("machine-configs/{name}.yaml");
-        let machine_config: MachineConfig = self.object(&path).map_err(broken)?.ok_or_else(|| missing(path))?;
+        let machine_config: MachineConfig =
+            self.object(&path).map_err(broken)?.ok_or_else(|| missing(path))?;
         let path = format!("controller-config/{CONTROLLER_CONFIG}.yaml");
         let config: ControllerConfig = self.object(&path).map_err(broken)?.ok_or_else(|| missing(path))?;
-        let read = |path: PathBuf| read_file(&path).map_err(|e| broken(format!("cannot read {}: {e}", path.display())));
-        let certificate = |(registry, file): &(String, String)| Ok((registry.clone(), read(self.base.join(file))?));
+        let read = |path: PathBuf| {
+            read_file(&path).map_err(|e| broken(format!("cannot read {}: {e}", path.display())))
+        };
+        let certificate =
+            |(registry, file): &(String, String)| Ok((registry.clone(), read(self.base.join(file))?));
         Ok(Source {
             pool: pool.to_owned(),
             machine_config: Arc::new(machine_config),
@@ -243,10 +250,15 @@ impl Folder {
 fn place(text: &str) -> Option<String> {
     let number = |word: &str| {
         let after = text.split_once(word)?.1;
-        let digits: String = after.chars().skip_while(|c| *c == ' ').take_while(char::is_ascii_digit).collect();
+        let digits: String =
+            after.chars().skip_while(|c| *c == ' ').take_while(char::is_ascii_digit).collect();
         (!digits.is_empty()).then_some(digits)
     };
-    Some(format!(", line {}{}", number("line")?, number("column").map(|c| format!(" column {c}")).unwrap_or_default()))
+    Some(format!(
+        ", line {}{}",
+        number("line")?,
+        number("column").map(|c| format!(" column {c}")).unwrap_or_default()
+    ))
 }
 
 /// A `tlsSecurityProfile` in our terms. Old is raised to what is offered; that is said when TLS is set up.
@@ -259,7 +271,11 @@ fn tls_profile(profile: &Value) -> Option<TlsProfile> {
             let custom = profile.get("custom")?;
             let ciphers = custom.get("ciphers").and_then(Value::as_array).into_iter().flatten();
             Some(TlsProfile {
-                min_version: custom.get("minTLSVersion").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                min_version: custom
+                    .get("minTLSVersion")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned(),
                 cipher_suites: ciphers.filter_map(Value::as_str).map(str::to_owned).collect(),
             })
         }
@@ -302,7 +318,11 @@ mod tests {
         ];
         for (profile, want) in rows {
             let got = tls_profile(&profile);
-            assert_eq!(got.as_ref().map(|p| (p.min_version.as_str(), p.cipher_suites.len())), want, "{profile}");
+            assert_eq!(
+                got.as_ref().map(|p| (p.min_version.as_str(), p.cipher_suites.len())),
+                want,
+                "{profile}"
+            );
         }
     }
 

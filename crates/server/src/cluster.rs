@@ -23,9 +23,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::WatchStreamExt as _;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -264,20 +264,32 @@ impl Follower {
         let client = &self.client;
         let own = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
-        let configs = watcher::watcher(Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()), config.clone());
+        let configs =
+            watcher::watcher(Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()), config.clone());
         let bundle = watcher::watcher(
             Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE),
             own(BUNDLE).timeout(WATCH_SECONDS),
         );
         let settings = ApiResource::erase::<ControllerConfig>(&());
-        let settings =
-            watcher::watcher(Api::all_with(client.clone(), &settings), own(CONTROLLER_CONFIG).timeout(WATCH_SECONDS));
+        let settings = watcher::watcher(
+            Api::all_with(client.clone(), &settings),
+            own(CONTROLLER_CONFIG).timeout(WATCH_SECONDS),
+        );
         let pools = ApiResource::erase::<MachineConfigPool>(&());
         let pools = watcher::watcher(Api::all_with(client.clone(), &pools), config);
         let mut all = Changes::new();
-        all.push(pools.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfigPool", e.map(Change::Pool))).boxed());
-        all.push(configs.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfig", e.map(Change::Config))).boxed());
-        all.push(settings.backoff(Waits(FIRST_WAIT)).map(|e| ("ControllerConfig", e.map(Change::Settings))).boxed());
+        all.push(
+            pools.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfigPool", e.map(Change::Pool))).boxed(),
+        );
+        all.push(
+            configs.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfig", e.map(Change::Config))).boxed(),
+        );
+        all.push(
+            settings
+                .backoff(Waits(FIRST_WAIT))
+                .map(|e| ("ControllerConfig", e.map(Change::Settings)))
+                .boxed(),
+        );
         all.push(bundle.backoff(Waits(FIRST_WAIT)).map(|e| ("ConfigMap", e.map(Change::Bundle))).boxed());
         all
     }
@@ -310,7 +322,7 @@ impl Follower {
         let change = match change {
             Ok(change) => change,
             Err(error) => {
-                self.went_down(kind, chain(&error));
+                self.went_down(kind, &chain(&error));
                 return false;
             }
         };
@@ -328,14 +340,14 @@ impl Follower {
                 let text = || o.data.and_then(|mut d| d.remove(BUNDLE_KEY)).map(String::into_bytes);
                 (name, bytes.or_else(text).unwrap_or_default())
             }),
-            Change::OsConfig(event) => self.view.os_configs.apply(event, whole),
-            Change::OsBuild(event) => self.view.os_builds.apply(event, whole),
+            Change::OsConfig(event) => self.view.os_configs.apply(event, |o| whole(&o)),
+            Change::OsBuild(event) => self.view.os_builds.apply(event, |o| whole(&o)),
         }
         true
     }
 
-    fn went_down(&mut self, kind: &'static str, why: String) {
-        if self.down.insert(kind, why.clone()).is_none() {
+    fn went_down(&mut self, kind: &'static str, why: &str) {
+        if self.down.insert(kind, why.to_owned()).is_none() {
             tracing::warn!(kind, "the cluster cannot be read, the last good state is served: {why}");
         }
         self.down_since.get_or_insert_with(SystemTime::now);
@@ -449,9 +461,12 @@ impl Follower {
             })
             .collect();
         let route = ApiResource::from_gvk(&GroupVersionKind::gvk("route.openshift.io", "v1", "Route"));
-        let routes: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), REGISTRY_NAMESPACE, &route);
+        let routes: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), REGISTRY_NAMESPACE, &route);
         match tokio::time::timeout(CALL, routes.list(&all)).await.ok()? {
-            Ok(list) => hosts.extend(list.iter().filter_map(|r| r.data.pointer("/spec/host")?.as_str().map(str::to_owned))),
+            Ok(list) => hosts.extend(
+                list.iter().filter_map(|r| r.data.pointer("/spec/host")?.as_str().map(str::to_owned)),
+            ),
             // A cluster without the kind has no routes.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(_) => return None,
@@ -470,9 +485,9 @@ fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
 }
 
 /// An object as it is.
-fn whole(object: DynamicObject) -> (String, serde_json::Value) {
+fn whole(object: &DynamicObject) -> (String, serde_json::Value) {
     let name = object.name_any();
-    (name, serde_json::to_value(&object).unwrap_or_default())
+    (name, serde_json::to_value(object).unwrap_or_default())
 }
 
 fn seconds(at: SystemTime) -> i64 {

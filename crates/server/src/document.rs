@@ -52,7 +52,8 @@ pub fn indented(config: &MachineConfig) -> Result<String, serde_json::Error> {
     let value = value(config)?;
     let mut out = Vec::new();
     let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    Ordered { value: &value, order: &OBJECT }.serialize(&mut serde_json::Serializer::with_formatter(&mut out, format))?;
+    Ordered { value: &value, order: &OBJECT }
+        .serialize(&mut serde_json::Serializer::with_formatter(&mut out, format))?;
     Ok(escape(&String::from_utf8_lossy(&out)))
 }
 

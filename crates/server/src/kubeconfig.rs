@@ -29,8 +29,12 @@ impl Credentials {
     /// Why there is no token, with the file's path.
     pub fn read(dir: &Path) -> Result<Self, String> {
         let path = dir.join("token");
-        let bytes = read(&path).map_err(|e| format!("the bootstrap token {} cannot be read: {e}", path.display()))?;
-        let token = String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))?.trim().to_owned();
+        let bytes =
+            read(&path).map_err(|e| format!("the bootstrap token {} cannot be read: {e}", path.display()))?;
+        let token = String::from_utf8(bytes)
+            .map_err(|_| format!("{} is not text", path.display()))?
+            .trim()
+            .to_owned();
         if token.is_empty() {
             return Err(format!("the bootstrap token {} is empty", path.display()));
         }
@@ -71,7 +75,9 @@ pub fn kubeconfig(server: &str, credentials: &Credentials, bundle: Option<&[u8]>
         "current-context": "kubelet",
     });
     // The writer's error could quote the token.
-    api::yaml::to_string(&value).map(String::into_bytes).map_err(|_| "the kubeconfig cannot be written".to_owned())
+    api::yaml::to_string(&value)
+        .map(String::into_bytes)
+        .map_err(|_| "the kubeconfig cannot be written".to_owned())
 }
 
 #[cfg(test)]

@@ -69,20 +69,23 @@ mod tests {
     fn an_image_is_found_only_where_everything_holds() {
         const IMAGE: &str = "quay.io/os@sha256:1";
         const INSIDE: &str = "image-registry.openshift-image-registry.svc:5000/os@sha256:1";
-        let internal = InternalRegistry { hosts: vec!["image-registry.openshift-image-registry.svc:5000".to_owned()] };
-        let find = |pool, updated, configs: &[Value], builds: &[Value]| {
-            layered_image(pool, "rendered-1", updated, configs, builds, &internal)
-        };
-        let (config, build) = (mk_config(IMAGE), mk_build("rendered-1", "True"));
-        let some = Some(IMAGE.to_owned());
-        assert_eq!(find("worker", 1, &[config.clone()], &[build.clone()]), some);
-        assert_eq!(find("worker", 0, &[config.clone()], &[build.clone()]), None, "not proved");
-        assert_eq!(find("infra", 1, &[config.clone()], &[build.clone()]), None, "another pool");
-        assert_eq!(find("worker", 1, &[], &[build.clone()]), None, "no MachineOSConfig");
-        assert_eq!(find("worker", 1, &[mk_config("")], &[build.clone()]), None, "no image");
-        assert_eq!(find("worker", 1, &[config.clone()], &[]), None, "no build");
-        assert_eq!(find("worker", 1, &[config.clone()], &[mk_build("rendered-0", "True")]), None, "another config");
-        assert_eq!(find("worker", 1, &[config], &[mk_build("rendered-1", "False")]), None, "not succeeded");
-        assert_eq!(find("worker", 1, &[mk_config(INSIDE)], &[build]), None, "in the cluster's own registry");
+        let internal =
+            InternalRegistry { hosts: vec!["image-registry.openshift-image-registry.svc:5000".to_owned()] };
+        let (config, build) = (|| vec![mk_config(IMAGE)], || vec![mk_build("rendered-1", "True")]);
+        let rows = [
+            ("worker", 1, config(), build(), Some(IMAGE), "all holds"),
+            ("worker", 0, config(), build(), None, "not proved"),
+            ("infra", 1, config(), build(), None, "another pool"),
+            ("worker", 1, vec![], build(), None, "no MachineOSConfig"),
+            ("worker", 1, vec![mk_config("")], build(), None, "no image"),
+            ("worker", 1, config(), vec![], None, "no build"),
+            ("worker", 1, config(), vec![mk_build("rendered-0", "True")], None, "another config"),
+            ("worker", 1, config(), vec![mk_build("rendered-1", "False")], None, "not succeeded"),
+            ("worker", 1, vec![mk_config(INSIDE)], build(), None, "in the cluster's own registry"),
+        ];
+        for (pool, updated, configs, builds, want, why) in rows {
+            let got = layered_image(pool, "rendered-1", updated, &configs, &builds, &internal);
+            assert_eq!(got.as_deref(), want, "{why}");
+        }
     }
 }

@@ -17,6 +17,7 @@ pub mod kubeconfig;
 pub mod layered;
 mod listen;
 mod metrics;
+pub mod pointer;
 pub mod prepare;
 pub mod proven;
 pub mod refusal;

@@ -125,7 +125,8 @@ impl Listeners {
         raise_file_limit();
         let certificate = Arc::new(Certificate::load(&options.cert, &options.key, options.metrics.clone())?);
         let tls = server_config(&options.tls, options.http2, Arc::clone(&certificate))?;
-        let open = |port| bind(options.bind_address, port).map_err(|source| ServerError::Listen { port, source });
+        let open =
+            |port| bind(options.bind_address, port).map_err(|source| ServerError::Listen { port, source });
         Ok(Self {
             secure: open(options.secure_port)?,
             insecure: if options.insecure_port == 0 { None } else { Some(open(options.insecure_port)?) },
@@ -148,14 +149,19 @@ impl Listeners {
         let tracker = TaskTracker::new();
         // Answers that run go on after `stop`; this ends them.
         let cut = CancellationToken::new();
-        let context = Context { shared, tracker: tracker.clone(), stop: stop.clone(), cut: cut.clone(), http2, limits };
+        let context =
+            Context { shared, tracker: tracker.clone(), stop: stop.clone(), cut: cut.clone(), http2, limits };
         let slots = Arc::new(Semaphore::new(connections));
         let plain = async {
             if let Some(listener) = insecure {
                 accept(listener, None, &context, &slots).await;
             }
         };
-        tokio::join!(accept(secure, Some(TlsAcceptor::from(tls)), &context, &slots), plain, certificate.follow(stop));
+        tokio::join!(
+            accept(secure, Some(TlsAcceptor::from(tls)), &context, &slots),
+            plain,
+            certificate.follow(stop)
+        );
         tracker.close();
         if tokio::time::timeout(grace, tracker.wait()).await.is_err() {
             tracing::warn!(connections = tracker.len(), "cut after {} s of grace", grace.as_secs());
@@ -240,7 +246,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor
     let stream = StallGuard::new(stream, context.limits.stall);
     match tls {
         None => http(stream, peer, false, context).await,
-        Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await {
+        Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await
+        {
             Ok(Ok(stream)) => {
                 let h2 = context.http2 && stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 http(stream, peer, h2, context).await;

@@ -76,8 +76,16 @@ impl std::fmt::Debug for Source {
 impl Source {
     /// A short text that is equal for sources that give equal answers.
     pub fn fingerprint(&self) -> String {
-        let Self { pool, machine_config, mode, kubelet_ca, cloud_ca, kubeconfig, registry_certificates, layered_image } =
-            self;
+        let Self {
+            pool,
+            machine_config,
+            mode,
+            kubelet_ca,
+            cloud_ca,
+            kubeconfig,
+            registry_certificates,
+            layered_image,
+        } = self;
         let mut hash = Sha256::new();
         let mut add = |bytes: &[u8]| {
             hash.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
@@ -121,10 +129,14 @@ pub struct Prepared {
 /// [`Refusal::Inexpressible`] where the version cannot say it, [`Refusal::Broken`] where the stored config is not
 /// valid.
 pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
-    let inexpressible = |places: Vec<Place>| Refusal::Inexpressible { pool: source.pool.clone(), version, places };
+    let inexpressible =
+        |places: Vec<Place>| Refusal::Inexpressible { pool: source.pool.clone(), version, places };
     if !SERVED.contains(&version) {
         let message = "this version is not served; ask for 3.1 or newer";
-        return Err(inexpressible(vec![Place { path: "ignition.version".to_owned(), message: message.to_owned() }]));
+        return Err(inexpressible(vec![Place {
+            path: "ignition.version".to_owned(),
+            message: message.to_owned(),
+        }]));
     }
     let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why };
     let name = source.machine_config.metadata.name.clone().unwrap_or_default();
@@ -143,7 +155,8 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     if source.mode == Mode::Cluster && version < Version::V3_3 {
         migrate_kernel_arguments(&mut config, &mut machine_config).map_err(&inexpressible)?;
     }
-    let added = added_files(source, version, &name, image, &machine_config).map_err(|e| broken(format!("{name}: {e}")))?;
+    let added = added_files(source, version, &name, image, &machine_config)
+        .map_err(|e| broken(format!("{name}: {e}")))?;
     for (path, bytes) in added {
         // A file of the config at one of these paths would win over the one that the first boot needs.
         config.storage.files.retain(|f| f.path != path);
@@ -170,7 +183,10 @@ pub fn check(source: &Source) -> Result<(), Refusal> {
 /// The stored config, valid.
 fn parsed(source: &Source) -> Result<Config, Refusal> {
     let name = source.machine_config.metadata.name.as_deref().unwrap_or_default();
-    let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why: format!("{name}: spec.config: {why}") };
+    let broken = |why: String| Refusal::Broken {
+        pool: source.pool.clone(),
+        why: format!("{name}: spec.config: {why}"),
+    };
     let config = match &source.machine_config.spec.config {
         None | Some(Value::Null) => ignition::empty(),
         Some(value) => ignition::parse_value(value).map_err(|e| broken(e.to_string()))?.config,
@@ -187,12 +203,20 @@ pub fn finish(config: &Value, version: Version, dropped: Vec<Place>) -> std::io:
     let body = serde_json::to_vec(config)?;
     let gzip = if body.len() < MIN_GZIP { None } else { Some(pack(&body)?) };
     let hash: String = hex(&Sha256::digest(&body)).chars().take(32).collect();
-    Ok(Prepared { version, body, gzip, etag: format!("\"{hash}\""), gzip_etag: format!("\"{hash}-gzip\""), dropped })
+    Ok(Prepared {
+        version,
+        body,
+        gzip,
+        etag: format!("\"{hash}\""),
+        gzip_etag: format!("\"{hash}-gzip\""),
+        dropped,
+    })
 }
 
 /// Gzip without a time stamp: equal bodies have equal packed bodies.
 fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut w = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::default());
+    let mut w =
+        flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::default());
     w.write_all(body)?;
     let mut packed = w.finish()?;
     packed.shrink_to_fit();

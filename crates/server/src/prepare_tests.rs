@@ -30,7 +30,8 @@ fn content(config: &Value, path: &str) -> String {
     let files = config["storage"]["files"].as_array().unwrap();
     let all: Vec<_> = files.iter().filter(|f| f["path"] == path).collect();
     assert_eq!(all.len(), 1, "{path} stands once in {config}");
-    String::from_utf8(ignition::data_url::decode(all[0]["contents"]["source"].as_str().unwrap()).unwrap()).unwrap()
+    String::from_utf8(ignition::data_url::decode(all[0]["contents"]["source"].as_str().unwrap()).unwrap())
+        .unwrap()
 }
 
 fn json_file(config: &Value, path: &str) -> Value {
@@ -45,7 +46,10 @@ fn the_data_url_is_escaped_as_the_reference_does() {
 #[test]
 fn an_empty_config_in_2_2_is_32_bytes() {
     let value = ignition::translate(&ignition::empty(), Version::V2_2).unwrap();
-    assert_eq!(finish(&value, Version::V2_2, Vec::new()).unwrap().body, br#"{"ignition":{"version":"2.2.0"}}"#);
+    assert_eq!(
+        finish(&value, Version::V2_2, Vec::new()).unwrap().body,
+        br#"{"ignition":{"version":"2.2.0"}}"#
+    );
 }
 
 #[test]
@@ -53,8 +57,13 @@ fn every_version_that_is_served_gets_the_files_of_the_first_boot() {
     for version in SERVED {
         let config = served(&mk_empty(), version);
         assert_eq!(config["ignition"]["version"], version.as_str());
-        let paths: Vec<_> = config["storage"]["files"].as_array().unwrap().iter().map(|f| &f["path"]).collect();
-        assert_eq!(paths, [KUBELET_CA, NODE_ANNOTATIONS, KUBECONFIG, SERVED_CONFIG, ENCAPSULATED], "{version}");
+        let paths: Vec<_> =
+            config["storage"]["files"].as_array().unwrap().iter().map(|f| &f["path"]).collect();
+        assert_eq!(
+            paths,
+            [KUBELET_CA, NODE_ANNOTATIONS, KUBECONFIG, SERVED_CONFIG, ENCAPSULATED],
+            "{version}"
+        );
         assert_eq!(content(&config, KUBECONFIG), "kind: Config\n");
         assert_eq!(json_file(&config, SERVED_CONFIG)["metadata"]["name"], "rendered-worker-1");
         let annotations = json_file(&config, NODE_ANNOTATIONS);
@@ -78,7 +87,9 @@ fn the_encapsulated_config_is_in_the_version_asked_for_and_at_bootstrap_in_3_5()
 fn spec_3_0_is_asked_for_in_vain() {
     let refusal = prepare(&mk_empty(), Version::V3_0).unwrap_err();
     assert_eq!(refusal.status(), http::StatusCode::NOT_ACCEPTABLE);
-    assert!(matches!(&refusal, Refusal::Inexpressible { places, .. } if places[0].path == "ignition.version"));
+    assert!(
+        matches!(&refusal, Refusal::Inexpressible { places, .. } if places[0].path == "ignition.version")
+    );
 }
 
 #[test]
@@ -169,7 +180,8 @@ fn a_layered_image_is_embedded_and_the_one_on_the_config_wins_for_the_annotation
     assert_eq!(annotations[annotation::DESIRED_IMAGE], "quay.io/os@sha256:a");
 
     let mut pre_built = (*found.machine_config).clone();
-    pre_built.metadata.annotations = Some([(PRE_BUILT_IMAGE.to_owned(), "quay.io/os@sha256:b".to_owned())].into());
+    pre_built.metadata.annotations =
+        Some([(PRE_BUILT_IMAGE.to_owned(), "quay.io/os@sha256:b".to_owned())].into());
     let config = served(&Source { machine_config: Arc::new(pre_built), ..found }, Version::V3_5);
     assert_eq!(json_file(&config, NODE_ANNOTATIONS)[annotation::CURRENT_IMAGE], "quay.io/os@sha256:b");
 }

@@ -34,7 +34,9 @@ pub enum Refusal {
     #[error("there is nothing here; a pool's config is at /config/POOL")]
     NoSuchPath,
     /// A path that does not decode to UTF-8, or has characters that no pool's name has.
-    #[error("the last part of the path is not the name of a MachineConfigPool (lower-case letters, digits, '-', '.')")]
+    #[error(
+        "the last part of the path is not the name of a MachineConfigPool (lower-case letters, digits, '-', '.')"
+    )]
     PoolName,
     /// A pool that does not exist.
     #[error("there is no MachineConfigPool {pool:?}; the last part of the path must name one")]
@@ -43,7 +45,9 @@ pub enum Refusal {
         pool: String,
     },
     /// A pool that the bootstrap server does not serve.
-    #[error("the bootstrap server serves the pools master and arbiter only; {pool:?} is served by the cluster later")]
+    #[error(
+        "the bootstrap server serves the pools master and arbiter only; {pool:?} is served by the cluster later"
+    )]
     NotAtBootstrap {
         /// Its name.
         pool: String,
@@ -55,7 +59,9 @@ pub enum Refusal {
         asked: String,
     },
     /// The pool's config cannot be said in the version.
-    #[error("the config of pool {pool} cannot be said in Ignition {version}; see places, or ask for a newer version")]
+    #[error(
+        "the config of pool {pool} cannot be said in Ignition {version}; see places, or ask for a newer version"
+    )]
     Inexpressible {
         /// The pool.
         pool: String,

@@ -8,8 +8,8 @@ use crate::metrics::{Metrics, Pool, Request as RequestLabels};
 use crate::refusal::Refusal;
 use crate::route::{Route, route};
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
@@ -75,7 +75,11 @@ fn unchanged(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 }
 
 /// Answers a request, counts it and logs it.
-pub(crate) async fn respond<B>(shared: &Shared, peer: SocketAddr, request: http::Request<B>) -> Response<Full<Bytes>> {
+pub(crate) async fn respond<B>(
+    shared: &Shared,
+    peer: SocketAddr,
+    request: http::Request<B>,
+) -> Response<Full<Bytes>> {
     let started = Instant::now();
     let (head, _body) = request.into_parts();
     let asked = ask(&head.method, head.uri.path(), &head.headers);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
 fn mk_source(pool: &str, config: Value) -> Source {
-    let mut machine_config = MachineConfig::new(&format!("rendered-{pool}-1"), api::v1::MachineConfigSpec::default());
+    let mut machine_config =
+        MachineConfig::new(&format!("rendered-{pool}-1"), api::v1::MachineConfigSpec::default());
     machine_config.spec.config = Some(config);
     Source {
         pool: pool.to_owned(),
@@ -37,7 +38,12 @@ async fn mk_shared() -> Shared {
     shared
 }
 
-async fn send(shared: &Shared, method: &str, path: &str, headers: &[(&str, &str)]) -> (http::response::Parts, Bytes) {
+async fn send(
+    shared: &Shared,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> (http::response::Parts, Bytes) {
     let mut request = http::Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);

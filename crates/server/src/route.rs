@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn other_paths_and_names_that_no_pool_has_are_refused() {
-        for path in ["/", "", "*", "/config", "/metrics", "/nope", "/healthz/", "/configs/master", "config/master"] {
+        for path in
+            ["/", "", "*", "/config", "/metrics", "/nope", "/healthz/", "/configs/master", "config/master"]
+        {
             assert_eq!(route(path), Err(Refusal::NoSuchPath), "{path}");
         }
         for path in [

@@ -83,7 +83,8 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
         }
     }
     let known = profile.cipher_suites.iter().any(|w| all.iter().any(|s| same(s, w)));
-    let keep = |s: &&SupportedCipherSuite| s.tls13().is_some() || profile.cipher_suites.iter().any(|w| same(s, w));
+    let keep =
+        |s: &&SupportedCipherSuite| s.tls13().is_some() || profile.cipher_suites.iter().any(|w| same(s, w));
     let suites = if known { all.iter().filter(keep).copied().collect() } else { all.to_vec() };
     Terms { versions, suites, notes }
 }
@@ -131,7 +132,8 @@ fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedK
         return Err(bad(cert, "holds no PEM certificate".to_owned()));
     }
     // The text of a parse error could quote the key.
-    let private = PrivateKeyDer::from_pem_slice(&file(key)?).map_err(|_| bad(key, "not a PEM private key".to_owned()))?;
+    let private = PrivateKeyDer::from_pem_slice(&file(key)?)
+        .map_err(|_| bad(key, "not a PEM private key".to_owned()))?;
     CertifiedKey::from_der(chain, private, provider)
         .map_err(|e| bad(cert, format!("does not go with the key {}: {e}", key.display())))
 }
@@ -177,9 +179,13 @@ impl Certificate {
             }
             seen = now;
             match self.reload() {
-                Ok(()) => tracing::info!(path = %self.cert.display(), "the certificate changed; the new one is in force"),
+                Ok(()) => {
+                    tracing::info!(path = %self.cert.display(), "the certificate changed; the new one is in force")
+                }
                 Err(error) => {
-                    tracing::error!("the changed certificate cannot be used, the old one stays in force: {error}");
+                    tracing::error!(
+                        "the changed certificate cannot be used, the old one stays in force: {error}"
+                    );
                 }
             }
         }
@@ -205,7 +211,8 @@ pub(crate) fn server_config(
         .with_cert_resolver(certificate);
     // Stateless tickets: ten thousand machines that come back cost no memory.
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| ServerError::Tls(e.to_string()))?;
-    config.alpn_protocols = if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
+    config.alpn_protocols =
+        if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
     Ok(Arc::new(config))
 }
 
@@ -243,9 +250,13 @@ mod tests {
     #[test]
     fn old_versions_are_raised_and_said() {
         let all = aws_lc_rs::default_provider().cipher_suites;
-        for (version, count, notes) in
-            [("VersionTLS10", 2, 1), ("VersionTLS12", 2, 0), ("VersionTLS13", 1, 0), ("", 2, 0), ("bogus", 2, 1)]
-        {
+        for (version, count, notes) in [
+            ("VersionTLS10", 2, 1),
+            ("VersionTLS12", 2, 0),
+            ("VersionTLS13", 1, 0),
+            ("", 2, 0),
+            ("bogus", 2, 1),
+        ] {
             let t = terms(&TlsProfile { min_version: version.to_owned(), cipher_suites: Vec::new() }, &all);
             assert_eq!((t.versions.len(), t.notes.len()), (count, notes), "{version}");
         }

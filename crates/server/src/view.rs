@@ -160,14 +160,19 @@ impl View {
         let broken = |why: String| Refusal::Broken { pool: name.to_owned(), why };
         let pool = pool.as_ref().map_err(|e| broken(format!("the MachineConfigPool cannot be read: {e}")))?;
         let config = proven(pool, self.standing(name)).ok_or_else(|| {
-            not_yet("its status names no rendered config; the controller sets it once it has rendered one".to_owned())
+            not_yet(
+                "its status names no rendered config; the controller sets it once it has rendered one"
+                    .to_owned(),
+            )
         })?;
         let Some(version) = self.configs.get(config) else {
             return Err(not_yet(format!("the MachineConfig {config} does not exist")));
         };
         let machine_config = match fetched.get(config) {
             Some((v, Ok(mc))) if v == version => Arc::clone(mc),
-            Some((v, Err(why))) if v == version => return Err(not_yet(format!("{config} could not be fetched: {why}"))),
+            Some((v, Err(why))) if v == version => {
+                return Err(not_yet(format!("{config} could not be fetched: {why}")));
+            }
             _ => return Err(not_yet(format!("{config} is being fetched"))),
         };
         let updated = pool.status.as_ref().map_or(0, |s| s.updated_machine_count);
@@ -198,7 +203,8 @@ impl View {
             None => return Err(not_yet("the bootstrap token was not read yet".to_owned())),
         };
         let bundle = self.bundles.items.values().next().map(Vec::as_slice);
-        let kubeconfig = crate::kubeconfig::kubeconfig(apiserver_url, credentials, bundle).map_err(not_yet)?;
+        let kubeconfig =
+            crate::kubeconfig::kubeconfig(apiserver_url, credentials, bundle).map_err(not_yet)?;
         let source = Source {
             pool: pool.to_owned(),
             machine_config,

@@ -112,7 +112,8 @@ fn a_good_token_stays_when_the_next_cannot_be_read() {
 #[test]
 fn a_layered_pool_boots_into_its_image_once_a_node_has_proved_it() {
     let fetched = Fetched::from([mk_config("a", "3.5.0"), mk_config("b", "3.5.0")]);
-    for (updated, known, want) in [(1, true, Some("quay.io/os@sha256:1")), (0, true, None), (1, false, None)] {
+    for (updated, known, want) in [(1, true, Some("quay.io/os@sha256:1")), (0, true, None), (1, false, None)]
+    {
         let mut view = mk_view(mk_pool(updated, "b", "a"));
         view.internal = known.then(InternalRegistry::default);
         view.os_configs.items.insert(

@@ -85,7 +85,10 @@ async fn put_settings(client: &Client, ca: &str) {
     .unwrap();
     let mut body = serde_json::to_value(&settings).unwrap();
     let spec = body["spec"].as_object_mut().unwrap();
-    spec.insert("dns".to_owned(), json!({"apiVersion": "config.openshift.io/v1", "kind": "DNS", "metadata": {}, "spec": {}}));
+    spec.insert(
+        "dns".to_owned(),
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "DNS", "metadata": {}, "spec": {}}),
+    );
     spec.insert(
         "infra".to_owned(),
         json!({"apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {}, "spec": {}}),

@@ -59,7 +59,8 @@ async fn check(server: &Running, case: &Value, request: &Value) -> Option<String
     if (300..400).contains(&want) {
         return None; // Go's router cleans paths; see docs/differences.md.
     }
-    let mut headers: Vec<(&str, &str)> = request["accept"].as_str().map(|a| ("Accept", a)).into_iter().collect();
+    let mut headers: Vec<(&str, &str)> =
+        request["accept"].as_str().map(|a| ("Accept", a)).into_iter().collect();
     if method != "GET" && method != "HEAD" {
         headers.push(("Content-Length", "0"));
     }

@@ -111,10 +111,12 @@ async fn http2_is_refused_unless_it_is_switched_on() {
 
     let on = start(10, |o| o.listen.http2 = true).await;
     let stream = TokioIo::new(on.connect(only_h2).await.unwrap());
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
     let driver = tokio::spawn(connection);
     for path in ["/healthz", "/config/master"] {
-        let request = hyper::Request::get(format!("https://localhost{path}")).body(Empty::<Bytes>::new()).unwrap();
+        let request =
+            hyper::Request::get(format!("https://localhost{path}")).body(Empty::<Bytes>::new()).unwrap();
         let response = sender.send_request(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
         let length = response.into_body().collect().await.unwrap().to_bytes().len();
@@ -284,9 +286,10 @@ async fn files_that_come_later_are_served_within_seconds_and_requests_are_counte
     .unwrap();
     let early = server.ask("GET", "/config/master", &[]).await.unwrap();
     assert_eq!((early.status, early.header("retry-after")), (503, Some("5")));
-    for (path, text) in
-        [("machine-configs/rendered-1.yaml", config(10)), ("controller-config/machine-config-controller.yaml", SETTINGS.to_owned())]
-    {
+    for (path, text) in [
+        ("machine-configs/rendered-1.yaml", config(10)),
+        ("controller-config/machine-config-controller.yaml", SETTINGS.to_owned()),
+    ] {
         let path = server.dir.path().join("base").join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
@@ -307,7 +310,9 @@ async fn files_that_come_later_are_served_within_seconds_and_requests_are_counte
 async fn a_server_that_cannot_work_does_not_start() {
     let start = |adjust: fn(&mut server::BootstrapOptions)| Running::start([], "kind: Config\n", adjust);
     let told = |result: anyhow::Result<Running>| result.err().expect("it does not start").to_string();
-    assert!(told(start(|o| o.bootstrap_kubeconfig = "/nonexistent/kc".into()).await).contains("/nonexistent/kc"));
+    assert!(
+        told(start(|o| o.bootstrap_kubeconfig = "/nonexistent/kc".into()).await).contains("/nonexistent/kc")
+    );
     assert!(told(start(|o| o.listen.cert = "/nonexistent/c".into()).await).contains("/nonexistent/c"));
     assert!(told(start(|o| o.bootstrap_certs = vec!["foo".to_owned()]).await).contains("REGISTRY=FILE"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -51,9 +51,11 @@ impl Running {
         }
         std::fs::write(dir.path().join("kubeconfig"), kubeconfig)?;
         let der = certify(dir.path())?;
-        let mut options = BootstrapOptions::default();
-        options.server_basedir = dir.path().join("base");
-        options.bootstrap_kubeconfig = dir.path().join("kubeconfig");
+        let mut options = BootstrapOptions {
+            server_basedir: dir.path().join("base"),
+            bootstrap_kubeconfig: dir.path().join("kubeconfig"),
+            ..BootstrapOptions::default()
+        };
         options.listen.cert = dir.path().join("cert");
         options.listen.key = dir.path().join("key");
         options.listen.secure_port = 0;
@@ -68,7 +70,10 @@ impl Running {
     }
 
     /// Connects with a client that trusts this certificate alone.
-    pub(crate) async fn connect(&self, adjust: impl FnOnce(&mut rustls::ClientConfig)) -> Result<TlsStream<TcpStream>> {
+    pub(crate) async fn connect(
+        &self,
+        adjust: impl FnOnce(&mut rustls::ClientConfig),
+    ) -> Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.der.clone().into())?;
         connect(self.addr, client(rustls::DEFAULT_VERSIONS, roots)?, adjust).await
@@ -130,7 +135,8 @@ impl Answer {
         let head = String::from_utf8_lossy(head);
         let mut lines = head.lines();
         let status = lines.next().and_then(|l| l.split(' ').nth(1)).context("no status")?.parse()?;
-        let headers = lines.filter_map(|l| l.split_once(": ")).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let headers =
+            lines.filter_map(|l| l.split_once(": ")).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         Ok(Self { status, headers, body: body.to_vec() })
     }
 
