@@ -2,16 +2,53 @@
 //!
 //! What it is not: a cache. Only the newest state is kept; whoever reads late misses the ones between, on purpose.
 
+use crate::agent::jitter;
 use crate::protocol::NodeFacts;
 use api::k8s::Node;
 use futures::StreamExt;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Where the agent learns of its Node. `None`: there is no such Node.
 pub type Feed = watch::Receiver<Option<NodeFacts>>;
+
+/// The first wait after the watch broke, and the longest. The library's own goes to a minute and more: an agent would
+/// stay deaf that long after the API server is back. Half of each wait is random.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
+/// A watch that held this long begins again with the first wait.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// How long to wait before the watch is taken up again.
+#[derive(Debug, Default)]
+struct Reconnect {
+    tries: u32,
+    last: Option<Instant>,
+}
+
+impl Iterator for Reconnect {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        if self.last.is_some_and(|t| t.elapsed() > QUIET) {
+            self.tries = 0;
+        }
+        self.last = Some(Instant::now());
+        let most = FIRST_WAIT.saturating_mul(1 << self.tries.min(8)).min(LONGEST_WAIT);
+        self.tries = self.tries.saturating_add(1);
+        Some(most.mul_f64(0.5 + jitter() / 2.0))
+    }
+}
+
+impl Backoff for Reconnect {
+    fn reset(&mut self) {
+        self.tries = 0;
+    }
+}
 
 /// Watches one Node until the guard is dropped.
 pub(crate) fn watch_own(client: Client, name: &str) -> (Feed, DropGuard) {
@@ -25,7 +62,7 @@ pub(crate) fn watch_own(client: Client, name: &str) -> (Feed, DropGuard) {
 
 async fn pump(client: Client, name: String, sender: watch::Sender<Option<NodeFacts>>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = std::pin::pin!(watcher(Api::<Node>::all(client), config).default_backoff());
+    let mut events = std::pin::pin!(watcher(Api::<Node>::all(client), config).backoff(Reconnect::default()));
     let mut seen_in_list = false;
     while let Some(event) = events.next().await {
         match event {
@@ -55,4 +92,19 @@ fn put(sender: &watch::Sender<Option<NodeFacts>>, new: Option<NodeFacts>) {
         *old = new;
         !same
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_watch_is_taken_up_within_seconds_however_long_it_was_broken() {
+        let waits: Vec<Duration> = Reconnect::default().take(40).collect();
+        assert!(waits.iter().all(|w| *w <= LONGEST_WAIT), "{waits:?}");
+        assert!(
+            waits.iter().take(1).all(|w| *w <= FIRST_WAIT)
+                && waits.iter().skip(6).all(|w| *w >= LONGEST_WAIT / 2)
+        );
+    }
 }
