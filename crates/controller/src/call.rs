@@ -13,6 +13,13 @@ use std::time::Duration;
 /// slowest write, and short enough that one lost connection does not hold a node's drain up for minutes.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A connection is made in milliseconds or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection on which nothing arrives for this long is given up. Lists and watches have no other limit; a watch is
+/// ended by the server well before ([`crate::watch::WATCH_SECONDS`]).
+pub(crate) const SILENCE: Duration = Duration::from_secs(crate::watch::WATCH_SECONDS as u64 + 10);
+
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -134,5 +141,8 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, Controll
     };
     // A 429 to an eviction is a disruption budget's answer, which the drain wants to see and to report.
     config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(SILENCE);
+    config.write_timeout = Some(REQUEST_TIMEOUT);
     Client::try_from(config).map_err(|e| refused(Box::new(e)))
 }

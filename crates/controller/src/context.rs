@@ -95,6 +95,14 @@ pub(crate) struct Rendered {
     pub(crate) pool: String,
 }
 
+impl Rendered {
+    /// Is this very pool its owner, and not an earlier one of that name?
+    pub(crate) fn is_owned_by(&self, pool: &MachineConfigPool) -> bool {
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        owners.any(|o| o.controller == Some(true) && Some(&o.uid) == pool.metadata.uid.as_ref())
+    }
+}
+
 impl Config {
     fn new(object: MachineConfig) -> Self {
         let owner = object

@@ -104,7 +104,8 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
     run_with(client, options, shutdown).await
 }
 
-/// As [`start`], with a client that exists already; `options.kubeconfig` is not read.
+/// As [`start`], with a client that exists already; `options.kubeconfig` is not read. The client should not retry by
+/// itself (`kube::Config::default_retry`), and should give up silent connections after a minute.
 ///
 /// # Errors
 /// As [`start`].

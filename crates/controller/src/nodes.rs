@@ -26,12 +26,17 @@ use rollout::{
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The node pass and the little that it remembers between runs: what it has told already.
 pub(crate) struct Nodes {
     context: Arc<Context>,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
+    pruned: Mutex<Instant>,
 }
+
+/// Interned strings that nobody holds any more are thrown away this often.
+const PRUNE: Duration = Duration::from_secs(60);
 
 /// What a plan is made from, held for as long as the plan is.
 struct Snapshot {
@@ -44,13 +49,21 @@ struct Snapshot {
 
 impl Nodes {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, told: Mutex::default() }
+        Self { context, told: Mutex::default(), pruned: Mutex::new(Instant::now()) }
     }
 
     /// One pass over all pools and nodes.
     pub(crate) async fn pass(&self) -> Outcome {
+        let begin = Instant::now();
+        self.prune(begin);
         let snapshot = self.snapshot();
         let plan = rollout::plan(&snapshot.inputs());
+        tracing::debug!(
+            nodes = snapshot.nodes.len(),
+            patches = plan.pools.iter().map(|p| p.patches.len()).sum::<usize>(),
+            took = ?begin.elapsed(),
+            "planned"
+        );
         self.tell_unmanaged(&plan);
         self.count(&plan, &snapshot);
         let done: Vec<_> =
@@ -70,6 +83,14 @@ impl Nodes {
             }
         }
         outcome
+    }
+
+    fn prune(&self, now: Instant) {
+        let mut last = self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.duration_since(*last) >= PRUNE {
+            *last = now;
+            self.context.names.lock().unwrap_or_else(PoisonError::into_inner).prune();
+        }
     }
 
     fn snapshot(&self) -> Snapshot {

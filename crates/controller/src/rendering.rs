@@ -167,7 +167,12 @@ impl Rendering {
     async fn carry_out(&self, pool: &MachineConfigPool, plan: RenderPlan) -> Result<(), CallError> {
         let (context, pool_name) = (&self.context, pool.name_any());
         let name = plan.name().to_owned();
-        if !matches!(context.stores.configs.get(&name).as_deref(), Some(Config::Rendered(_))) {
+        // One of a pool of this name that was deleted is taken over: the garbage collector would take it away.
+        let ours = |config: &Config| match config {
+            Config::Rendered(rendered) => rendered.is_owned_by(pool),
+            Config::Source(_) => false,
+        };
+        if !context.stores.configs.get(&name).as_deref().is_some_and(ours) {
             self.create(pool, &plan.rendered).await?;
         }
         let overridden = plan.rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN);

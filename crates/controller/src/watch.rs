@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The server ends a watch after this long and we resume it where it was. It bounds how long a connection that died
-/// without a word goes unnoticed; one request per kind in that time is nothing.
-const WATCH_SECONDS: u32 = 90;
+/// without a word goes unnoticed (see [`crate::call::SILENCE`]); one request per kind in that time is nothing.
+pub(crate) const WATCH_SECONDS: u32 = 45;
 
 /// How often to look whether a kind has come to be installed. Looking costs a request; waiting, the start of a fresh
 /// cluster whose definitions are installed after the controller.

@@ -258,3 +258,25 @@ async fn a_pool_waits_with_a_condition_while_it_selects_no_machine_config() -> R
     ensure!(!pool.spec.configuration.name.is_empty());
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_is_deleted_and_made_again_takes_its_rendered_config_over() -> Result<()> {
+    let house = House::new("again").await?;
+    house.machine_config("a", "one").await?;
+    house.pool(json!({})).await?;
+    let rendered = house.rendered_not("").await?;
+    let pools = Api::<MachineConfigPool>::all(house.client.clone());
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    pools.delete(&house.name, &orphan).await?;
+    let away = || async { pools.get_opt(&house.name).await.ok()?.is_none().then_some(()) };
+    eventually("the pool to go", away).await?;
+    house.pool(json!({})).await?;
+    ensure!(house.rendered_not("").await? == rendered);
+    let uid = house.get_pool().await?.metadata.uid;
+    let owner = house.machine_configs().get(&rendered).await?.metadata.owner_references;
+    ensure!(owner.iter().flatten().any(|o| Some(&o.uid) == uid.as_ref()), "{owner:?}");
+    Ok(())
+}
