@@ -23,6 +23,7 @@ use crate::report::{Milestone, Reporter};
 use crate::{DaemonError, Exit, Reporting};
 use api::k8s::Node;
 use api::names::{annotation, state};
+use api::v1::MachineConfig;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -347,8 +348,9 @@ impl Agent {
     }
 
     async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
-        // A config that does not exist is a fault that people must see; an API server that is away is not the node's.
-        let kind = if error.is_not_found() { FailureKind::Degraded } else { FailureKind::Transient };
+        // A config that does not exist, or may not be read, is a fault that people must see; an API server that is
+        // away is not the node's.
+        let kind = if error.is_refusal() { FailureKind::Degraded } else { FailureKind::Transient };
         self.failed(job, kind, None, error.to_string()).await
     }
 
@@ -376,9 +378,8 @@ impl Agent {
         let pools = match self.cluster.pools().await {
             Ok(pools) => pools,
             // No pools' kind yet: the operator is still installing.
-            Err(error) => {
-                return self.failed(Job::Join, FailureKind::Transient, None, error.to_string()).await;
-            }
+            Err(error) if error.is_not_found() => return self.not_yet("there are no MachineConfigPools yet"),
+            Err(error) => return self.call_failed(Job::Join, &error).await,
         };
         let config = match join::membership(&self.view.node.labels, &pools) {
             Ok(Membership::Pool { config, .. }) if !config.is_empty() => config,
@@ -410,9 +411,10 @@ impl Agent {
     async fn check(&mut self, config: String, record: bool) -> Next {
         let job = Job::Check { config: config.clone() };
         let fetched = if record {
-            match self.cluster.config(&config).await {
+            match self.config_in_effect(&config).await {
                 Ok(fetched) => Some(fetched),
-                Err(error) => return self.call_failed(job, &error).await,
+                Err(PlanError::Call(error)) => return self.call_failed(job, &error).await,
+                Err(PlanError::Machine(e)) => return self.failed(job, e.kind, e.event, e.text).await,
             }
         } else {
             None
@@ -443,11 +445,23 @@ impl Agent {
         }
     }
 
+    /// The config that a node says it is in, where the disk has no record of it: the cluster's object, or what the
+    /// config server left when it set the machine up. That may be older than anything that the cluster still has.
+    async fn config_in_effect(&self, name: &str) -> Result<MachineConfig, PlanError> {
+        match self.cluster.config(name).await {
+            Err(error) if error.is_not_found() => {
+                let wanted = name.to_owned();
+                self.host(move |m| m.served(&wanted)).await?.ok_or(PlanError::Call(error))
+            }
+            other => Ok(other?),
+        }
+    }
+
     async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
         let to = self.cluster.config(&pair.to).await?;
         let from = match self.host(Machine::current).await? {
             Some(from) => from,
-            None => self.cluster.config(&pair.from).await?,
+            None => self.config_in_effect(&pair.from).await?,
         };
         let policy = policy(self.cluster.machine_configuration().await?.as_ref());
         let policy = policy.map_err(MachineError::broken)?;

@@ -56,6 +56,11 @@ impl CallError {
         }
     }
 
+    /// The API server understood and said no: asking again in a moment cannot help, a person can.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.code().is_some_and(|c| (400..500).contains(&c) && ![408, 409, 429].contains(&c))
+    }
+
     /// Somebody else was faster.
     pub(crate) fn is_conflict(&self) -> bool {
         self.code() == Some(409)

@@ -16,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
 /// What it is renamed to when it was used; the name is the one that is known, without the `s`.
 const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
+/// The config that the config server served, in full.
+const SERVED_FILE: &str = "/etc/mcs-machine-config-content.json";
 /// The input of a first boot. Where the agent runs, the first boot is over.
 const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
 /// Presets that Ignition writes for the first boot; later boots must not see them.
@@ -144,6 +146,18 @@ impl Machine {
     /// It was used.
     pub(crate) fn retire_first_annotations(&self) -> Result<(), MachineError> {
         Ok(self.root.rename(ANNOTATIONS_FILE, ANNOTATIONS_FILE_USED)?)
+    }
+
+    /// What the config server left of the config of this name, if it is that one.
+    pub(crate) fn served(&self, name: &str) -> Result<Option<MachineConfig>, MachineError> {
+        let Some(text) = self.root.text(SERVED_FILE)? else { return Ok(None) };
+        match serde_json::from_str::<MachineConfig>(&text) {
+            Ok(config) => Ok(Some(config).filter(|c| c.metadata.name.as_deref() == Some(name))),
+            Err(error) => {
+                tracing::warn!(%error, "{SERVED_FILE} is not a MachineConfig");
+                Ok(None)
+            }
+        }
     }
 
     /// Compares the disk with the config that it should be in: the one that it was given last, or on a disk that knows

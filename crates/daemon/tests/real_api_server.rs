@@ -10,7 +10,7 @@ use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use daemon::{Exit, Parts, run_with};
 use host::fault::NoFaults;
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Everything here takes a second or two; a loaded machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Long enough for nothing else to be held up by it.
+const DRIFT_PERIOD: Duration = Duration::from_millis(500);
 
 async fn cluster() -> Result<Client> {
     let client = Client::try_default().await.context("KUBECONFIG has to point to a throw-away cluster")?;
@@ -86,7 +89,8 @@ fn run(client: Client, name: String, dir: Arc<TempDir>, stop: CancellationToken)
     tokio::spawn(async move {
         loop {
             let (host, mut systemd) = machine(dir.path())?;
-            match run_with(client.clone(), Parts::new(&name, host), stop.clone()).await? {
+            let parts = Parts { drift_period: Some(DRIFT_PERIOD), ..Parts::new(&name, host) };
+            match run_with(client.clone(), parts, stop.clone()).await? {
                 Exit::Stopped => return Ok(()),
                 Exit::Rebooting => systemd.complete_reboot()?,
             }
@@ -284,14 +288,16 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
 #[ignore = "needs a cluster"]
 async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
     let client = cluster().await?;
-    let mut node = Sim::start(&client, "drifting", true).await?;
+    let node = Sim::start(&client, "drifting", true).await?;
     let one = node.config("1", &free("one")).await?;
     node.pool(&one).await?;
     node.until(&one, "Done").await?;
     let path = node.dir.path().join("var/lib/kubelet/config.json");
     std::fs::write(&path, "changed by hand")?;
-    node.restart().await?;
     node.until(&one, "Degraded").await?;
+    let events: Api<api::k8s::Event> = Api::namespaced(client.clone(), api::names::NAMESPACE);
+    let of_node = ListParams::default().fields("involvedObject.name=drifting,reason=ConfigDriftDetected");
+    assert!(!events.list(&of_node).await?.items.is_empty());
     let reason = node.note(a::REASON).await?;
     assert!(reason.contains("content mismatch") && !reason.contains("by hand"), "{reason}");
     std::fs::write(&path, "one")?;
@@ -311,6 +317,11 @@ async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Re
     std::fs::create_dir_all(dir.join("var/lib/kubelet"))?;
     std::fs::write(dir.join("var/lib/kubelet/config.json"), "one")?;
     let notes = json!({a::CURRENT_CONFIG: one, a::DESIRED_CONFIG: one, a::STATE: "Done", "other/key": "x"});
+    // The cluster has forgotten that config since.
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let served = serde_json::to_string(&configs.get(&one).await?)?;
+    std::fs::write(dir.join("etc/mcs-machine-config-content.json"), served)?;
+    configs.delete(&one, &DeleteParams::default()).await?;
     let left = dir.join("etc/machine-config-daemon/node-annotations.json");
     std::fs::write(&left, notes.to_string())?;
     node.restart().await?;
