@@ -117,6 +117,12 @@ fn fits(at: usize, line: &str) -> Result<(), String> {
     if line.len() >= LINE_MAX { Err(format!("line {at} is longer than {LINE_MAX} bytes")) } else { Ok(()) }
 }
 
+/// Does the text have a section of this name?
+pub(crate) fn has_section(text: &str, section: &str) -> bool {
+    let name = |line: &str| line.trim().strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
+    text.lines().any(|l| name(l).as_deref() == Some(section))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 //! What it is not: rules of MachineConfigs on top of the spec (`render` has those) and storage below files, which
 //! stands in `validate_disks`.
 
+use crate::check::Warning;
 use crate::data_url;
 use crate::model::{
     Clevis, Config, Directory, Dropin, File, Ignition, Link, Owner, Passwd, Proxy, Resource, Storage, Unit,
@@ -94,6 +95,20 @@ pub fn validate(config: &Config) -> Result<(), ValidationErrors> {
         self::unit(&mut report, &format!("systemd.units[{i}]"), u);
     }
     if report.0.is_empty() { Ok(()) } else { Err(ValidationErrors(report.0)) }
+}
+
+/// Finds what is valid but will not do what it says.
+pub fn lint(config: &Config) -> Vec<Warning> {
+    let units = config.systemd.units.iter().enumerate();
+    let lame = units.filter(|(_, u)| {
+        let text = u.contents.as_deref().unwrap_or_default();
+        u.enabled == Some(true) && !text.is_empty() && !unit::has_section(text, "Install")
+    });
+    let warning = |(i, u): (usize, &Unit)| Warning {
+        path: format!("systemd.units[{i}].enabled"),
+        message: format!("{} has no [Install] section, so enabling it does nothing; add WantedBy=", u.name),
+    };
+    lame.map(warning).collect()
 }
 
 fn ignition(report: &mut Report, i: &Ignition) {

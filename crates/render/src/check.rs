@@ -108,7 +108,7 @@ fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
 fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Vec<Finding>> {
     let parsed =
         ignition::parse_value(raw).map_err(|e| vec![Finding::on(name, "spec.config", e.to_string())])?;
-    let warnings = parsed.warnings.into_iter();
+    let warnings = parsed.warnings.into_iter().chain(ignition::lint(&parsed.config));
     let warnings =
         warnings.map(|w| Finding::on(name, format!("spec.config.{}", w.path), w.message)).collect();
     let mut findings = Vec::new();

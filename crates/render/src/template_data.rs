@@ -8,7 +8,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use serde_json::{Value, json};
 
 /// Everything that templates are rendered with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Data<'a> {
     /// Cluster facts.
     pub controller_config: &'a ControllerConfig,
@@ -16,6 +16,18 @@ pub struct Data<'a> {
     pub pull_secret: Option<&'a str>,
     /// What kubelets may speak.
     pub tls: &'a TlsProfile,
+}
+
+impl std::fmt::Debug for Data<'_> {
+    /// Without the pull secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { controller_config, pull_secret, tls } = self;
+        f.debug_struct("Data")
+            .field("controller_config", &controller_config.metadata.name)
+            .field("pull_secret", &pull_secret.map(|_| "present"))
+            .field("tls", tls)
+            .finish()
+    }
 }
 
 /// Platforms whose machines stand on somebody's own hardware, with the short name that their parts carry.

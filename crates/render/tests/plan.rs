@@ -357,6 +357,17 @@ fn unknown_fields_are_warnings_with_a_hint() {
 }
 
 #[test]
+fn enabling_a_unit_without_an_install_section_is_a_warning() {
+    let of = |text: &str| {
+        let units = json!([{"name": "u.service", "enabled": true, "contents": text}]);
+        plan(&[mk_config("a", json!({"systemd": {"units": units}}))]).unwrap().warnings
+    };
+    assert!(of("[Install]\nWantedBy=multi-user.target\n").is_empty());
+    let text = of("[Unit]\n")[0].to_string();
+    assert!(text.contains("MachineConfig a: spec.config.systemd.units[0].enabled"), "{text}");
+}
+
+#[test]
 fn what_running_machines_cannot_follow_is_refused_and_blamed() {
     let base = mk_file("00-base", json!({"path": "/etc/a", "mode": 420, "contents": {"source": "data:,a"}}));
     let rows: [(Value, Option<&str>); 14] = [
@@ -502,4 +513,25 @@ fn the_same_inputs_in_any_order_give_the_same_name() {
     let mut turned = all.clone();
     turned.reverse();
     assert_eq!(plan(&all).unwrap().rendered, plan(&turned).unwrap().rendered);
+}
+
+#[test]
+fn the_shipped_examples_render_without_a_warning() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for document in api::yaml::documents(&text).unwrap() {
+            if document["kind"] == "MachineConfig" {
+                all.push(serde_json::from_value::<MachineConfig>(document).unwrap());
+            }
+        }
+    }
+    assert!(!all.is_empty());
+    for mc in &all {
+        let p = plan(std::slice::from_ref(mc)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(p.warnings.is_empty(), "{:?}", p.warnings);
+    }
+    let current = plan(&[mk("00", json!({}))]).unwrap().rendered;
+    plan_in(Mode::Cluster, &all, Some(&current)).unwrap_or_else(|e| panic!("{e}"));
 }
