@@ -273,29 +273,24 @@ impl Root {
         }
     }
 
-    /// `path`'s parent could not be opened: because something that is not a folder is in the way, or because
-    /// it does not exist.
+    /// `path`'s parent could not be opened: because something that is not a folder is in the way (the outermost such
+    /// part is named), or because it does not exist.
     fn blocked(&self, path: &str) -> Result<Found, FsError> {
-        let mut at = path;
-        while let Ok((dir, _)) = split(at) {
-            if dir == "/" {
-                break;
-            }
+        for (end, _) in path.match_indices('/').skip(1) {
+            let dir = path.get(..end).unwrap_or_default();
+            let parent = || dir.to_owned();
             match self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0) {
-                Ok(_) => break,
+                Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                    return Ok(Found::Blocked { parent: dir.to_owned() });
+                    return Ok(Found::Blocked { parent: parent() });
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    // A link that leads nowhere is in the way too; a folder cannot be made in its place.
+                    // A link that leads nowhere is in the way too: a folder cannot be made in its place.
                     let link = self.parent(dir).is_ok_and(|(d, n)| {
                         fs::statat(&d, n, AtFlags::SYMLINK_NOFOLLOW)
                             .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Symlink)
                     });
-                    if link {
-                        return Ok(Found::Blocked { parent: dir.to_owned() });
-                    }
-                    at = dir;
+                    return Ok(if link { Found::Blocked { parent: parent() } } else { Found::Absent });
                 }
                 Err(e) => return Err(FsError::new("read", path, e)),
             }

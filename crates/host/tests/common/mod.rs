@@ -120,6 +120,8 @@ fn walk(at: &Path, dir: &str, skip: &[&str], out: &mut BTreeMap<String, String>)
         } else if m.is_dir() {
             out.insert(path.clone(), format!("dir {own}"));
             walk(at, &path, skip, out);
+        } else if !m.is_file() {
+            out.insert(path, "neither".to_owned());
         } else {
             let bytes = fs::read(e.path()).unwrap();
             let sha = Sha256::digest(&bytes).iter().take(8).fold(String::new(), |mut s, b| {

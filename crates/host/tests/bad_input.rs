@@ -1,0 +1,303 @@
+//! Whatever is wrong with the host or the config: the host ends in its old state, and the error names the path and
+//! what to do.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use api::v1::MachineConfigSpec;
+use common::{is_root, mk_host, mk_host_tree, tree};
+use host::fault::NoFaults;
+use host::{
+    DisruptionPolicy, Error, FakeOs, FakeSystemd, FilePolicy, Found, Host, HostPlan, Irreconcilable, Names, PolicyAction,
+    Recovery, Root, Scope, plan,
+};
+use serde_json::{Value, json};
+
+const SKIP: [&str; 4] = ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock"];
+
+fn files(files: &[Value]) -> MachineConfigSpec {
+    MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}})),
+        ..MachineConfigSpec::default()
+    }
+}
+
+fn file(path: &str) -> Value {
+    json!({"path": path, "contents": {"source": "data:,secret"}})
+}
+
+fn mk(at: &Path) -> Host {
+    mk_host(at, &FakeOs::default(), Arc::new(NoFaults))
+}
+
+fn planned(
+    host: &mut Host,
+    new: &MachineConfigSpec,
+    policy: &DisruptionPolicy,
+) -> Result<HostPlan, Vec<Irreconcilable>> {
+    let old = MachineConfigSpec::default();
+    let facts = host.probe(&old, new).unwrap();
+    let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
+    plan(&old, new, &names, policy, &facts)
+}
+
+/// The one reason why a config is refused, after which nothing has changed.
+fn refused(at: &Path, new: &MachineConfigSpec) -> Irreconcilable {
+    let before = tree(at, &["/"], &SKIP);
+    let bad = planned(&mut mk(at), new, &DisruptionPolicy::default()).unwrap_err();
+    assert_eq!(bad.len(), 1, "{bad:?}");
+    assert_eq!(tree(at, &["/"], &SKIP), before);
+    let text = bad[0].to_string();
+    assert!(!bad[0].remedy.is_empty() && !text.contains("secret"), "{text}");
+    bad.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_link_out_of_the_root_leads_nowhere_outside() {
+    let dir = mk_host_tree();
+    let outside = tempfile::tempdir().unwrap();
+    symlink(outside.path(), dir.path().join("etc/out")).unwrap();
+    symlink("../../../../../../../../../../tmp", dir.path().join("etc/up")).unwrap();
+    // Nothing of that name is inside the root: a folder cannot be made behind a link.
+    let bad = refused(dir.path(), &files(&[file("/etc/out/x")]));
+    assert_eq!((bad.path.as_str(), bad.scope), ("/etc/out/x", Scope::Machine));
+    assert!(bad.why.contains("/etc/out"), "{bad}");
+    // Where it is, the link means that folder, as for the host itself.
+    fs::create_dir(dir.path().join("tmp")).unwrap();
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &files(&[file("/etc/up/mcd-test-x")]), &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(fs::read(dir.path().join("tmp/mcd-test-x")).unwrap(), b"secret");
+    assert!(!Path::new("/tmp/mcd-test-x").exists());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_in_the_way_is_named() {
+    let dir = mk_host_tree();
+    Command::new("mkfifo").arg(dir.path().join("etc/pipe")).status().unwrap();
+    for (path, why) in [
+        ("/etc/apt", "a folder stands there"),
+        ("/etc/pipe", "a device, socket or pipe stands there"),
+        ("/etc/host.conf/inner", "/etc/host.conf is not a folder"),
+        ("/etc/host.conf/deeper/inner", "/etc/host.conf is not a folder"),
+    ] {
+        let bad = refused(dir.path(), &files(&[file(path)]));
+        assert_eq!((bad.path.as_str(), bad.why.as_str()), (path, why));
+    }
+    let both = files(&[file("/etc/new"), file("/etc/new/below")]);
+    assert!(refused(dir.path(), &both).why.contains("also wants a file at /etc/new"));
+    let nobody = files(&[json!({"path": "/etc/x", "user": {"name": "nobody-here"}})]);
+    assert!(refused(dir.path(), &nobody).why.contains("\"nobody-here\" does not exist"));
+}
+
+#[test]
+fn an_immutable_file_is_refused_before_anything_changes() {
+    // Memory file systems have no such attribute.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::create_dir_all(dir.path().join("etc")).unwrap();
+    let path = dir.path().join("etc/fixed");
+    fs::write(&path, "host's").unwrap();
+    let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&path).status().is_ok_and(|s| s.success());
+    if !chattr("+i") {
+        eprintln!("skipped: immutable files cannot be made here");
+        return;
+    }
+    let bad = planned(&mut mk(dir.path()), &files(&[file("/etc/fixed")]), &DisruptionPolicy::default());
+    chattr("-i");
+    let bad = bad.unwrap_err();
+    assert!(bad[0].why.contains("immutable") && bad[0].remedy.contains("chattr"), "{}", bad[0]);
+}
+
+#[test]
+fn configs_that_no_running_machine_can_reach_are_refused_with_their_place() {
+    let dir = mk_host_tree();
+    let config = |section: Value| {
+        let mut config = json!({"ignition": {"version": "3.5.0"}});
+        config.as_object_mut().unwrap().extend(section.as_object().unwrap().clone());
+        MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() }
+    };
+    let user = |user: Value| config(json!({"passwd": {"users": [user]}}));
+    let unit = |unit: Value| config(json!({"systemd": {"units": [unit]}}));
+    for (path, new) in [
+        ("spec.config", config(json!({"ignition": {"version": "4.0.0"}}))),
+        ("spec.config.passwd.groups", config(json!({"passwd": {"groups": [{"name": "g"}]}}))),
+        ("spec.config.kernelArguments", config(json!({"kernelArguments": {"shouldExist": ["quiet"]}}))),
+        ("spec.config.storage.directories", config(json!({"storage": {"directories": [{"path": "/etc/d"}]}}))),
+        ("spec.config.storage.links", config(json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}}))),
+        ("spec.fips", MachineConfigSpec { fips: true, ..MachineConfigSpec::default() }),
+        ("spec.config.storage.files[0].mode", files(&[json!({"path": "/etc/x", "mode": 2541})])),
+        (
+            "spec.config.storage.files[0].contents",
+            files(&[json!({"path": "/etc/x", "contents": {"source": "https://example.com/x"}})]),
+        ),
+        (
+            "spec.config.storage.files[0].append",
+            files(&[json!({"path": "/etc/x", "append": [{"source": "data:,x"}]})]),
+        ),
+        ("spec.config.storage.files[0].path", files(&[file(host::paths::FORCE_FILE)])),
+        ("spec.config.passwd.users[0]", user(json!({"name": "bob", "sshAuthorizedKeys": ["k"]}))),
+        ("spec.config.passwd.users[0]", user(json!({"name": "core", "homeDir": "/x", "sshAuthorizedKeys": ["k"]}))),
+        ("spec.config.passwd.users[0]", user(json!({"name": "core"}))),
+        ("spec.config.systemd.units[0]", unit(json!({"name": "crio.service", "mask": true, "enabled": true}))),
+        (
+            "spec.config.systemd.units[0]",
+            unit(json!({"name": "w@.service", "enabled": true,
+                "contents": "[Service]\nExecStart=/x\n[Install]\nWantedBy=a.target\n"})),
+        ),
+    ] {
+        assert_eq!(refused(dir.path(), &new).path, path, "{:?}", new.config);
+    }
+}
+
+fn restart_policy(service: &str) -> DisruptionPolicy {
+    DisruptionPolicy::default().merge(&DisruptionPolicy {
+        files: vec![FilePolicy { path: "/etc/x".to_owned(), actions: vec![PolicyAction::restart(service)] }],
+        ..DisruptionPolicy::empty()
+    })
+}
+
+#[test]
+fn a_service_that_does_not_restart_takes_the_whole_change_back() {
+    let dir = mk_host_tree();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    let mut host = mk(dir.path());
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+    let plan = planned(&mut host, &files(&[file("/etc/x")]), &restart_policy("chronyd.service")).unwrap();
+    let error = host.apply(&plan).unwrap_err();
+    assert!(matches!(&error, Error::Undone { step, .. } if step == "restart chronyd.service"), "{error}");
+    assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
+    assert_eq!(host.recover().unwrap(), Recovery::Nothing);
+    // After the cause is gone the same plan goes through.
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", false).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(host.current_config().unwrap().unwrap().name, "new");
+}
+
+#[test]
+fn a_service_that_the_host_does_not_have_is_a_mistake_unless_a_default_names_it() {
+    let dir = mk_host_tree();
+    let bad = planned(&mut mk(dir.path()), &files(&[file("/etc/x")]), &restart_policy("nowhere.service"));
+    let bad = bad.unwrap_err();
+    assert_eq!(bad[0].path, "nowhere.service");
+    assert!(bad[0].why.contains("/etc/x"), "{}", bad[0]);
+
+    fs::remove_file(dir.path().join("etc/systemd/system/crio.service")).unwrap();
+    let policy_json = files(&[file("/etc/containers/policy.json")]);
+    let plan = planned(&mut mk(dir.path()), &policy_json, &DisruptionPolicy::default()).unwrap();
+    assert!(plan.disruption.is_none(), "{}", plan.disruption);
+    assert!(plan.notes.iter().any(|n| n.contains("crio.service is not on this host")), "{:?}", plan.notes);
+}
+
+/// Leaves a change half-way, with its journal.
+fn interrupted(at: &Path) {
+    #[derive(Debug)]
+    struct KillAtCommit;
+    impl host::fault::Faults for KillAtCommit {
+        fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+            if p.call == "rename" { Err(host::fault::Fault::Killed) } else { Ok(()) }
+        }
+    }
+    let mut host = mk_host(at, &FakeOs::default(), Arc::new(KillAtCommit));
+    let new = files(&[file("/etc/issue.net"), file("/etc/x")]);
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    assert!(host.apply(&plan).unwrap_err().killed());
+}
+
+#[test]
+fn a_damaged_journal_is_told_kept_and_out_of_the_way() {
+    for damage in ["truncated", "changed", "contents"] {
+        let dir = mk_host_tree();
+        interrupted(dir.path());
+        let journal = dir.path().join("var/lib/machine-config-daemon/journal");
+        let name = if damage == "contents" { "undo.data" } else { "begin.json" };
+        let bytes = fs::read(journal.join(name)).unwrap();
+        let bytes = match damage {
+            "truncated" => bytes[..bytes.len() / 2].to_vec(),
+            _ => bytes.iter().map(|b| if *b == b'D' { b'd' } else { *b }).collect(),
+        };
+        if damage == "changed" {
+            let text = String::from_utf8(bytes).unwrap().replace("issue", "isues");
+            fs::write(journal.join(name), text).unwrap();
+        } else {
+            fs::write(journal.join(name), bytes).unwrap();
+        }
+        let mut host = mk(dir.path());
+        let error = host.recover().unwrap_err();
+        let Error::Journal { kept, .. } = &error else { panic!("{damage}: {error}") };
+        assert!(dir.path().join(kept.trim_start_matches('/')).exists(), "{damage}: {error}");
+        assert!(error.to_string().contains("apply the current config again"), "{error}");
+        // The remedy works: the old config is applied again, over whatever the interrupted change left.
+        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{damage}");
+        let new = files(&[file("/etc/issue.net"), file("/etc/x")]);
+        let old = MachineConfigSpec::default();
+        let facts = host.probe(&new, &old).unwrap();
+        let plan = plan(&new, &old, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+        host.apply(&plan).unwrap();
+        let issue = fs::read_to_string(dir.path().join("etc/issue.net")).unwrap();
+        assert_eq!(issue, "Debian GNU/Linux 12\n", "{damage}");
+        assert!(!dir.path().join("etc/x").exists(), "{damage}");
+    }
+}
+
+#[test]
+fn a_change_that_does_not_fit_is_refused_before_it_begins() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(dir.path()).status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        eprintln!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    fs::create_dir(dir.path().join("etc")).unwrap();
+    let text = "x".repeat(400 * 1024);
+    let new = files(&[json!({"path": "/etc/x", "contents": {"source": format!("data:,{text}")}})]);
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    let error = host.apply(&plan).unwrap_err();
+    let left = tree(dir.path(), &["/"], &SKIP);
+    drop(host);
+    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    assert!(matches!(&error, Error::NoSpace { need, free, .. } if need > free), "{error}");
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["/etc"], "{left:?}");
+}
+
+#[test]
+fn a_keys_folder_that_is_not_cores_own_is_replaced_and_comes_back_when_undone() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_host_tree();
+    let ssh = dir.path().join("home/core/.ssh");
+    fs::create_dir(&ssh).unwrap();
+    fs::write(ssh.join("config"), "root's").unwrap();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    let new = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA x"]}]}})),
+        ..MachineConfigSpec::default()
+    };
+    let policy = DisruptionPolicy {
+        sshkey: host::KeyPolicy { actions: vec![PolicyAction::restart("chronyd.service")] },
+        ..DisruptionPolicy::default()
+    };
+    let mut host = mk(dir.path());
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+    let plan = planned(&mut host, &new, &policy).unwrap();
+    assert!(host.apply(&plan).is_err());
+    assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", false).unwrap();
+    host.apply(&plan).unwrap();
+    let root: &Root = host.root();
+    assert!(matches!(root.found("/home/core/.ssh/config").unwrap(), Found::Absent));
+    assert!(matches!(root.found("/home/core/.ssh").unwrap(), Found::Dir { mode: 0o700, uid: 1000, gid: 1000 }));
+    let names = root.list("/home/core").unwrap();
+    assert_eq!(names, [".ssh"], "something is left beside it");
+}
