@@ -76,11 +76,17 @@ impl Checker {
         let mut out = Map::new();
         for (key, value) in map {
             let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            match fields.iter().find(|f| f.name == key) {
+            // Ignition itself, a Go program, reads field names in any case.
+            let exact = fields.iter().find(|f| f.name == key);
+            let field = exact.or_else(|| fields.iter().find(|f| f.name.eq_ignore_ascii_case(&key)));
+            match field {
                 Some(f) if f.since <= self.minor => {
                     if !value.is_null() {
                         let clean = self.clean(&at, value, f.shape)?;
-                        out.insert(key, clean);
+                        if exact.is_none() {
+                            self.warn(at, format!("is read as {}; write it so", f.name));
+                        }
+                        out.insert(f.name.to_owned(), clean);
                     }
                 }
                 Some(f) => self.warn(

@@ -349,3 +349,11 @@ fn null_is_the_same_as_absent() {
     let written = parse_value(&v).unwrap().config.to_value().unwrap();
     assert_eq!(written, json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/a"}]}}));
 }
+
+#[test]
+fn field_names_are_read_in_any_case_with_a_warning() {
+    let v = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "/a", "Mode": 420}]}});
+    let parsed = parse_value(&v).unwrap();
+    assert_eq!(parsed.config.storage.files[0].mode, Some(420));
+    assert_eq!(parsed.warnings[0].to_string(), "storage.files[0].Mode: is read as mode; write it so");
+}
