@@ -62,7 +62,7 @@ impl Answers {
 
     /// The rendered config's name.
     pub(crate) fn config(&self) -> &str {
-        self.source.machine_config.metadata.name.as_deref().unwrap_or_default()
+        self.source.rendered.name()
     }
 
     fn cell(&self, version: Version) -> Option<&Cell> {

@@ -9,7 +9,7 @@
 use crate::board::{Board, Freshness};
 use crate::error::ServerError;
 use crate::listen::{ListenOptions, Listeners};
-use crate::prepare::{Mode, Source};
+use crate::prepare::{Mode, Rendered, Source};
 use crate::refusal::Refusal;
 use crate::respond::Shared;
 use crate::tls::TlsProfile;
@@ -214,7 +214,7 @@ impl Folder {
             |(registry, file): &(String, String)| Ok((registry.clone(), read(self.base.join(file))?));
         Ok(Source {
             pool: pool.to_owned(),
-            machine_config: Arc::new(machine_config),
+            rendered: Arc::new(Rendered::new(machine_config)),
             mode: Mode::Bootstrap,
             kubelet_ca: config.spec.kube_api_server_serving_ca_data.0,
             cloud_ca: config.spec.cloud_provider_ca_data.map(|c| c.0).unwrap_or_default(),

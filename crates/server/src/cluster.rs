@@ -14,7 +14,7 @@ use crate::layered::InternalRegistry;
 use crate::listen::{ListenOptions, Listeners};
 use crate::metrics::Pool;
 use crate::respond::Shared;
-use crate::view::{Fetched, Sources, View};
+use crate::view::{Fetched, Sources, Unfetched, View, checked};
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use futures::stream::{BoxStream, SelectAll};
@@ -383,7 +383,7 @@ impl Follower {
     }
 
     fn fetch_failed(&self) -> bool {
-        self.fetched.values().any(|(_, fetched)| fetched.is_err())
+        self.fetched.values().any(|(_, fetched)| matches!(fetched, Err(Unfetched::Unavailable(_))))
     }
 
     /// Fetches what is wanted and puts the board up.
@@ -393,16 +393,17 @@ impl Follower {
         self.fetched.retain(|name, _| wanted.iter().any(|(n, _)| n == name));
         let api: Api<MachineConfig> = Api::all(self.client.clone());
         for (name, version) in wanted {
-            if self.fetched.get(&name).is_some_and(|(v, fetched)| *v == version && fetched.is_ok()) {
+            if self
+                .fetched
+                .get(&name)
+                .is_some_and(|(v, f)| *v == version && !matches!(f, Err(Unfetched::Unavailable(_))))
+            {
                 continue;
             }
             let fetched = match tokio::time::timeout(CALL, api.get(&name)).await {
-                Ok(Ok(mut config)) => {
-                    config.metadata.managed_fields = None;
-                    Ok(Arc::new(config))
-                }
-                Ok(Err(error)) => Err(chain(&error)),
-                Err(_) => Err(format!("no answer in {} s", CALL.as_secs())),
+                Ok(Ok(config)) => checked(config),
+                Ok(Err(error)) => Err(Unfetched::Unavailable(chain(&error))),
+                Err(_) => Err(Unfetched::Unavailable(format!("no answer in {} s", CALL.as_secs()))),
             };
             self.fetched.insert(name, (version, fetched));
         }

@@ -224,6 +224,8 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, context: &Conte
         };
         match accepted {
             Ok((stream, peer)) => {
+                // An IPv4 client of a listener for both is an IPv4 client in the log.
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let (tls, context) = (tls.clone(), context.clone());
                 context.tracker.clone().spawn(async move {
                     connection(stream, peer, tls, &context).await;

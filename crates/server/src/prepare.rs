@@ -45,13 +45,56 @@ pub enum Mode {
     Cluster,
 }
 
+/// A rendered MachineConfig, with what is worth finding out once.
+#[derive(Clone)]
+pub struct Rendered {
+    /// The object.
+    pub config: MachineConfig,
+    /// Another for every other object.
+    fingerprint: String,
+}
+
+impl std::fmt::Debug for Rendered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rendered({})", self.name())
+    }
+}
+
+impl Rendered {
+    /// Takes an object; who last wrote which field is not for machines.
+    pub fn new(mut config: MachineConfig) -> Self {
+        config.metadata.managed_fields = None;
+        let fingerprint = hex(&Sha256::digest(serde_json::to_vec(&config).unwrap_or_default()));
+        Self { config, fingerprint }
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &str {
+        self.config.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The Ignition config in it, valid.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its JSON path.
+    pub fn ignition(&self) -> Result<Config, String> {
+        let broken = |why: String| format!("{}: spec.config: {why}", self.name());
+        let config = match &self.config.spec.config {
+            None | Some(Value::Null) => ignition::empty(),
+            Some(value) => ignition::parse_value(value).map_err(|e| broken(e.to_string()))?.config,
+        };
+        ignition::validate(&config).map_err(|e| broken(e.to_string()))?;
+        Ok(config)
+    }
+}
+
 /// Everything that an answer is made of. It holds secrets, so its debug form names the config alone.
 #[derive(Clone)]
 pub struct Source {
     /// The pool.
     pub pool: String,
     /// The rendered config to serve.
-    pub machine_config: Arc<MachineConfig>,
+    pub rendered: Arc<Rendered>,
     /// Which server answers.
     pub mode: Mode,
     /// PEM; empty: none.
@@ -68,8 +111,7 @@ pub struct Source {
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.machine_config.metadata.name.as_deref().unwrap_or_default();
-        write!(f, "Source({}: {name})", self.pool)
+        write!(f, "Source({}: {})", self.pool, self.rendered.name())
     }
 }
 
@@ -78,7 +120,7 @@ impl Source {
     pub fn fingerprint(&self) -> String {
         let Self {
             pool,
-            machine_config,
+            rendered,
             mode,
             kubelet_ca,
             cloud_ca,
@@ -92,7 +134,7 @@ impl Source {
             hash.update(bytes);
         };
         add(pool.as_bytes());
-        add(&serde_json::to_vec(&**machine_config).unwrap_or_default());
+        add(rendered.fingerprint.as_bytes());
         add(if *mode == Mode::Cluster { b"c" } else { b"b" });
         add(kubelet_ca);
         add(cloud_ca);
@@ -139,9 +181,9 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
         }]));
     }
     let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why };
-    let name = source.machine_config.metadata.name.clone().unwrap_or_default();
-    let mut config = parsed(source)?;
-    let mut machine_config = (*source.machine_config).clone();
+    let name = source.rendered.name();
+    let mut config = source.rendered.ignition().map_err(&broken)?;
+    let mut machine_config = source.rendered.config.clone();
 
     for (path, data) in [(KUBELET_CA, &source.kubelet_ca), (CLOUD_CA, &source.cloud_ca)] {
         if !data.is_empty() {
@@ -155,7 +197,7 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     if source.mode == Mode::Cluster && version < Version::V3_3 {
         migrate_kernel_arguments(&mut config, &mut machine_config).map_err(&inexpressible)?;
     }
-    let added = added_files(source, version, &name, image, &machine_config)
+    let added = added_files(source, version, name, image, &machine_config)
         .map_err(|e| broken(format!("{name}: {e}")))?;
     for (path, bytes) in added {
         // A file of the config at one of these paths would win over the one that the first boot needs.
@@ -170,29 +212,6 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
         unsay_overwrite(&mut value, &config);
     }
     finish(&value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
-}
-
-/// Whether the stored config is valid at all.
-///
-/// # Errors
-/// [`Refusal::Broken`].
-pub fn check(source: &Source) -> Result<(), Refusal> {
-    parsed(source).map(drop)
-}
-
-/// The stored config, valid.
-fn parsed(source: &Source) -> Result<Config, Refusal> {
-    let name = source.machine_config.metadata.name.as_deref().unwrap_or_default();
-    let broken = |why: String| Refusal::Broken {
-        pool: source.pool.clone(),
-        why: format!("{name}: spec.config: {why}"),
-    };
-    let config = match &source.machine_config.spec.config {
-        None | Some(Value::Null) => ignition::empty(),
-        Some(value) => ignition::parse_value(value).map_err(|e| broken(e.to_string()))?.config,
-    };
-    ignition::validate(&config).map_err(|e| broken(e.to_string()))?;
-    Ok(config)
 }
 
 /// The bytes of a config.
@@ -225,7 +244,7 @@ fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
 
 /// The image that the machine is to boot into: the one on the config wins over the one that was found.
 fn layered_image(source: &Source) -> Option<String> {
-    let on_config = source.machine_config.metadata.annotations.as_ref().and_then(|a| a.get(PRE_BUILT_IMAGE));
+    let on_config = source.rendered.config.metadata.annotations.as_ref().and_then(|a| a.get(PRE_BUILT_IMAGE));
     on_config.filter(|i| !i.is_empty()).or(source.layered_image.as_ref()).cloned()
 }
 

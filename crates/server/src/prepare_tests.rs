@@ -7,7 +7,7 @@ fn mk_config(config: Value) -> Source {
     machine_config.spec.config = Some(config);
     Source {
         pool: "worker".to_owned(),
-        machine_config: Arc::new(machine_config),
+        rendered: Arc::new(Rendered::new(machine_config)),
         mode: Mode::Cluster,
         kubelet_ca: b"CA\n".to_vec(),
         cloud_ca: Vec::new(),
@@ -179,10 +179,10 @@ fn a_layered_image_is_embedded_and_the_one_on_the_config_wins_for_the_annotation
     assert_eq!(annotations[annotation::CURRENT_IMAGE], "quay.io/os@sha256:a");
     assert_eq!(annotations[annotation::DESIRED_IMAGE], "quay.io/os@sha256:a");
 
-    let mut pre_built = (*found.machine_config).clone();
+    let mut pre_built = found.rendered.config.clone();
     pre_built.metadata.annotations =
         Some([(PRE_BUILT_IMAGE.to_owned(), "quay.io/os@sha256:b".to_owned())].into());
-    let config = served(&Source { machine_config: Arc::new(pre_built), ..found }, Version::V3_5);
+    let config = served(&Source { rendered: Arc::new(Rendered::new(pre_built)), ..found }, Version::V3_5);
     assert_eq!(json_file(&config, NODE_ANNOTATIONS)[annotation::CURRENT_IMAGE], "quay.io/os@sha256:b");
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::board::Freshness;
-use crate::prepare::{Mode, Source};
+use crate::prepare::{Mode, Rendered, Source};
 use api::v1::MachineConfig;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn mk_source(pool: &str, config: Value) -> Source {
     machine_config.spec.config = Some(config);
     Source {
         pool: pool.to_owned(),
-        machine_config: Arc::new(machine_config),
+        rendered: Arc::new(Rendered::new(machine_config)),
         mode: Mode::Cluster,
         kubelet_ca: Vec::new(),
         cloud_ca: Vec::new(),

@@ -180,7 +180,7 @@ impl Certificate {
             seen = now;
             match self.reload() {
                 Ok(()) => {
-                    tracing::info!(path = %self.cert.display(), "the certificate changed; the new one is in force")
+                    tracing::info!(path = %self.cert.display(), "the certificate changed; the new one is in force");
                 }
                 Err(error) => {
                     tracing::error!(

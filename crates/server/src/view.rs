@@ -6,7 +6,7 @@
 
 use crate::kubeconfig::Credentials;
 use crate::layered::{InternalRegistry, layered_image};
-use crate::prepare::{self, Mode, Source};
+use crate::prepare::{Mode, Rendered, Source};
 use crate::proven::proven;
 use crate::refusal::Refusal;
 use api::names::CONTROLLER_CONFIG;
@@ -58,7 +58,23 @@ impl<T> Mirror<T> {
 }
 
 /// A rendered config that was fetched, with the version that it was fetched in.
-pub(crate) type Fetched = BTreeMap<String, (String, Result<Arc<MachineConfig>, String>)>;
+pub(crate) type Fetched = BTreeMap<String, (String, Result<Arc<Rendered>, Unfetched>)>;
+
+/// Why there is nothing to serve of a rendered config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unfetched {
+    /// The API server did not give it: worth another try.
+    Unavailable(String),
+    /// It is not valid: only another version of it can be better.
+    Invalid(String),
+}
+
+/// A fetched config, checked once.
+pub(crate) fn checked(config: MachineConfig) -> Result<Arc<Rendered>, Unfetched> {
+    let rendered = Rendered::new(config);
+    rendered.ignition().map_err(Unfetched::Invalid)?;
+    Ok(Arc::new(rendered))
+}
 
 /// All that is known.
 #[derive(Debug, Default)]
@@ -80,7 +96,7 @@ pub(crate) struct View {
     /// The last good bootstrap token, or why there is none.
     pub(crate) credentials: Option<Result<Credentials, String>>,
     /// What each pool last had that was good.
-    good: BTreeMap<String, Arc<MachineConfig>>,
+    good: BTreeMap<String, Arc<Rendered>>,
 }
 
 /// A pool's sources, and those that had to stay with their last good one.
@@ -132,7 +148,7 @@ impl View {
                 source = Ok(standing);
             }
             if let Ok(source) = &source {
-                good.insert(name.clone(), Arc::clone(&source.machine_config));
+                good.insert(name.clone(), Arc::clone(&source.rendered));
             }
             sources.pools.insert(name.clone(), source);
         }
@@ -142,11 +158,11 @@ impl View {
 
     /// The config that a pool serves now, where it still exists.
     fn standing(&self, pool: &str) -> Option<&str> {
-        self.good.get(pool).filter(|c| self.exists(c))?.metadata.name.as_deref()
+        Some(self.good.get(pool).filter(|r| self.exists(r))?.name())
     }
 
-    fn exists(&self, config: &MachineConfig) -> bool {
-        config.metadata.name.as_deref().is_some_and(|name| self.configs.get(name).is_some())
+    fn exists(&self, rendered: &Rendered) -> bool {
+        self.configs.get(rendered.name()).is_some()
     }
 
     fn source(
@@ -168,11 +184,12 @@ impl View {
         let Some(version) = self.configs.get(config) else {
             return Err(not_yet(format!("the MachineConfig {config} does not exist")));
         };
-        let machine_config = match fetched.get(config) {
-            Some((v, Ok(mc))) if v == version => Arc::clone(mc),
-            Some((v, Err(why))) if v == version => {
+        let rendered = match fetched.get(config) {
+            Some((v, Ok(rendered))) if v == version => Arc::clone(rendered),
+            Some((v, Err(Unfetched::Unavailable(why)))) if v == version => {
                 return Err(not_yet(format!("{config} could not be fetched: {why}")));
             }
+            Some((v, Err(Unfetched::Invalid(why)))) if v == version => return Err(broken(why.clone())),
             _ => return Err(not_yet(format!("{config} is being fetched"))),
         };
         let updated = pool.status.as_ref().map_or(0, |s| s.updated_machine_count);
@@ -181,13 +198,13 @@ impl View {
             let os_builds: Vec<Value> = self.os_builds.items.values().cloned().collect();
             layered_image(name, config, updated, &os_configs, &os_builds, internal)
         });
-        self.with_config(name, machine_config, image, apiserver_url)
+        self.with_config(name, rendered, image, apiserver_url)
     }
 
     fn with_config(
         &self,
         pool: &str,
-        machine_config: Arc<MachineConfig>,
+        rendered: Arc<Rendered>,
         layered_image: Option<String>,
         apiserver_url: &str,
     ) -> Result<Source, Refusal> {
@@ -205,18 +222,16 @@ impl View {
         let bundle = self.bundles.items.values().next().map(Vec::as_slice);
         let kubeconfig =
             crate::kubeconfig::kubeconfig(apiserver_url, credentials, bundle).map_err(not_yet)?;
-        let source = Source {
+        Ok(Source {
             pool: pool.to_owned(),
-            machine_config,
+            rendered,
             mode: Mode::Cluster,
             kubelet_ca: settings.spec.kube_api_server_serving_ca_data.0.clone(),
             cloud_ca: settings.spec.cloud_provider_ca_data.as_ref().map(|c| c.0.clone()).unwrap_or_default(),
             kubeconfig,
             registry_certificates: Vec::new(),
             layered_image,
-        };
-        prepare::check(&source)?;
-        Ok(source)
+        })
     }
 }
 

@@ -14,10 +14,10 @@ fn mk_pool(updated: i32, spec: &str, status: &str) -> MachineConfigPool {
     .unwrap()
 }
 
-fn mk_config(name: &str, version: &str) -> (String, (String, Result<Arc<MachineConfig>, String>)) {
+fn mk_config(name: &str, version: &str) -> (String, (String, Result<Arc<Rendered>, Unfetched>)) {
     let mut config = MachineConfig::new(name, api::v1::MachineConfigSpec::default());
     config.spec.config = Some(json!({"ignition": {"version": version}}));
-    (name.to_owned(), ("1".to_owned(), Ok(Arc::new(config))))
+    (name.to_owned(), ("1".to_owned(), checked(config)))
 }
 
 fn mk_view(pool: MachineConfigPool) -> View {
@@ -33,7 +33,7 @@ fn mk_view(pool: MachineConfigPool) -> View {
 
 fn served(sources: &Sources) -> Result<&str, &'static str> {
     let source = sources.pools.get("worker").unwrap();
-    source.as_ref().map(|s| s.machine_config.metadata.name.as_deref().unwrap()).map_err(Refusal::reason)
+    source.as_ref().map(|s| s.rendered.name()).map_err(Refusal::reason)
 }
 
 #[test]
