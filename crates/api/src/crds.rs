@@ -100,10 +100,11 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
     let names = spec.get("names").ok_or(missing("names"))?;
     let plural = names.get("plural").and_then(Value::as_str).ok_or(missing("names.plural"))?.to_owned();
     let kind = names.get("kind").and_then(Value::as_str).ok_or(missing("names.kind"))?.to_owned();
-    // A schema file may say "none" as null; the API server wants the field left out.
+    // A schema file may say "none" as null or as an empty list of columns. The API server refuses the first and drops
+    // the second, so that a second `kubectl apply` of the same file would be a change.
     let versions = spec.get_mut("versions").and_then(Value::as_array_mut).ok_or(missing("versions"))?;
     for version in versions.iter_mut().filter_map(Value::as_object_mut) {
-        version.retain(|_, v| !v.is_null());
+        version.retain(|key, v| !v.is_null() && !(key == "additionalPrinterColumns" && *v == json!([])));
         if let Some(schema) = version.get_mut("schema").and_then(|s| s.get_mut("openAPIV3Schema")) {
             describe(&kind, schema);
         }
