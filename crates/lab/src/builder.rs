@@ -28,9 +28,9 @@ use crate::pod_standin::PodStandIn;
 use crate::process::{Process, Signal, Spec, run};
 use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
-use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup};
 use crate::real_kubelet::{KubeletSetup, setup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
+use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup};
 
 /// `mco install` writes some thirty objects.
 const INSTALL_LIMIT: Duration = Duration::from_secs(60);
@@ -113,7 +113,9 @@ impl LabSpec {
             return Err(Error::NeedsRoot { what: "a lab with real nodes" });
         }
         if self.kubelet == Kubelet::Real && self.kind != NodeKind::Real {
-            return options("a real kubelet needs real nodes: add `.real()` (`--kubelet real` goes without `--simulated`)");
+            return options(
+                "a real kubelet needs real nodes: add `.real()` (`--kubelet real` goes without `--simulated`)",
+            );
         }
         if self.controller && self.mco_binary.is_none() {
             return options("the controller needs the `mco` program: add `.mco_binary(path)`");
@@ -121,8 +123,13 @@ impl LabSpec {
         if self.controller && self.templates.is_none() {
             return options("the controller needs its templates: add `.templates(folder)`");
         }
-        if let Some(binary) = self.mco_binary.as_deref().filter(|binary| !crate::process::is_executable(binary)) {
-            return options(&format!("{} is not a program: build it with `cargo build -p cli`", binary.display()));
+        if let Some(binary) =
+            self.mco_binary.as_deref().filter(|binary| !crate::process::is_executable(binary))
+        {
+            return options(&format!(
+                "{} is not a program: build it with `cargo build -p cli`",
+                binary.display()
+            ));
         }
         Ok(())
     }
@@ -266,7 +273,10 @@ pub struct Lab {
 
 impl std::fmt::Debug for Lab {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab").field("folder", &self.folder.path()).field("nodes", &self.nodes).finish_non_exhaustive()
+        f.debug_struct("Lab")
+            .field("folder", &self.folder.path())
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -333,8 +343,17 @@ impl Lab {
         let plane = ControlPlane::start(Arc::clone(&folder), &programs, &options, progress).await?;
         let client = plane.client().await?;
         let (bridge, base) = ground.unzip();
-        let mut lab =
-            Self { controller: None, nodes: Vec::new(), pods: None, feeds: None, client, plane, bridge, folder, spec: spec.clone() };
+        let mut lab = Self {
+            controller: None,
+            nodes: Vec::new(),
+            pods: None,
+            feeds: None,
+            client,
+            plane,
+            bridge,
+            folder,
+            spec: spec.clone(),
+        };
         if spec.controller {
             lab.install(progress).await?;
         }
@@ -361,7 +380,7 @@ impl Lab {
         if let Some(templates) = &self.spec.templates {
             spec = spec.arg("--templates").arg(templates);
         }
-        self.controller = Some(Process::spawn(spec)?);
+        self.controller = Some(Process::spawn(spec, self.folder.path())?);
         Ok(())
     }
 
@@ -383,7 +402,9 @@ impl Lab {
                         index,
                         base: base.to_owned(),
                         daemon: daemon.clone(),
-                        kubelet: kubelet.map(|kubelet| kubelet.setup(&self.plane, bridge, &name, index)).transpose()?,
+                        kubelet: kubelet
+                            .map(|kubelet| kubelet.setup(&self.plane, bridge, &name, index))
+                            .transpose()?,
                         name,
                     };
                     let node = RealNode::boot(&spec, bridge, &self.folder)?;
@@ -406,9 +427,12 @@ impl Lab {
                     .then(|| &*self.feeds.insert(NodeFeeds::start(self.client.clone())));
                 let setup = SimulatedSetup { down: Duration::from_millis(self.spec.reboot_millis) };
                 for chunk in names.chunks(REGISTER_AT_ONCE) {
-                    let watched: Vec<_> = chunk.iter().map(|name| feeds.map(|feeds| feeds.feed(name))).collect();
+                    let watched: Vec<_> =
+                        chunk.iter().map(|name| feeds.map(|feeds| feeds.feed(name))).collect();
                     let started = try_join_all(
-                        chunk.iter().map(|name| KubeletStandIn::start(self.client.clone(), NodeSpec::worker(name))),
+                        chunk
+                            .iter()
+                            .map(|name| KubeletStandIn::start(self.client.clone(), NodeSpec::worker(name))),
                     );
                     for (kubelet, feed) in started.await?.into_iter().map(Arc::new).zip(watched) {
                         pods.add(Arc::clone(&kubelet));
@@ -417,7 +441,13 @@ impl Lab {
                             Some(feed) => {
                                 let handle = NodeHandle::new(self.folder.path(), kubelet.name(), kind);
                                 let (client, setup) = (self.client.clone(), setup.clone());
-                                LabNode::Simulated(SimulatedNode::start(client, &handle.root(), kubelet, feed, setup)?)
+                                LabNode::Simulated(SimulatedNode::start(
+                                    client,
+                                    &handle.root(),
+                                    kubelet,
+                                    feed,
+                                    setup,
+                                )?)
                             }
                         });
                     }
@@ -460,6 +490,12 @@ impl Lab {
     #[must_use]
     pub fn folder(&self) -> &Folder {
         &self.folder
+    }
+
+    /// The process id of our controller, for measuring it and for ending it badly.
+    #[must_use]
+    pub fn controller_pid(&self) -> Option<i32> {
+        self.controller.as_ref().map(Process::pid)
     }
 
     /// The log of our controller.

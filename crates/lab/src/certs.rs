@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose,
 };
 
 use crate::error::{Error, Result};
@@ -93,8 +93,11 @@ impl Authority {
     /// # Errors
     /// When a name is not a host name.
     pub fn server(&self, common: &str, addresses: &[IpAddr], names: &[&str]) -> Result<Pair> {
-        let alternatives: Vec<String> =
-            addresses.iter().map(ToString::to_string).chain(names.iter().map(|name| (*name).to_owned())).collect();
+        let alternatives: Vec<String> = addresses
+            .iter()
+            .map(ToString::to_string)
+            .chain(names.iter().map(|name| (*name).to_owned()))
+            .collect();
         let mut params = CertificateParams::new(alternatives).map_err(failed(common))?;
         params.distinguished_name = name(common, &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -81,7 +81,8 @@ fn own_groups(cgroup: &str, mountinfo: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in cgroup.lines() {
         let mut fields = line.splitn(3, ':');
-        let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+        let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
             continue;
         };
         for mount in mountinfo.lines() {
@@ -92,7 +93,8 @@ fn own_groups(cgroup: &str, mountinfo: &str) -> Vec<PathBuf> {
             let matches = if number == "0" {
                 kind == "cgroup2"
             } else {
-                kind == "cgroup" && controllers.split(',').all(|name| options.split(',').any(|option| option == name))
+                kind == "cgroup"
+                    && controllers.split(',').all(|name| options.split(',').any(|option| option == name))
             };
             let (Some(root), Some(point), true) = (place.get(3), place.get(4), matches) else { continue };
             let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
@@ -121,7 +123,11 @@ mod tests {
                 "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
                 vec!["/sys/fs/cgroup/user.slice/x.scope"],
             ),
-            ("0::/box/me", "30 1 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw", vec!["/sys/fs/cgroup/me"]),
+            (
+                "0::/box/me",
+                "30 1 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+                vec!["/sys/fs/cgroup/me"],
+            ),
             ("7:pids:/x", old, vec![]),
         ];
         for (cgroup, mountinfo, want) in cases {

@@ -114,7 +114,11 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    async fn try_start(folder: Arc<Folder>, programs: &Programs, options: &ControlPlaneOptions) -> Result<Self> {
+    async fn try_start(
+        folder: Arc<Folder>,
+        programs: &Programs,
+        options: &ControlPlaneOptions,
+    ) -> Result<Self> {
         let dir = folder.make("control-plane")?;
         let logs = folder.make("logs")?;
         let etcd_data = dir.join("etcd");
@@ -131,11 +135,14 @@ impl ControlPlane {
         write_private(&admin_file, &kubeconfig(&url, &authority.cert(), &admin))?;
 
         let find = |program: Program| {
-            programs.find(program).ok_or(Error::NoGo { program: program.file(), cache: programs.cache().to_owned() })
+            programs
+                .find(program)
+                .ok_or(Error::NoGo { program: program.file(), cache: programs.cache().to_owned() })
         };
-        let etcd = Process::spawn(etcd_spec(&find(Program::Etcd)?, &etcd_data, &logs, &ports))?;
+        let etcd =
+            Process::spawn(etcd_spec(&find(Program::Etcd)?, &etcd_data, &logs, &ports), folder.path())?;
         let api_server_spec = api_server_spec(&find(Program::ApiServer)?, &dir, &logs, &ports, options);
-        let api_server = Process::spawn(api_server_spec.clone())?;
+        let api_server = Process::spawn(api_server_spec.clone(), folder.path())?;
         let plane = Self {
             others: Mutex::new(Vec::new()),
             api_server: Mutex::new(Some(api_server)),
@@ -162,7 +169,7 @@ impl ControlPlane {
             if wanted {
                 let config = plane.identity(user, groups)?;
                 let spec = component_spec(program, &find(program)?, &dir, &logs, &config);
-                lock(&plane.others).push(Process::spawn(spec)?);
+                lock(&plane.others).push(Process::spawn(spec, plane.folder.path())?);
             }
         }
         plane.folder.update(|record| record.kubeconfig = Some(plane.kubeconfig.clone()))?;
@@ -231,7 +238,10 @@ impl ControlPlane {
     pub fn identity_via(&self, user: &str, groups: &[&str], url: &str) -> Result<PathBuf> {
         let pair = self.authority.client(user, groups)?;
         let host = url.trim_start_matches("https://").replace([':', '/'], "-");
-        let path = self.folder.join("control-plane").join(format!("{}-{host}.kubeconfig", user.replace([':', '/'], "-")));
+        let path = self
+            .folder
+            .join("control-plane")
+            .join(format!("{}-{host}.kubeconfig", user.replace([':', '/'], "-")));
         write_private(&path, &kubeconfig(url, &self.authority.cert(), &pair))?;
         Ok(path)
     }
@@ -258,7 +268,7 @@ impl ControlPlane {
     /// When it dies or does not become ready.
     pub async fn start_api_server(&self) -> Result<()> {
         if lock(&self.api_server).is_none() {
-            let process = Process::spawn(self.api_server_spec.clone())?;
+            let process = Process::spawn(self.api_server_spec.clone(), self.folder.path())?;
             *lock(&self.api_server) = Some(process);
         }
         self.wait_ready().await
@@ -373,7 +383,13 @@ fn write_certificates(dir: &Path, authority: &Authority, address: IpAddr) -> Res
     if !addresses.contains(&address) {
         addresses.push(address);
     }
-    let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
     let serving = authority.server("kube-apiserver", &addresses, &names)?;
     write_private(&dir.join("apiserver.crt"), &serving.cert)?;
     write_private(&dir.join("apiserver.key"), &serving.key)?;
@@ -404,7 +420,13 @@ fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports) -> Spec {
         .arg("--log-level=warn")
 }
 
-fn api_server_spec(program: &Path, dir: &Path, logs: &Path, ports: &Ports, options: &ControlPlaneOptions) -> Spec {
+fn api_server_spec(
+    program: &Path,
+    dir: &Path,
+    logs: &Path,
+    ports: &Ports,
+    options: &ControlPlaneOptions,
+) -> Spec {
     let file = |flag: &str, name: &str| format!("--{flag}={}", dir.join(name).display());
     let mut spec = Spec::new("kube-apiserver", program, logs.join("kube-apiserver.log"))
         .arg(format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd))

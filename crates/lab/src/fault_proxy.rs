@@ -119,7 +119,9 @@ async fn accept(listener: TcpListener, server: SocketAddr, fault: watch::Receive
 
 async fn serve(client: TcpStream, server: SocketAddr, mut fault: watch::Receiver<Fault>) {
     // The API server is reached only when something may pass.
-    let Ok(now) = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault) else { return };
+    let Ok(now) = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault) else {
+        return;
+    };
     if now == Fault::Cut {
         return;
     }

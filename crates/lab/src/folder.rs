@@ -2,10 +2,10 @@
 //!
 //! Flow: a lab takes a new folder under the user's data root and writes `lab.json` into it: who owns it (process
 //! id with its start time), which bridge it made. Everything else of the lab is found from the folder: programs
-//! carry its path on their command lines, nodes record their PID 1 in it. [`sweep`] looks at every folder whose
+//! carry its path in their environment, nodes record their PID 1 in it. [`sweep`] looks at every folder whose
 //! owner is gone, kills those processes, deletes the bridge and removes the folder.
 //!
-//! Guarantees: only processes that carry this lab's folder on their command line, or whose recorded id still has
+//! Guarantees: only processes that carry this lab's folder in their environment, or whose recorded id still has
 //! the recorded start time, are signalled.
 
 use std::fs;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::paths::Environment;
-use crate::process::run_blocking;
+use crate::process::{OWNER, run_blocking};
 
 const RECORD: &str = "lab.json";
 /// What every node's folder holds about the machine that runs in it.
@@ -148,7 +148,10 @@ impl Folder {
     }
 
     /// Makes a folder below it.
-    pub(crate) fn make(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
         Ok(path)
@@ -178,8 +181,8 @@ impl Drop for Folder {
 
 /// Writes JSON whole: beside, then renamed.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_vec_pretty(value)
-        .map_err(|source| Error::Record { path: path.to_owned(), source })?;
+    let text =
+        serde_json::to_vec_pretty(value).map_err(|source| Error::Record { path: path.to_owned(), source })?;
     let part = path.with_extension("part");
     fs::write(&part, text).map_err(Error::io("write", &part))?;
     fs::rename(&part, path).map_err(Error::io("write", path))
@@ -188,9 +191,9 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 /// Reads JSON; `None` when there is no such file.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match fs::read(path) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).map(Some).map_err(|source| Error::Record { path: path.to_owned(), source })
-        }
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| Error::Record { path: path.to_owned(), source }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", path)(error)),
     }
@@ -227,7 +230,9 @@ pub fn recorded(environment: &Environment) -> Result<Vec<(PathBuf, Record)>> {
         let path = entry.path();
         match read_json::<Record>(&path.join(RECORD)) {
             Ok(Some(record)) => found.push((path, record)),
-            Ok(None) if age(&path).is_some_and(|age| age > HALF_MADE_AGE) => found.push((path, Record::default())),
+            Ok(None) if age(&path).is_some_and(|age| age > HALF_MADE_AGE) => {
+                found.push((path, Record::default()));
+            }
             Ok(None) => {}
             Err(error) => tracing::warn!(error = %crate::error::chain(&error), "unreadable record"),
         }
@@ -251,7 +256,9 @@ pub fn sweep(environment: &Environment) -> Result<Vec<PathBuf>> {
         }
         match clear(&path, &record) {
             Ok(()) => removed.push(path),
-            Err(error) => tracing::warn!(folder = %path.display(), error = %crate::error::chain(&error), "not swept"),
+            Err(error) => {
+                tracing::warn!(folder = %path.display(), error = %crate::error::chain(&error), "not swept");
+            }
         }
     }
     Ok(removed)
@@ -301,20 +308,21 @@ fn leaders(path: &Path) -> Vec<ProcessKey> {
         .collect()
 }
 
-/// Every other process that carries the folder's path on its command line; never this one.
+/// Every other process that was started for this lab, or by one that was; never this one.
 fn users(path: &Path) -> Vec<ProcessKey> {
     let own = std::process::id().to_string();
-    let mut needle = path.as_os_str().as_encoded_bytes().to_vec();
-    needle.push(b'/');
+    let mut marker = format!("{OWNER}=").into_bytes();
+    marker.extend_from_slice(path.as_os_str().as_encoded_bytes());
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     processes
         .flatten()
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != own))
         .filter_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let line = fs::read(entry.path().join("cmdline")).ok()?;
-            let used = line.windows(needle.len()).any(|window| window == needle);
-            if used { ProcessKey::of(pid) } else { None }
+            // Another user's process cannot be read, and is none of ours.
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let ours = environment.split(|byte| *byte == 0).any(|variable| variable == marker);
+            if ours { ProcessKey::of(pid) } else { None }
         })
         .collect()
 }
@@ -337,16 +345,18 @@ mod tests {
         fs::create_dir(&dead).unwrap();
         let gone = ProcessKey { pid: 1, started: 1 };
         write_json(&dead.join(RECORD), &Record { owner: Some(gone), ..Record::default() }).unwrap();
-        let start = |folder: &Path| {
-            // The path stands on the command line as any program's --data-dir would.
-            let argument = folder.join("x");
-            Command::new("sh").args(["-c", "sleep 300; :"]).arg(argument).spawn().unwrap()
-        };
+        let start = |folder: &Path| Command::new("sleep").arg("300").env(OWNER, folder).spawn().unwrap();
+        // Somebody who only looks at a file of the lab is no part of it.
+        let mut looks =
+            Command::new("sh").args(["-c", "sleep 300; :"]).arg(dead.join("log")).spawn().unwrap();
         let mut of_dead = start(&dead);
         let mut of_living = start(living.path());
         assert_eq!(sweep(&environment).unwrap(), vec![dead.clone()]);
         assert!(!dead.exists());
         assert!(!of_dead.wait().unwrap().success());
+        assert!(looks.try_wait().unwrap().is_none());
+        looks.kill().unwrap();
+        looks.wait().unwrap();
         assert!(of_living.try_wait().unwrap().is_none());
         let path = living.path().to_owned();
         drop(living);

@@ -82,7 +82,10 @@ impl NodeHandle {
 
     fn leader(&self) -> Result<ProcessKey> {
         if self.kind != NodeKind::Real {
-            return Err(Error::Options(format!("node {} is not a real machine: no command can run in it", self.name)));
+            return Err(Error::Options(format!(
+                "node {} is not a real machine: no command can run in it",
+                self.name
+            )));
         }
         read_json::<ProcessKey>(&self.dir.join(LEADER))?
             .filter(|leader| leader.alive())
@@ -109,7 +112,11 @@ impl NodeHandle {
         if output.code == 0 {
             return Ok(output.stdout);
         }
-        Err(Error::Command { command: shown, status: format!("exit status {}", output.code), tail: output.stderr })
+        Err(Error::Command {
+            command: shown,
+            status: format!("exit status {}", output.code),
+            tail: output.stderr,
+        })
     }
 
     /// The text of a file on the node.

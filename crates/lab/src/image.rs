@@ -55,8 +55,11 @@ func main() {
 /// No C and no Go compiler, or it fails.
 pub(crate) async fn pause_archive(environment: &Environment, progress: &Reporter) -> Result<PathBuf> {
     let folder = environment.cache.join("pause");
-    let key: String =
-        Sha256::digest([C_SOURCE, GO_SOURCE].concat()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let key: String = Sha256::digest([C_SOURCE, GO_SOURCE].concat())
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let archive = folder.join(format!("pause-{key}.tar"));
     if archive.is_file() {
         return Ok(archive);
@@ -91,7 +94,9 @@ async fn compile(folder: &Path) -> Result<PathBuf> {
         let source = put("pause.c", C_SOURCE)?.to_string_lossy().into_owned();
         match run(compiler, ["-Os", "-static", "-s", "-o", &target, &source], COMPILE_LIMIT).await {
             Ok(_) => return Ok(program),
-            Err(error) => tracing::debug!(compiler, error = %crate::error::chain(&error), "no static program"),
+            Err(error) => {
+                tracing::debug!(compiler, error = %crate::error::chain(&error), "no static program");
+            }
         }
     }
     if find_on_path("go").is_none() {
@@ -102,15 +107,20 @@ async fn compile(folder: &Path) -> Result<PathBuf> {
         ));
     }
     let source = put("pause.go", GO_SOURCE)?.to_string_lossy().into_owned();
-    run("env", ["CGO_ENABLED=0", "GOFLAGS=", "go", "build", "-ldflags=-s -w", "-o", &target, &source], COMPILE_LIMIT)
-        .await?;
+    run(
+        "env",
+        ["CGO_ENABLED=0", "GOFLAGS=", "go", "build", "-ldflags=-s -w", "-o", &target, &source],
+        COMPILE_LIMIT,
+    )
+    .await?;
     Ok(program)
 }
 
 /// The image as an archive with a manifest, a config and one layer that holds the program at the root.
 fn image_archive(name: &str, program: &str, bytes: &[u8]) -> Vec<u8> {
     let layer = tar(&[(program, 0o755, bytes)]);
-    let hex = |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
+    let hex =
+        |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -168,8 +178,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image.tar");
         fs::write(&path, image_archive("lab.invalid/x:1", "x", b"program")).unwrap();
-        assert!(Command::new("tar").arg("-xf").arg(&path).arg("-C").arg(dir.path()).status().unwrap().success());
-        let layer = Command::new("tar").arg("-xOf").arg(dir.path().join("layer.tar")).arg("x").output().unwrap();
+        assert!(
+            Command::new("tar").arg("-xf").arg(&path).arg("-C").arg(dir.path()).status().unwrap().success()
+        );
+        let layer =
+            Command::new("tar").arg("-xOf").arg(dir.path().join("layer.tar")).arg("x").output().unwrap();
         assert_eq!(layer.stdout, b"program");
         let manifest: serde_json::Value =
             serde_json::from_slice(&fs::read(dir.path().join("manifest.json")).unwrap()).unwrap();

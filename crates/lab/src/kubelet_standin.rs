@@ -132,7 +132,8 @@ impl NodeSpec {
         ]});
         if let Power::Up { boot_id } = power {
             let mut addresses = vec![json!({"type": "Hostname", "address": self.name})];
-            addresses.extend(self.address.iter().map(|address| json!({"type": "InternalIP", "address": address})));
+            addresses
+                .extend(self.address.iter().map(|address| json!({"type": "InternalIP", "address": address})));
             status["addresses"] = Value::Array(addresses);
             status["capacity"] = json!(self.capacity);
             status["allocatable"] = json!(self.capacity);
@@ -365,9 +366,7 @@ async fn within<T>(
 ) -> Result<()> {
     match tokio::time::timeout(REQUEST_LIMIT, request).await {
         Ok(done) => done.map(drop).map_err(Error::kube(step())),
-        Err(_) => {
-            Err(Error::Timeout { what: step(), waited: REQUEST_LIMIT, detail: "no answer".to_owned() })
-        }
+        Err(_) => Err(Error::Timeout { what: step(), waited: REQUEST_LIMIT, detail: "no answer".to_owned() }),
     }
 }
 

@@ -112,6 +112,8 @@ pub struct Machine {
 #[derive(Debug)]
 struct Inner {
     spec: MachineSpec,
+    /// The lab's data folder.
+    lab: PathBuf,
     state: watch::Sender<MachineState>,
     process: Mutex<Option<Arc<Process>>>,
     group: NodeGroup,
@@ -139,6 +141,7 @@ impl Machine {
         })?;
         let inner = Arc::new(Inner {
             spec,
+            lab: folder.path().to_owned(),
             state: watch::Sender::new(MachineState::Booting { boot: 1 }),
             process: Mutex::new(None),
             group,
@@ -173,11 +176,14 @@ impl Machine {
     pub async fn wait_running(&self, limit: Duration) -> Result<String> {
         let mut state = self.watch();
         let reached = state.wait_for(|state| !matches!(state, MachineState::Booting { .. }));
-        let reached = tokio::time::timeout(limit, reached).await.map(|state| state.map(|state| state.clone()));
+        let reached =
+            tokio::time::timeout(limit, reached).await.map(|state| state.map(|state| state.clone()));
         match reached {
             Ok(Ok(MachineState::Running { boot_id, .. })) => Ok(boot_id),
             Ok(Ok(MachineState::Off { reason })) => Err(self.inner.died(reason)),
-            Ok(Ok(MachineState::Booting { .. }) | Err(_)) => Err(self.inner.died("its task ended".to_owned())),
+            Ok(Ok(MachineState::Booting { .. }) | Err(_)) => {
+                Err(self.inner.died("its task ended".to_owned()))
+            }
             Err(_) => Err(Error::Timeout {
                 what: format!("node {}", self.inner.spec.hostname),
                 waited: limit,
@@ -315,7 +321,8 @@ impl Inner {
                 }
                 Ok(Some(0)) => return self.set(MachineState::Off { reason: "powered off".to_owned() }),
                 Ok(Some(code)) => {
-                    return self.set(MachineState::Off { reason: format!("nspawn ended with exit status {code}") });
+                    return self
+                        .set(MachineState::Off { reason: format!("nspawn ended with exit status {code}") });
                 }
                 Ok(None) => return self.set(MachineState::Off { reason: "power cut".to_owned() }),
                 Err(error) => return self.set(MachineState::Off { reason: crate::error::chain(&error) }),
@@ -325,7 +332,7 @@ impl Inner {
 
     /// One boot, until nspawn ends. `None` when a signal ended it.
     async fn boot(&self, boot: u32) -> Result<Option<i32>> {
-        let process = Arc::new(Process::spawn(self.command()?)?);
+        let process = Arc::new(Process::spawn(self.command()?, &self.lab)?);
         *lock(&self.process) = Some(Arc::clone(&process));
         let up = tokio::select! {
             up = self.wait_up(&process) => Some(up),
@@ -359,7 +366,8 @@ impl Inner {
             }
             if let Some(leader) = recorded
                 && let Ok(active) =
-                    enter(leader, ["systemctl", "is-active", "multi-user.target"], Duration::from_secs(5)).await
+                    enter(leader, ["systemctl", "is-active", "multi-user.target"], Duration::from_secs(5))
+                        .await
                 && active.stdout.trim() == "active"
             {
                 let boot_id =
@@ -395,7 +403,14 @@ impl Inner {
             .args(&entries)
             .arg(nspawn)
             .arg(format!("--directory={}", root.display()))
-            .args(["--boot", "--quiet", "--register=no", "--keep-unit", "--capability=all", "--console=passive"])
+            .args([
+                "--boot",
+                "--quiet",
+                "--register=no",
+                "--keep-unit",
+                "--capability=all",
+                "--console=passive",
+            ])
             .args(["--bind=/dev/kmsg", "--resolv-conf=off", "--timezone=off", "--link-journal=no"])
             .arg(format!("--machine={machine}"))
             .arg(format!("--hostname={hostname}"))
@@ -433,11 +448,22 @@ pub(crate) async fn enter<I: AsRef<OsStr>>(
         return Err(Error::Options("the node went down".to_owned()));
     }
     let mut args: Vec<std::ffi::OsString> =
-        ["-t", &leader.pid.to_string(), "-m", "-u", "-i", "-n", "-p", "-C", "--"].iter().map(Into::into).collect();
-    args.extend(
-        ["env", "-i", "-C", "/", "HOME=/root", "LANG=C.UTF-8", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+        ["-t", &leader.pid.to_string(), "-m", "-u", "-i", "-n", "-p", "-C", "--"]
             .iter()
-            .map(Into::into),
+            .map(Into::into)
+            .collect();
+    args.extend(
+        [
+            "env",
+            "-i",
+            "-C",
+            "/",
+            "HOME=/root",
+            "LANG=C.UTF-8",
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ]
+        .iter()
+        .map(Into::into),
     );
     args.extend(command.into_iter().map(|arg| arg.as_ref().to_owned()));
     output("nsenter", args, limit).await

@@ -49,7 +49,8 @@ impl Bridge {
             // entries for the API server go stale.
             let hardware = format!("02:6d:63:6c:{second:02x}:{third:02x}");
             let added =
-                output("ip", ["link", "add", &bridge.name, "address", &hardware, "type", "bridge"], IP_LIMIT).await?;
+                output("ip", ["link", "add", &bridge.name, "address", &hardware, "type", "bridge"], IP_LIMIT)
+                    .await?;
             if added.code != 0 {
                 refused = added.stderr;
                 std::mem::forget(bridge);
@@ -121,7 +122,10 @@ struct Network {
 impl Network {
     fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = text.split_once('/').unwrap_or((text, "32"));
-        Some(Self { address: address.parse().ok()?, prefix: prefix.parse().ok().filter(|prefix| *prefix <= 32)? })
+        Some(Self {
+            address: address.parse().ok()?,
+            prefix: prefix.parse().ok().filter(|prefix| *prefix <= 32)?,
+        })
     }
 
     fn overlaps(self, other: Self) -> bool {
@@ -139,7 +143,9 @@ async fn taken_networks() -> Result<Vec<Network>> {
 
 fn parse_routes(text: &str) -> Vec<Network> {
     text.lines()
-        .filter_map(|line| line.split_whitespace().find(|word| !matches!(*word, "local" | "broadcast" | "unicast")))
+        .filter_map(|line| {
+            line.split_whitespace().find(|word| !matches!(*word, "local" | "broadcast" | "unicast"))
+        })
         .filter_map(Network::parse)
         .collect()
 }
@@ -153,7 +159,12 @@ mod tests {
         let routes = "default via 192.0.2.1 dev eth0\n10.200.0.0/16 dev x scope link\n\
                       local 10.201.3.1 dev y table local scope host\n10.0.0.0/24 dev z";
         let taken = parse_routes(routes);
-        let cases = [("10.200.77.0/24", true), ("10.201.3.0/24", true), ("10.201.4.0/24", false), ("10.0.1.0/24", false)];
+        let cases = [
+            ("10.200.77.0/24", true),
+            ("10.201.3.0/24", true),
+            ("10.201.4.0/24", false),
+            ("10.0.1.0/24", false),
+        ];
         for (subnet, want) in cases {
             let network = Network::parse(subnet).unwrap();
             assert_eq!(taken.iter().any(|other| other.overlaps(network)), want, "{subnet}");

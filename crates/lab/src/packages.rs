@@ -33,8 +33,11 @@ pub fn missing_packages() -> Vec<String> {
 }
 
 fn missing(has: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut packages: Vec<String> =
-        NEEDED.iter().filter(|(program, _)| !has(program)).map(|(_, package)| (*package).to_owned()).collect();
+    let mut packages: Vec<String> = NEEDED
+        .iter()
+        .filter(|(program, _)| !has(program))
+        .map(|(_, package)| (*package).to_owned())
+        .collect();
     packages.dedup();
     packages
 }
@@ -69,7 +72,10 @@ mod tests {
 
     #[test]
     fn a_package_that_has_several_missing_programs_is_named_once() {
-        assert_eq!(missing(|program| matches!(program, "mmdebstrap" | "ip" | "systemd-nspawn")), ["util-linux"]);
+        assert_eq!(
+            missing(|program| matches!(program, "mmdebstrap" | "ip" | "systemd-nspawn")),
+            ["util-linux"]
+        );
         assert!(missing(|_| true).is_empty());
     }
 }

@@ -28,6 +28,9 @@ use crate::error::{Error, Result};
 
 /// How much of a log's end an error shows: enough for a Go program's last message, not its whole dump.
 const TAIL_BYTES: u64 = 4096;
+/// The variable by which a lab's processes are known, whatever became of the process that started them. It holds the
+/// lab's data folder; children inherit it.
+pub(crate) const OWNER: &str = "MCO_LAB_FOLDER";
 /// How long a killed child may take to be reaped before a drop gives up on it.
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -98,8 +101,9 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the child on a thread of its own.
-    pub(crate) fn spawn(spec: Spec) -> Result<Self> {
+    /// Starts the child on a thread of its own. `lab` is the data folder of the lab that it belongs to.
+    pub(crate) fn spawn(spec: Spec, lab: &Path) -> Result<Self> {
+        let spec = spec.env(OWNER, lab);
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -231,9 +235,10 @@ fn supervise(
         return;
     };
     let _receiver_gone = started.send(Ok(pid));
-    while let Err(error) =
-        rustix::process::waitid(rustix::process::WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
-    {
+    while let Err(error) = rustix::process::waitid(
+        rustix::process::WaitId::Pid(pid),
+        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+    ) {
         if error != rustix::io::Errno::INTR {
             tracing::warn!(program = %spec.name, %error, "cannot wait");
             break;
@@ -376,7 +381,11 @@ pub(crate) async fn run<I: AsRef<OsStr>>(
         return Ok(output.stdout);
     }
     let said = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
-    Err(Error::Command { command: shown, status: format!("exit status {}", output.code), tail: last_lines(said) })
+    Err(Error::Command {
+        command: shown,
+        status: format!("exit status {}", output.code),
+        tail: last_lines(said),
+    })
 }
 
 /// As [`run`], for drop guards and sweeps that have no runtime; `None` on failure.
@@ -400,7 +409,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, dir: &Path) -> Process {
-        Process::spawn(Spec::new("sh", "/bin/sh", dir.join("log")).args(["-c", script])).unwrap()
+        Process::spawn(Spec::new("sh", "/bin/sh", dir.join("log")).args(["-c", script]), dir).unwrap()
     }
 
     #[tokio::test]

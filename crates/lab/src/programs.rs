@@ -123,7 +123,11 @@ impl Programs {
     /// The program's path when it is there already.
     #[must_use]
     pub fn find(&self, program: Program) -> Option<PathBuf> {
-        self.ready.iter().chain([&self.cache]).map(|folder| folder.join(program.file())).find(|path| is_executable(path))
+        self.ready
+            .iter()
+            .chain([&self.cache])
+            .map(|folder| folder.join(program.file()))
+            .find(|path| is_executable(path))
     }
 
     /// The program's path; builds it when it is nowhere.
@@ -138,7 +142,8 @@ impl Programs {
             return Err(Error::NoGo { program: program.file(), cache: self.cache.clone() });
         };
         fs::create_dir_all(&self.cache).map_err(Error::io("create the cache folder", &self.cache))?;
-        let _lock = lock_file(&self.cache.join("lock"), &format!("build of {}", program.file()), progress).await?;
+        let _lock =
+            lock_file(&self.cache.join("lock"), &format!("build of {}", program.file()), progress).await?;
         // Another run may have built it while this one waited for the lock.
         if let Some(path) = self.find(program) {
             return Ok(path);

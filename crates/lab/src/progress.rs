@@ -56,7 +56,6 @@ impl Reporter {
     }
 
     /// Says that `text` begins; the returned step says how long it took.
-    #[must_use]
     pub fn begin(&self, text: impl Into<String>) -> Step {
         let text = text.into();
         tracing::debug!(step = %text, "begin");

@@ -84,7 +84,8 @@ impl RealNode {
         let dir = folder.make(Path::new("nodes").join(&spec.name))?;
         let kubelet = spec.kubelet.as_ref();
         let mut binds = kubelet.map(|kubelet| kubelet.binds.clone()).unwrap_or_default();
-        binds.extend(spec.daemon.iter().map(|daemon| (daemon.program.clone(), PathBuf::from(DAEMON_PROGRAM))));
+        binds
+            .extend(spec.daemon.iter().map(|daemon| (daemon.program.clone(), PathBuf::from(DAEMON_PROGRAM))));
         prepare(&dir.join("upper"), spec, address, bridge)?;
         let machine = Machine::start(
             MachineSpec {
@@ -111,7 +112,9 @@ impl RealNode {
                 match now {
                     MachineState::Running { boot_id, .. } => kubelet.set_up(&boot_id),
                     MachineState::Booting { .. } => kubelet.set_down("the machine is booting"),
-                    MachineState::Off { reason } => kubelet.set_down(&format!("the machine is off: {reason}")),
+                    MachineState::Off { reason } => {
+                        kubelet.set_down(&format!("the machine is off: {reason}"));
+                    }
                 }
                 if state.changed().await.is_err() {
                     return;
@@ -196,7 +199,11 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
     if let Some(daemon) = &spec.daemon {
         let kubeconfig = fs::read(&daemon.kubeconfig).map_err(Error::io("read", &daemon.kubeconfig))?;
         files.push(NodeFile::new(DAEMON_KUBECONFIG.trim_start_matches('/'), 0o600, kubeconfig));
-        files.push(NodeFile::new(&format!("etc/systemd/system/{DAEMON_UNIT}"), 0o644, daemon_unit(name, &daemon.args)));
+        files.push(NodeFile::new(
+            &format!("etc/systemd/system/{DAEMON_UNIT}"),
+            0o644,
+            daemon_unit(name, &daemon.args),
+        ));
         enable.push(DAEMON_UNIT.to_owned());
     }
     if let Some(kubelet) = &spec.kubelet {
@@ -209,7 +216,8 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
             fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
         }
         fs::write(&path, content).map_err(Error::io("write", &path))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(Error::io("set the mode of", &path))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            .map_err(Error::io("set the mode of", &path))?;
     }
     let wants = upper.join("etc/systemd/system/multi-user.target.wants");
     fs::create_dir_all(&wants).map_err(Error::io("create", &wants))?;

@@ -115,7 +115,14 @@ impl SimulatedNode {
     ) -> Result<Self> {
         make_tree(root)?;
         let stop = CancellationToken::new();
-        let life = Life { client, root: root.to_owned(), kubelet: Arc::clone(&kubelet), feed, setup, stop: stop.clone() };
+        let life = Life {
+            client,
+            root: root.to_owned(),
+            kubelet: Arc::clone(&kubelet),
+            feed,
+            setup,
+            stop: stop.clone(),
+        };
         let task = tokio::spawn(life.run());
         Ok(Self { kubelet, stop, task: Mutex::new(Some(task)) })
     }
@@ -182,7 +189,8 @@ impl Life {
         let mut systemd = FakeSystemd::new(&root);
         let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
         let parts = Parts { feed: Some(self.feed.clone()), ..Parts::new(self.kubelet.name(), host) };
-        let exit = run_with(self.client.clone(), parts, self.stop.clone()).await.map_err(|error| text(&error))?;
+        let exit =
+            run_with(self.client.clone(), parts, self.stop.clone()).await.map_err(|error| text(&error))?;
         if exit == Exit::Rebooting {
             self.kubelet.set_down("the node is shutting down");
             self.kubelet.settled().await.map_err(|error| text(&error))?;

@@ -148,7 +148,11 @@ pub async fn up(
         }
         if start.elapsed() > UP_LIMIT {
             let _gone = child.kill();
-            break Err(Error::Timeout { what: "the lab".to_owned(), waited: UP_LIMIT, detail: tail(&log_path) });
+            break Err(Error::Timeout {
+                what: "the lab".to_owned(),
+                waited: UP_LIMIT,
+                detail: tail(&log_path),
+            });
         }
         tokio::time::sleep(POLL).await;
     };

@@ -1,4 +1,5 @@
 //! Nothing is left behind, whatever happens to the process that holds the lab.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 
@@ -38,7 +39,8 @@ fn hold(how: &str, data: &Path) -> Child {
 fn wait_up(environment: &Environment) -> (PathBuf, Record) {
     let start = Instant::now();
     loop {
-        if let Some(found) = lab::recorded(environment).unwrap().into_iter().find(|(_, record)| record.ready) {
+        if let Some(found) = lab::recorded(environment).unwrap().into_iter().find(|(_, record)| record.ready)
+        {
             return found;
         }
         assert!(start.elapsed() < LIMIT, "the holder's lab does not come up");

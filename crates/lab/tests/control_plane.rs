@@ -1,4 +1,5 @@
 //! The control plane for real: up, used, away, back, down, nothing left.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,10 @@ async fn start(options: &ControlPlaneOptions) -> ControlPlane {
 }
 
 fn config_map(name: &str) -> ConfigMap {
-    ConfigMap { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..ConfigMap::default() }
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..ConfigMap::default()
+    }
 }
 
 #[tokio::test]

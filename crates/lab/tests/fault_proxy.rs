@@ -1,4 +1,5 @@
 //! The fault proxy in front of a real API server.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

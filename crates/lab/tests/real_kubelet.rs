@@ -1,4 +1,5 @@
 //! A node with a real kubelet and containerd: Ready, runs a pod, reboots, runs it again.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,9 @@ async fn a_real_kubelet_runs_a_pod_before_and_after_a_reboot() {
     eprintln!("pod running after {:?}", start.elapsed());
     let node = lab.node(0);
     let processes = node.run(["ps", "-eo", "comm"]).await.unwrap();
-    assert!(processes.contains("kubelet") && processes.contains("containerd-shim") && processes.contains("pause"));
+    assert!(
+        processes.contains("kubelet") && processes.contains("containerd-shim") && processes.contains("pause")
+    );
 
     let machine = lab.real_node(0).unwrap().machine();
     let mut state = machine.watch();

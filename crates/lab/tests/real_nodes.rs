@@ -1,4 +1,5 @@
 //! Nodes that really boot: up, entered, rebooted, cut off, switched on again, taken down without a trace.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 

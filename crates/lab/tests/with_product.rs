@@ -1,5 +1,6 @@
 //! The product's programs on the lab's nodes: they are started, and speak for their nodes. What they do there is
 //! tested where they are.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,7 +31,11 @@ async fn wait_done(lab: &Lab, limit: Duration) {
         let said = |node: &Node, key: &str| {
             node.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned().unwrap_or_default()
         };
-        if all.items.iter().all(|node| said(node, STATE) == "Done" && said(node, CURRENT).starts_with("rendered-")) {
+        if all
+            .items
+            .iter()
+            .all(|node| said(node, STATE) == "Done" && said(node, CURRENT).starts_with("rendered-"))
+        {
             eprintln!("{} nodes done {:?} after the lab was up", all.items.len(), start.elapsed());
             return;
         }

@@ -1,5 +1,10 @@
 //! What this computer has that a lab could leave behind.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "helpers of tests; each binary uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "helpers of tests; each binary uses a part"
+)]
 
 use std::collections::BTreeSet;
 use std::path::Path;
