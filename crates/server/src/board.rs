@@ -119,11 +119,13 @@ pub(crate) enum Entry {
 }
 
 /// How fresh the board is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// Nothing was read yet.
-    #[default]
-    Starting,
+    /// Not everything was read yet.
+    Starting {
+        /// What stands in the way, where something does.
+        why: Option<String>,
+    },
     /// As the source says.
     Current,
     /// The source cannot be read; this is its last good state.
@@ -135,13 +137,31 @@ pub(crate) enum Freshness {
     },
 }
 
+impl Default for Freshness {
+    fn default() -> Self {
+        Self::Starting { why: None }
+    }
+}
+
+/// What is to stand on the board.
+#[derive(Debug, Default)]
+pub(crate) struct Update {
+    /// What each pool serves, or why nothing.
+    pub(crate) pools: BTreeMap<String, Result<Source, Refusal>>,
+    /// Pools whose next config cannot be served, so that this is their last good one, and why.
+    pub(crate) held_back: BTreeMap<String, String>,
+    pub(crate) freshness: Freshness,
+    /// True: names that are not on the board are told that the bootstrap server does not have them.
+    pub(crate) bootstrap: bool,
+}
+
 /// All pools at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) pools: BTreeMap<String, Entry>,
+    held_back: BTreeMap<String, String>,
     pub(crate) freshness: Freshness,
-    /// True: names that are not on the board are told that the bootstrap server does not have them.
-    pub(crate) bootstrap: bool,
+    bootstrap: bool,
 }
 
 /// The board.
@@ -160,20 +180,15 @@ impl Board {
         match state.pools.get(pool) {
             Some(Entry::Ready(answers)) => Ok(Arc::clone(answers)),
             Some(Entry::Refused(refusal)) => Err(refusal.clone()),
-            None if state.freshness == Freshness::Starting => Err(Refusal::Starting),
+            None if matches!(state.freshness, Freshness::Starting { .. }) => Err(Refusal::Starting),
             None if state.bootstrap => Err(Refusal::NotAtBootstrap { pool: pool.to_owned() }),
             None => Err(Refusal::UnknownPool { pool: pool.to_owned() }),
         }
     }
 
     /// Puts a new state up. Sources that did not change keep their answers. Only one task may publish.
-    pub(crate) async fn publish(
-        &self,
-        pools: BTreeMap<String, Result<Source, Refusal>>,
-        freshness: Freshness,
-        bootstrap: bool,
-        now: SystemTime,
-    ) {
+    pub(crate) async fn publish(&self, update: Update, now: SystemTime) {
+        let Update { pools, held_back, freshness, bootstrap } = update;
         let old = self.now();
         let mut next = BTreeMap::new();
         for (name, source) in pools {
@@ -201,14 +216,15 @@ impl Board {
             };
             next.insert(name, entry);
         }
-        self.put(State { pools: next, freshness, bootstrap });
+        self.put(State { pools: next, held_back, freshness, bootstrap });
     }
 
     /// The same pools, another freshness.
     pub(crate) fn set_freshness(&self, freshness: Freshness) {
         let old = self.now();
         if old.freshness != freshness {
-            self.put(State { pools: old.pools.clone(), freshness, bootstrap: old.bootstrap });
+            let (pools, held_back) = (old.pools.clone(), old.held_back.clone());
+            self.put(State { pools, held_back, freshness, bootstrap: old.bootstrap });
         }
     }
 
@@ -233,15 +249,18 @@ impl State {
             .pools
             .iter()
             .map(|(name, entry)| {
-                let told = match entry {
+                let mut told = match entry {
                     Entry::Ready(a) => json!({"config": a.config(), "ageSeconds": age(a.since)}),
                     Entry::Refused(r) => json!({"reason": r.reason(), "message": r.to_string()}),
                 };
+                if let Some(why) = self.held_back.get(name) {
+                    told["heldBack"] = json!(why);
+                }
                 (name.as_str(), told)
             })
             .collect();
         let (ready, source) = match &self.freshness {
-            Freshness::Starting => (false, json!({"state": "Starting"})),
+            Freshness::Starting { why } => (false, json!({"state": "Starting", "message": why})),
             Freshness::Current => (true, json!({"state": "Current"})),
             Freshness::LastGood { since, why } => {
                 (true, json!({"state": "LastGood", "sinceSeconds": age(*since), "message": why}))

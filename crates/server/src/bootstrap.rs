@@ -6,7 +6,7 @@
 //!
 //! What it is not: a watch; the files are a handful.
 
-use crate::board::{Board, Freshness};
+use crate::board::{Board, Freshness, Update};
 use crate::error::ServerError;
 use crate::listen::{ListenOptions, Listeners};
 use crate::prepare::{Mode, Rendered, Source};
@@ -184,7 +184,9 @@ impl Folder {
                         tracing::warn!(pool, "{refusal}");
                     }
                 }
-                board.publish(pools.into(), Freshness::Current, true, SystemTime::now()).await;
+                let freshness = Freshness::Current;
+                let update = Update { pools: pools.into(), freshness, bootstrap: true, ..Update::default() };
+                board.publish(update, SystemTime::now()).await;
             }
             Err(error) => tracing::error!("the directory was not read: {error}"),
         }

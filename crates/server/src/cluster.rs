@@ -7,7 +7,7 @@
 //! Guarantees: an API server that is away changes nothing on the board but its freshness. What it decides is in
 //! `view` and `proven`; here is only I/O.
 
-use crate::board::{Board, Freshness};
+use crate::board::{Board, Freshness, Update};
 use crate::error::ServerError;
 use crate::kubeconfig::Credentials;
 use crate::layered::InternalRegistry;
@@ -419,7 +419,9 @@ impl Follower {
         self.held_back = held_back;
         let metrics = &shared.metrics;
         let names: Vec<String> = pools.keys().cloned().collect();
-        shared.board.publish(pools, self.freshness(), false, SystemTime::now()).await;
+        let held_back = self.held_back.clone();
+        let update = Update { pools, held_back, freshness: self.freshness(), bootstrap: false };
+        shared.board.publish(update, SystemTime::now()).await;
         let state = shared.board.now();
         for name in names {
             let label = Pool { pool: name.clone() };
@@ -443,9 +445,14 @@ impl Follower {
         if up && self.view.ready() {
             shared.metrics.source_seen.set(seconds(SystemTime::now()));
         }
-        if shared.board.now().freshness != Freshness::Starting {
-            shared.board.set_freshness(self.freshness());
-        }
+        // Until the first board there is nothing good to fall back to, only what is missing.
+        let starting = matches!(shared.board.now().freshness, Freshness::Starting { .. });
+        shared.board.set_freshness(if starting {
+            let down = self.down.iter().next().map(|(kind, why)| format!("{kind}: {why}"));
+            Freshness::Starting { why: down.or_else(|| self.view.missing().map(str::to_owned)) }
+        } else {
+            self.freshness()
+        });
     }
 
     /// Where the cluster's own registry can be reached; none: it cannot be known.

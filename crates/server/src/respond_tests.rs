@@ -1,7 +1,7 @@
 //! Tables for the request's head, and answers from a board without sockets.
 
 use super::*;
-use crate::board::Freshness;
+use crate::board::{Freshness, Update};
 use crate::prepare::{Mode, Rendered, Source};
 use api::v1::MachineConfig;
 use http_body_util::BodyExt as _;
@@ -34,7 +34,9 @@ async fn mk_shared() -> Shared {
         ("broken".to_owned(), Ok(mk_source("broken", json!({"ignition": {"version": "9.0.0"}})))),
         ("new".to_owned(), Err(Refusal::NotYet { pool: "new".to_owned(), why: "not rendered".to_owned() })),
     ]);
-    shared.board.publish(pools, Freshness::Current, false, SystemTime::now()).await;
+    let held_back = BTreeMap::from([("worker".to_owned(), "the next is not valid".to_owned())]);
+    let update = Update { pools, held_back, freshness: Freshness::Current, bootstrap: false };
+    shared.board.publish(update, SystemTime::now()).await;
     shared
 }
 
@@ -143,7 +145,8 @@ async fn an_unchanged_source_keeps_its_answers_and_a_changed_one_is_prepared_bef
     let source = || mk_source("worker", json!({"ignition": {"version": "3.5.0"}}));
     let publish = |s: Source| {
         let pools = BTreeMap::from([("worker".to_owned(), Ok(s))]);
-        shared.board.publish(pools, Freshness::Current, false, SystemTime::now())
+        let update = Update { pools, freshness: Freshness::Current, ..Update::default() };
+        shared.board.publish(update, SystemTime::now())
     };
     publish(source()).await;
     let again = shared.board.pool("worker").unwrap().get(version).await.unwrap();
@@ -168,6 +171,7 @@ async fn readiness_tells_from_which_state_answers_come() {
     let told: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((head.status.as_u16(), &told["source"]["state"]), (200, &json!("LastGood")));
     assert_eq!(told["pools"]["worker"]["config"], "rendered-worker-1");
+    assert_eq!(told["pools"]["worker"]["heldBack"], "the next is not valid");
     assert!(!String::from_utf8_lossy(&body).contains("secret-token"));
     let (head, _) = send(&shared, "GET", "/config/worker", &[]).await;
     assert_eq!(head.status, StatusCode::OK);

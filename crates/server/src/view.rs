@@ -110,7 +110,18 @@ pub(crate) struct Sources {
 impl View {
     /// Whether enough was seen to answer at all.
     pub(crate) fn ready(&self) -> bool {
-        self.pools.ready() && self.configs.ready() && self.settings.ready() && self.bundles.ready()
+        self.missing().is_none()
+    }
+
+    /// What was not seen yet.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let seen = [
+            (self.pools.ready(), "MachineConfigPools are not listed yet"),
+            (self.configs.ready(), "MachineConfigs are not listed yet"),
+            (self.settings.ready(), "the ControllerConfig is not read yet"),
+            (self.bundles.ready(), "the ConfigMap kubeconfig-data is not read yet"),
+        ];
+        seen.into_iter().find(|(ready, _)| !ready).map(|(_, what)| what)
     }
 
     /// The rendered configs that pools want served, each with the version to fetch.

@@ -167,6 +167,11 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
 
     // A cluster that is only being installed: try again, with the reason.
     assert_eq!(boot(&server, "worker", "").await.0, 503);
+    let begun = Instant::now();
+    while !readiness(&server).await["source"]["message"].as_str().unwrap_or_default().contains("404") {
+        assert!(begun.elapsed() < SOON, "/readyz tells what is missing");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     install(&client).await;
     becomes(&server, "Current").await;
     assert_eq!(boot(&server, "worker", "").await.0, 404);
@@ -200,6 +205,8 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     put_pool(&client, "worker", "c", "a", 1).await;
     put_pool(&client, "custom", "a", "a", 0).await;
     serves(&server, "custom", "/etc/which", "a").await;
+    let told = readiness(&server).await;
+    assert!(told["pools"]["worker"]["heldBack"].as_str().unwrap().contains("9.9.0"), "{told}");
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     put_pool(&client, "worker", "b", "b", 3).await;
 
