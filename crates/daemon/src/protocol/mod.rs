@@ -17,6 +17,8 @@ mod facts;
 mod step;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod walk;
 
 pub use facts::{
     Cost, DiskFacts, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, backoff, cut_reason,

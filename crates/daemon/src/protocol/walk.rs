@@ -1,0 +1,181 @@
+//! Random histories of a node: restarts, failures, wishes that change, people who cordon, a controller that is slow.
+//! Whatever happened, once the world is quiet the node ends in the config that is wanted, given back, and says so.
+
+use super::{
+    Action, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact, View,
+    Waiting, step,
+};
+use crate::join::first_annotations;
+use api::names::annotation as a;
+use jiff::{SignedDuration, Timestamp};
+
+/// More histories find nothing more; these take a moment.
+const HISTORIES: u64 = 4000;
+/// A whole update takes about a dozen steps; this is an endless loop.
+const TOO_MANY: usize = 60;
+
+/// Numerical Recipes' generator: enough for choosing, and the same on every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// What moving between two configs costs: the names say it.
+fn cost(from: &str, to: &str) -> Cost {
+    let costly = [from, to].iter().any(|c| c.ends_with("costly"));
+    Cost { drain: costly, reboot: costly }
+}
+
+struct World {
+    view: View,
+    /// The person's own cordon.
+    person: bool,
+}
+
+impl World {
+    fn new(dice: &mut Dice) -> Self {
+        let node = NodeFacts { ready: dice.roll(2) == 0, ..NodeFacts::default() };
+        let now = Timestamp::UNIX_EPOCH;
+        let view = View { now, node, disk: DiskFacts::default(), checked: false, hand: Hand::Nothing };
+        Self { view, person: false }
+    }
+
+    fn restart(&mut self) {
+        self.view.hand = Hand::Nothing;
+        self.view.checked = false;
+    }
+
+    fn controller_answers(&mut self) {
+        let n = &mut self.view.node;
+        if n.desired_drain != n.last_applied_drain {
+            n.last_applied_drain = n.desired_drain.clone();
+            n.unschedulable = n.desired_drain.starts_with("drain-") || self.person;
+        }
+    }
+
+    fn fail(&mut self, job: Job) {
+        let retry_at = self.view.now + SignedDuration::from_secs(5);
+        let (kind, reason) = (FailureKind::Degraded, "broken".to_owned());
+        self.view.hand = Hand::Failed(Failure { job, kind, reason, tries: 1, retry_at });
+    }
+
+    fn write(&mut self, changes: super::Changes) {
+        let now = self.view.now;
+        let n = &mut self.view.node;
+        for (key, value) in changes {
+            match key {
+                a::CURRENT_CONFIG => n.current = value,
+                a::DESIRED_CONFIG => n.desired = value,
+                a::STATE => n.state = value,
+                a::REASON => n.reason = value,
+                a::POST_CONFIG_ACTION => n.post_action = value,
+                a::DESIRED_DRAIN => n.desired_drain = value,
+                other => panic!("{other} is not ours to write"),
+            }
+        }
+        if let Hand::Prepared { asked, .. } = &mut self.view.hand {
+            asked.get_or_insert(now);
+        }
+    }
+
+    /// Does one action as the agent would; `broken`: the host work of it fails. `false`: it waits.
+    fn act(&mut self, broken: bool) -> bool {
+        let v = &mut self.view;
+        match step(v) {
+            Action::Idle => return false,
+            Action::Wait { why: Waiting::Retry { .. }, until } => v.now = until.unwrap(),
+            Action::Wait { .. } => return false,
+            Action::Write { changes, .. } => {
+                assert!(!changes.is_empty(), "an empty write would be made for ever: {v:?}");
+                self.write(changes);
+            }
+            Action::AdoptFile => v.disk.annotations_file = false,
+            Action::Join => {
+                let changes = first_annotations(&v.node, "a-costly", cost(EMPTY_CONFIG, "a-costly"));
+                self.write(changes);
+            }
+            Action::Check { config, .. } if broken => self.fail(Job::Check { config }),
+            Action::Check { config, record } => {
+                if record {
+                    v.disk.current = Some(config);
+                }
+                (v.checked, v.hand) = (true, Hand::Nothing);
+            }
+            Action::Prepare(pair) | Action::Apply(pair) if broken => self.fail(Job::Update(pair)),
+            Action::Prepare(pair) => {
+                v.hand = Hand::Prepared { cost: cost(&pair.from, &pair.to), pair, asked: None };
+            }
+            Action::Apply(pair) => {
+                let c = cost(&pair.from, &pair.to);
+                let drained = v.node.last_applied_drain == format!("drain-{}", pair.to);
+                assert!(!c.drain || drained, "changed before the pods had left: {v:?}");
+                if c.reboot {
+                    v.disk.reboot = RebootFact::Owed { config: pair.to.clone() };
+                }
+                v.disk.current = Some(pair.to.clone());
+                (v.checked, v.hand) = (true, Hand::Applied { config: pair.to, asked: None });
+            }
+            Action::Reboot { config } if broken => self.fail(Job::Reboot { config }),
+            Action::Reboot { config } => {
+                v.disk.reboot = RebootFact::Rebooted { config };
+                self.restart();
+            }
+            Action::ForgetReboot { .. } => {
+                v.disk.reboot = RebootFact::None;
+                v.checked = false;
+            }
+        }
+        true
+    }
+
+    fn something_happens(&mut self, dice: &mut Dice) {
+        let names = ["a-costly", "b-free", "c-free", "d-costly"];
+        match dice.roll(8) {
+            0 if !self.view.node.current.is_empty() => {
+                let pick = usize::try_from(dice.roll(4)).unwrap();
+                names[pick].clone_into(&mut self.view.node.desired);
+            }
+            1 => self.restart(),
+            2 => self.controller_answers(),
+            3 => self.view.now += SignedDuration::from_mins(40),
+            4 => {
+                self.person = !self.person;
+                let ours = self.view.node.last_applied_drain.starts_with("drain-");
+                self.view.node.unschedulable = self.person || ours;
+            }
+            n => {
+                self.act(n == 5);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_history_ends_in_the_config_that_is_wanted() {
+    for seed in 0..HISTORIES {
+        let mut dice = Dice(seed);
+        let mut world = World::new(&mut dice);
+        for _ in 0..dice.roll(60) {
+            world.something_happens(&mut dice);
+        }
+        for left in (0..TOO_MANY).rev() {
+            let waits = !world.act(false);
+            let asked = world.view.node.desired_drain.clone();
+            world.controller_answers();
+            if waits && world.view.node.last_applied_drain == asked && step(&world.view) == Action::Idle {
+                break;
+            }
+            assert!(left > 0, "seed {seed} goes round in circles: {:?}", world.view);
+        }
+        let View { node, disk, .. } = &world.view;
+        let at = disk.current.clone().unwrap_or(EMPTY_CONFIG.to_owned());
+        assert_eq!((&node.current, &node.desired), (&at, &at), "seed {seed}");
+        assert_eq!((node.state.as_str(), node.reason.as_str(), node.post_action.as_str()), ("Done", "", ""));
+        assert_eq!(disk.reboot, RebootFact::None, "seed {seed}");
+        assert!(!node.desired_drain.starts_with("drain-"), "seed {seed}: still drained: {node:?}");
+    }
+}
