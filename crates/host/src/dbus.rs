@@ -113,7 +113,10 @@ async fn connect(socket: &Path) -> zbus::Result<Connection> {
     zbus::connection::Builder::address(address.as_str()).build().await
 }
 
-async fn proxy(c: &Connection, (name, path, interface): (&'static str, &'static str, &'static str)) -> zbus::Result<Proxy<'static>> {
+async fn proxy(
+    c: &Connection,
+    (name, path, interface): (&'static str, &'static str, &'static str),
+) -> zbus::Result<Proxy<'static>> {
     Proxy::new(c, BusName::try_from(name)?, path, InterfaceName::try_from(interface)?).await
 }
 

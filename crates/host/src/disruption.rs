@@ -208,7 +208,10 @@ pub(crate) fn disruption(
         } else {
             bad.push(Irreconcilable {
                 path: s.unit.clone(),
-                why: format!("the node disruption policy for {} names it and this host has no such unit", s.because.join(", ")),
+                why: format!(
+                    "the node disruption policy for {} names it and this host has no such unit",
+                    s.because.join(", ")
+                ),
                 remedy: "correct the policy's serviceName, or install the unit first".to_owned(),
                 scope: Scope::Machine,
             });

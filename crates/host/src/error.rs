@@ -1,7 +1,7 @@
 //! What can go wrong on a host, each with the path and the remedy in its text.
 
+use crate::found::FsError;
 use crate::os::OsError;
-use crate::root::FsError;
 use crate::systemd::SystemdError;
 use crate::users::ShadowError;
 
@@ -51,7 +51,9 @@ pub enum Error {
         free: u64,
     },
     /// The journal of an unfinished change cannot be read.
-    #[error("{path} is damaged ({why}); it was kept as {kept}; apply the current config again to mend the host")]
+    #[error(
+        "{path} is damaged ({why}); it was kept as {kept}; apply the current config again to mend the host"
+    )]
     Journal {
         /// The journal's file.
         path: String,
@@ -69,7 +71,9 @@ pub enum Error {
         source: Box<Error>,
     },
     /// A step failed and so did its undo: the journal is kept, and the next [`crate::Host::recover`] goes on with it.
-    #[error("could not {step} ({cause}), and the undo is not complete; it is tried again at the next start or retry")]
+    #[error(
+        "could not {step} ({cause}), and the undo is not complete; it is tried again at the next start or retry"
+    )]
     UndoIncomplete {
         /// The step.
         step: String,

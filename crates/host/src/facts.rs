@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::found::Found;
 use crate::os::OsState;
-use crate::root::Found;
 use crate::step::Secret;
 use crate::systemd::UnitFileState;
 use crate::users::Users;

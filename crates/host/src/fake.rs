@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::found::{Attributes, Found, FsError};
 use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
-use crate::root::{Attributes, Found, FsError, Root};
+use crate::root::Root;
 use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 use crate::unit_file::{Install, instance, is_template, preset_enables, template_of};
 
@@ -95,7 +96,10 @@ impl FakeSystemd {
     }
 
     fn fs<T>(done: std::result::Result<T, FsError>) -> Result<T> {
-        done.map_err(|e| SystemdError { killed: e.killed(), ..SystemdError::new("work on", &e.path, &e.source) })
+        done.map_err(|e| SystemdError {
+            killed: e.killed(),
+            ..SystemdError::new("work on", &e.path, &e.source)
+        })
     }
 
     fn load(&self) -> Result<State> {
@@ -106,8 +110,7 @@ impl FakeSystemd {
     fn change(&mut self, f: impl FnOnce(&mut State)) -> Result<()> {
         let mut state = self.load()?;
         f(&mut state);
-        let text =
-            serde_json::to_vec(&state).map_err(|e| SystemdError::new("write its state", STATE, e))?;
+        let text = serde_json::to_vec(&state).map_err(|e| SystemdError::new("write its state", STATE, e))?;
         Self::fs(self.root.write_bytes(STATE, &text, PLAIN))
     }
 

@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::fault::{Fault, Point};
+use crate::found::{Attributes, Found, FsError};
 use crate::journal::{Journal, Stage};
 use crate::os::{OsBackend, OsState};
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::reconcile::CORE;
-use crate::root::{Attributes, Found, FsError, Root};
+use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
@@ -28,6 +29,9 @@ use crate::wanted::Wanted;
 const PASSWD_LOCK_TRIES: u32 = 50;
 /// The pause between two tries of it.
 const PASSWD_LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// From so many files in a row on, the disk is waited for once for all of them; below, a sync of the whole file system
+/// may cost more than it saves.
+const MANY: usize = 8;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
@@ -144,7 +148,11 @@ impl Host {
     ///
     /// # Errors
     /// Something cannot be read.
-    pub fn probe(&mut self, current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Result<Facts, Error> {
+    pub fn probe(
+        &mut self,
+        current: &MachineConfigSpec,
+        desired: &MachineConfigSpec,
+    ) -> Result<Facts, Error> {
         // A config that cannot be read at all is the plan's to refuse.
         let old = Wanted::read_managed(current).unwrap_or_default();
         let new = Wanted::read_lenient(desired);
@@ -259,12 +267,8 @@ impl Host {
                 return Err(e);
             }
         };
-        let mut told = false;
-        for step in &plan.steps {
-            tracing::info!(%step, "applying");
-            if let Err(e) = self.run(step, &mut told) {
-                return Err(self.back_out(&journal, step.to_string(), e));
-            }
+        if let Err((step, e)) = self.run_all(&plan.steps) {
+            return Err(self.back_out(&journal, step, e));
         }
         if let Err(e) = Journal::commit(&self.root) {
             // A rename that happened and then could not be made durable counts: the journal says so itself.
@@ -393,6 +397,29 @@ impl Host {
         Ok(())
     }
 
+    /// Runs the steps in order. An error comes with its step.
+    fn run_all(&mut self, steps: &[Step]) -> Result<(), (String, Error)> {
+        let mut told = false;
+        let mut rest = steps;
+        while let Some(step) = rest.first() {
+            let files: Vec<_> = rest.iter().map_while(as_file).collect();
+            let many = if files.len() < MANY { 1 } else { files.len() };
+            let (now, later) = rest.split_at(many);
+            for step in now {
+                tracing::info!(%step, "applying");
+            }
+            if many == 1 {
+                self.run(step, &mut told).map_err(|e| (step.to_string(), e))?;
+            } else {
+                self.root
+                    .write_many(&files)
+                    .map_err(|(i, e)| (now.get(i).map(ToString::to_string).unwrap_or_default(), e.into()))?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
     fn run(&mut self, step: &Step, told: &mut bool) -> Result<(), Error> {
         let root = &self.root;
         match step {
@@ -512,6 +539,14 @@ impl Host {
         let rationale = Rationale(rationale.to_owned());
         self.systemd("reboot", "", |s| s.reboot(&rationale))?;
         Ok(())
+    }
+}
+
+/// The file that a step writes.
+fn as_file(step: &Step) -> Option<(&str, &[u8], Attributes)> {
+    match step {
+        Step::Write { path, content, attributes, .. } => Some((path, content.bytes(), *attributes)),
+        _ => None,
     }
 }
 

@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
+use crate::found::{Attributes, Found, FsError};
 use crate::os::OsState;
 use crate::paths::{JOURNAL_DIR, STATE_DIR, UNITS_DIR};
 use crate::plan::{HostPlan, Names};
-use crate::root::{Attributes, Found, FsError, Root, hex, sha256, split};
+use crate::root::{Root, hex, sha256, split};
 use crate::step::{ServiceAction, Step};
 
 /// A change is under way.
@@ -144,7 +145,8 @@ impl Journal {
             }
         }
         let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
-        let links = if touches(&|s| matches!(s, Step::Units { .. })) { Some(Links::read(root)?) } else { None };
+        let links =
+            if touches(&|s| matches!(s, Step::Units { .. })) { Some(Links::read(root)?) } else { None };
         let journal = Self {
             names: plan.names.clone(),
             steps: plan.steps.iter().map(ToString::to_string).collect(),
@@ -170,7 +172,8 @@ impl Journal {
     }
 
     fn seal(&self) -> Result<Vec<u8>, Error> {
-        let config = |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
+        let config =
+            |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
         let journal = serde_json::to_string(self).map_err(config)?;
         let sealed = Sealed { sha256: sha256(journal.as_bytes()), journal };
         serde_json::to_vec(&sealed).map_err(config)
@@ -279,7 +282,11 @@ impl Journal {
                     io::copy(&mut part, &mut HashWriter(&mut sha))
                         .map_err(|e| FsError::new("read", DATA, e))?;
                     if hex(&sha.finalize()) != *sha256 {
-                        return Err(put_away(root, BEGIN, format!("the kept contents of {} are damaged", b.path)));
+                        return Err(put_away(
+                            root,
+                            BEGIN,
+                            format!("the kept contents of {} are damaged", b.path),
+                        ));
                     }
                     let mut part = self.data(root, *offset, *len)?;
                     root.write_timed(&b.path, &mut part, *attributes, Some(*modified))?;
@@ -319,7 +326,9 @@ impl Links {
             let path = format!("{UNITS_DIR}/{name}");
             match root.found(&path)? {
                 Found::Link { target, .. } => out.links.push((path, target)),
-                Found::Dir { .. } if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) => {
+                Found::Dir { .. }
+                    if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) =>
+                {
                     for inner in root.list(&path)? {
                         let path = format!("{path}/{inner}");
                         if let Found::Link { target, .. } = root.found(&path)? {
@@ -353,7 +362,12 @@ impl Before {
 }
 
 /// Notes a path and the folders above it that are missing, outermost first.
-fn note(root: &Root, path: &str, seen: &mut BTreeSet<String>, before: &mut Vec<Before>) -> Result<(), FsError> {
+fn note(
+    root: &Root,
+    path: &str,
+    seen: &mut BTreeSet<String>,
+    before: &mut Vec<Before>,
+) -> Result<(), FsError> {
     if !seen.insert(path.to_owned()) {
         return Ok(());
     }
@@ -411,7 +425,8 @@ fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
 
 /// Keeps a damaged journal under another name, so that the daemon can go on.
 fn put_away(root: &Root, path: &str, why: String) -> Error {
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let kept = format!("{JOURNAL_DIR}/damaged-{seconds}.json");
     match root.rename(path, &kept) {
         Ok(()) => Error::Journal { path: path.to_owned(), why, kept },

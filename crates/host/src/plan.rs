@@ -116,7 +116,10 @@ pub fn plan(
         for field in &changes.os {
             bad.push(Irreconcilable {
                 path: (*field).to_owned(),
-                why: format!("{} cannot change it", if facts.os_name.is_empty() { "this host" } else { &facts.os_name }),
+                why: format!(
+                    "{} cannot change it",
+                    if facts.os_name.is_empty() { "this host" } else { &facts.os_name }
+                ),
                 remedy: why.clone(),
                 scope: Scope::Config,
             });

@@ -239,7 +239,10 @@ mod tests {
         assert_eq!(merged.for_path("/etc/containers/policy.json").unwrap().actions, [PolicyAction::Reboot]);
         assert_eq!(merged.files.last().unwrap().path, "/etc/chrony.conf");
         assert_eq!(merged.sshkey.actions, [PolicyAction::Drain]);
-        assert_eq!(DisruptionPolicy::default().merge(&DisruptionPolicy::empty()), DisruptionPolicy::default());
+        assert_eq!(
+            DisruptionPolicy::default().merge(&DisruptionPolicy::empty()),
+            DisruptionPolicy::default()
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<I
         }
     }
     let (a, b) = (&old.config, &new.config);
-    let install = "set it when the machine is installed; take it out of the MachineConfig of machines that run";
+    let install =
+        "set it when the machine is installed; take it out of the MachineConfig of machines that run";
     let sections = [
         ("spec.config.passwd.groups", a.passwd.groups != b.passwd.groups),
         ("spec.config.kernelArguments", a.kernel_arguments != b.kernel_arguments),
@@ -35,10 +36,7 @@ pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<I
         ("spec.config.storage.filesystems", a.storage.filesystems != b.storage.filesystems),
         ("spec.config.storage.raid", a.storage.raid != b.storage.raid),
         ("spec.config.storage.directories", a.storage.directories != b.storage.directories),
-        (
-            "spec.config.storage.links",
-            a.storage.links != b.storage.links && !b.storage.links.is_empty(),
-        ),
+        ("spec.config.storage.links", a.storage.links != b.storage.links && !b.storage.links.is_empty()),
     ];
     for (path, changed) in sections {
         if changed {

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::fault::{Faults, NoFaults, Point, as_io, is_killed};
+use crate::fault::{Faults, NoFaults, Point, as_io};
+use crate::found::{Attributes, Found, FsError};
 
 /// The mode of folders that we create.
 pub(crate) const DIR_MODE: u32 = 0o755;
@@ -22,107 +22,6 @@ pub(crate) const DIR_MODE: u32 = 0o755;
 const RESOLVE_TRIES: u32 = 32;
 /// Bytes moved at once when a file is read or copied.
 const CHUNK: usize = 128 * 1024;
-
-/// A file operation that failed. The source says how; the text says on what, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {op} {path}: {remedy}", remedy = remedy(source))]
-pub struct FsError {
-    /// What was tried.
-    pub op: &'static str,
-    /// The path on the host.
-    pub path: String,
-    /// What the system said.
-    pub source: io::Error,
-}
-
-impl FsError {
-    pub(crate) fn new(op: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
-        Self { op, path: path.to_owned(), source: source.into() }
-    }
-
-    /// Whether a fault point ended the process here.
-    pub(crate) fn killed(&self) -> bool {
-        is_killed(&self.source)
-    }
-}
-
-/// What a person can do about an I/O error.
-fn remedy(e: &io::Error) -> &'static str {
-    match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full; free space and retry",
-        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; remount it writable or repair it",
-        io::ErrorKind::PermissionDenied => {
-            "not permitted; check for an immutable attribute (lsattr), a read-only mount or missing privileges"
-        }
-        io::ErrorKind::NotADirectory => "a parent of it is not a folder; move that away or choose another path",
-        io::ErrorKind::IsADirectory => "a folder stands there; move it away or choose another path",
-        io::ErrorKind::DirectoryNotEmpty => "the folder is not empty; move its contents away",
-        io::ErrorKind::NotFound => "it does not exist",
-        io::ErrorKind::InvalidFilename => "a part of the path is too long for the file system",
-        _ if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-            "too many links on the way; remove the looping link"
-        }
-        _ => "see the cause; the file system may need repair",
-    }
-}
-
-/// What stands at a path. Links are not followed at the last part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Found {
-    /// Nothing.
-    Absent,
-    /// A regular file.
-    #[serde(rename_all = "camelCase")]
-    File {
-        /// Permission bits, including setuid and the like.
-        mode: u32,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-        /// Length in bytes.
-        len: u64,
-        /// SHA-256 of the contents, in hex.
-        sha256: String,
-        /// It carries the immutable or append-only attribute.
-        #[serde(default)]
-        immutable: bool,
-    },
-    /// A symbolic link.
-    Link {
-        /// Its text.
-        target: String,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// A folder.
-    Dir {
-        /// Permission bits.
-        mode: u32,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// A device, socket or pipe.
-    Other,
-    /// Nothing, and nothing can: `parent` is not a folder.
-    Blocked {
-        /// The part of the path that is in the way.
-        parent: String,
-    },
-}
-
-impl Found {
-    /// Whether nothing stands there.
-    #[must_use]
-    pub fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent | Self::Blocked { .. })
-    }
-}
 
 /// How files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,17 +43,6 @@ struct Inner {
 /// The handle.
 #[derive(Clone, Debug)]
 pub struct Root(Arc<Inner>);
-
-/// The owner and mode that a written file gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attributes {
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-}
 
 impl Root {
     /// Opens a root folder: `/`, or the folder that stands for it. Owners are set when we are root.
@@ -448,27 +336,84 @@ impl Root {
         let (dir, name) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
         let temp = temp_name(path);
         self.discard(&dir, &temp, path)?;
-        let written = (|| {
-            let fd = self.call("create a temporary file for", path, || {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                fs::openat(&dir, temp.as_str(), flags, Mode::from_raw_mode(0o600)).map_err(Into::into)
-            })?;
-            let mut file = std::fs::File::from(fd);
-            self.call("write", path, || copy(contents, &mut file))?;
-            let fd = OwnedFd::from(file);
-            self.call("set mode and owner of", path, || {
-                self.attribute(&fd, a)?;
-                times.map_or(Ok(()), |t| fs::futimens(&fd, &t).map_err(Into::into))
-            })?;
-            if self.0.options.sync {
-                self.call("sync", path, || fs::fsync(&fd).map_err(Into::into))?;
-            }
+        let written = self.fill(&dir, path, contents, a, times, self.0.options.sync).and_then(|()| {
             self.call("rename into place", path, || {
                 fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
             })
-        })();
+        });
         self.tidy(&dir, &temp, written)?;
         self.sync_dir(&dir, path)
+    }
+
+    /// Writes the temporary file for `path`.
+    fn fill(
+        &self,
+        dir: &OwnedFd,
+        path: &str,
+        contents: &mut dyn Read,
+        a: Attributes,
+        times: Option<fs::Timestamps>,
+        sync: bool,
+    ) -> Result<(), FsError> {
+        let fd = self.call("create a temporary file for", path, || {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            fs::openat(dir, temp_name(path), flags, Mode::from_raw_mode(0o600)).map_err(Into::into)
+        })?;
+        let mut file = std::fs::File::from(fd);
+        self.call("write", path, || copy(contents, &mut file))?;
+        let fd = OwnedFd::from(file);
+        self.call("set mode and owner of", path, || {
+            self.attribute(&fd, a)?;
+            times.map_or(Ok(()), |t| fs::futimens(&fd, &t).map_err(Into::into))
+        })?;
+        if sync {
+            self.call("sync", path, || fs::fsync(&fd).map_err(Into::into))?;
+        }
+        Ok(())
+    }
+
+    /// Puts many files in place, each all or nothing, and waits for the disk twice instead of twice per file: every
+    /// temporary file is written, their file systems are synced, every one is renamed, and synced again.
+    ///
+    /// # Errors
+    /// The index of the file and the call that failed.
+    pub(crate) fn write_many(&self, files: &[(&str, &[u8], Attributes)]) -> Result<(), (usize, FsError)> {
+        let mut folders: Vec<(u64, OwnedFd)> = Vec::new();
+        for (i, (path, contents, a)) in files.iter().enumerate() {
+            let stage = || -> Result<OwnedFd, FsError> {
+                self.make_parents(path)?;
+                let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
+                let temp = temp_name(path);
+                self.discard(&dir, &temp, path)?;
+                let filled = self.fill(&dir, path, &mut &**contents, *a, None, false);
+                self.tidy(&dir, &temp, filled)?;
+                Ok(dir)
+            };
+            let dir = stage().map_err(|e| (i, e))?;
+            let device = fs::fstat(&dir).map_or(0, |s| s.st_dev);
+            if !folders.iter().any(|(d, _)| *d == device) {
+                folders.push((device, dir));
+            }
+        }
+        let sync = || -> Result<(), (usize, FsError)> {
+            for (_, dir) in folders.iter().filter(|_| self.0.options.sync) {
+                let on = "the file system of managed files";
+                self.call("sync", on, || fs::syncfs(dir).map_err(Into::into)).map_err(|e| (0, e))?;
+            }
+            Ok(())
+        };
+        sync()?;
+        for (i, (path, _, _)) in files.iter().enumerate() {
+            let publish = || -> Result<(), FsError> {
+                let (dir, name) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
+                let temp = temp_name(path);
+                self.call("rename into place", path, || {
+                    fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
+                })
+            };
+            publish().map_err(|e| (i, e))?;
+        }
+        sync()
     }
 
     /// Puts a symbolic link in place of whatever file or link stands at `path`.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::found::Attributes;
 use crate::os::OsState;
-use crate::root::{Attributes, sha256};
+use crate::root::sha256;
 
 /// Contents of a file: compared by value, shown by length and hash only.
 #[derive(Clone, PartialEq, Eq)]

@@ -9,11 +9,12 @@ use ignition::{Owner, Unit};
 
 use crate::disruption::{Changes, Disruption};
 use crate::facts::Facts;
+use crate::found::{Attributes, Found};
 use crate::host::{CurrentConfig, PendingReboot};
 use crate::paths;
 use crate::plan::{Irreconcilable, Names, Scope};
 use crate::reconcile::CORE;
-use crate::root::{Attributes, Found, split, temp_name};
+use crate::root::{split, temp_name};
 use crate::step::{Content, Replaces, Secret, Step, UnitAction};
 use crate::unit_file::{Install, is_template, is_unit_name};
 use crate::wanted::{DEV_NULL, FILE_MODE, Want, Wanted, has_contents};
@@ -81,13 +82,8 @@ impl Steps<'_> {
 
     /// Refuses a file that is wanted where another one needs a folder.
     fn nested(&mut self) {
-        let files: std::collections::BTreeSet<&str> = self
-            .new
-            .paths
-            .iter()
-            .filter(|(_, w)| *w != Want::Nothing)
-            .map(|(p, _)| p.as_str())
-            .collect();
+        let files: std::collections::BTreeSet<&str> =
+            self.new.paths.iter().filter(|(_, w)| *w != Want::Nothing).map(|(p, _)| p.as_str()).collect();
         let mut clashes = Vec::new();
         for path in &files {
             let mut at = *path;
@@ -107,9 +103,7 @@ impl Steps<'_> {
     fn reachable(&mut self, path: &str) -> bool {
         let (why, remedy) = match self.found(path) {
             Found::Dir { .. } => ("a folder stands there", "move the folder away, or choose another path"),
-            Found::Other => {
-                ("a device, socket or pipe stands there", "move it away, or choose another path")
-            }
+            Found::Other => ("a device, socket or pipe stands there", "move it away, or choose another path"),
             Found::File { immutable: true, .. } => {
                 ("the file is immutable or append-only", "take the attribute away with chattr -i -a")
             }
@@ -354,7 +348,8 @@ impl Steps<'_> {
                     }
                 }
                 Some(_) => {
-                    self.notes.push(format!("{name} is not on this host: it is neither enabled nor disabled"));
+                    self.notes
+                        .push(format!("{name} is not on this host: it is neither enabled nor disabled"));
                 }
                 None if !asked || u.mask == Some(true) => {}
                 None if !exists || self.lacks_instance(u) => {

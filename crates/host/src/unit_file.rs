@@ -2,7 +2,17 @@
 
 /// Suffixes of unit names.
 const SUFFIXES: [&str; 11] = [
-    "service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope",
+    "service",
+    "socket",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "target",
+    "path",
+    "timer",
+    "slice",
+    "scope",
 ];
 /// The longest name that systemd takes, with the terminating zero left out.
 const MAX_NAME: usize = 255;
@@ -117,7 +127,9 @@ mod tests {
             assert!(is_unit_name(good), "{good}");
         }
         let long = format!("{}.service", "a".repeat(250));
-        for bad in ["a", ".service", "@.service", "a.conf", "a b.service", "../a.service", "a/b.service", &long] {
+        for bad in
+            ["a", ".service", "@.service", "a.conf", "a b.service", "../a.service", "a/b.service", &long]
+        {
             assert!(!is_unit_name(bad), "{bad}");
         }
     }

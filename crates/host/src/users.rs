@@ -29,7 +29,9 @@ pub struct Users {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ShadowError {
     /// No such line.
-    #[error("/etc/shadow has no line for user {0}; create the user on the host first (pwconv adds missing lines)")]
+    #[error(
+        "/etc/shadow has no line for user {0}; create the user on the host first (pwconv adds missing lines)"
+    )]
     NoUser(String),
     /// A hash that would break the file.
     #[error("the password hash of user {0} holds a colon or a line break; make it with mkpasswd")]
@@ -117,10 +119,7 @@ mod tests {
     #[test]
     fn only_the_users_own_line_changes() {
         let new = with_hash(SHADOW, "core", "$6$a$b", 20_000).unwrap();
-        assert_eq!(
-            new,
-            "root:*:19000:0:99999:7:::\ncore:$6$a$b:20000:0:99999:7:::\ncorey:x:1::::::\n"
-        );
+        assert_eq!(new, "root:*:19000:0:99999:7:::\ncore:$6$a$b:20000:0:99999:7:::\ncorey:x:1::::::\n");
         assert_eq!(hash_of(&new, "core").as_deref(), Some("$6$a$b"));
         assert_eq!(hash_of(&new, "cor"), None);
     }

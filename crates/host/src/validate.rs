@@ -3,8 +3,8 @@
 use ignition::Owner;
 
 use crate::facts::Facts;
+use crate::found::Found;
 use crate::paths;
-use crate::root::Found;
 use crate::wanted::{DEV_NULL, Want, Wanted, has_contents};
 
 /// A difference between the host and its config.

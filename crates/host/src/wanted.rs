@@ -60,7 +60,10 @@ impl Wanted {
     pub(crate) fn read_managed(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
         let (wanted, bad) = Self::read_all(spec)?;
         if !bad.is_empty() {
-            tracing::warn!(findings = bad.len(), "the current config has entries that would be refused today");
+            tracing::warn!(
+                findings = bad.len(),
+                "the current config has entries that would be refused today"
+            );
         }
         Ok(wanted)
     }

@@ -17,8 +17,9 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::found::FsError;
 use crate::paths::{NOT_VALIDATED, UNITS_DIR};
-use crate::root::{FsError, Root, split};
+use crate::root::{Root, split};
 use crate::wanted::{Want, Wanted};
 
 /// How long it must be quiet before paths are told: editors and package tools write a file in several steps.
@@ -75,7 +76,8 @@ impl Watch {
         let fail = |op, e: Errno| FsError::new(op, UNITS_DIR, e);
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|e| fail("watch (see fs.inotify.max_user_instances)", e))?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| fail("watch", e))?;
+        let stop =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| fail("watch", e))?;
         let mut managed: BTreeSet<String> = wanted
             .paths
             .iter()
@@ -189,10 +191,7 @@ impl Watch {
     }
 
     fn ready(&self, left: Option<Duration>) -> Result<Ready, FsError> {
-        let mut fds = [
-            PollFd::new(&self.inotify, PollFlags::IN),
-            PollFd::new(&*self.stop.0, PollFlags::IN),
-        ];
+        let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&*self.stop.0, PollFlags::IN)];
         let left = left.map(|d| Timespec {
             tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(d.subsec_nanos()),

@@ -1,5 +1,6 @@
 //! Whatever is wrong with the host or the config: the host ends in its old state, and the error names the path and
 //! what to do.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 
@@ -13,8 +14,8 @@ use api::v1::MachineConfigSpec;
 use common::{is_root, mk_host, mk_host_tree, tree};
 use host::fault::NoFaults;
 use host::{
-    DisruptionPolicy, Error, FakeOs, FakeSystemd, FilePolicy, Found, Host, HostPlan, Irreconcilable, Names, PolicyAction,
-    Recovery, Root, Scope, plan,
+    DisruptionPolicy, Error, FakeOs, FakeSystemd, FilePolicy, Found, Host, HostPlan, Irreconcilable, Names,
+    PolicyAction, Recovery, Root, Scope, plan,
 };
 use serde_json::{Value, json};
 
@@ -70,7 +71,8 @@ fn a_link_out_of_the_root_leads_nowhere_outside() {
     // Where it is, the link means that folder, as for the host itself.
     fs::create_dir(dir.path().join("tmp")).unwrap();
     let mut host = mk(dir.path());
-    let plan = planned(&mut host, &files(&[file("/etc/up/mcd-test-x")]), &DisruptionPolicy::default()).unwrap();
+    let plan =
+        planned(&mut host, &files(&[file("/etc/up/mcd-test-x")]), &DisruptionPolicy::default()).unwrap();
     host.apply(&plan).unwrap();
     assert_eq!(fs::read(dir.path().join("tmp/mcd-test-x")).unwrap(), b"secret");
     assert!(!Path::new("/tmp/mcd-test-x").exists());
@@ -128,8 +130,14 @@ fn configs_that_no_running_machine_can_reach_are_refused_with_their_place() {
         ("spec.config", config(json!({"ignition": {"version": "4.0.0"}}))),
         ("spec.config.passwd.groups", config(json!({"passwd": {"groups": [{"name": "g"}]}}))),
         ("spec.config.kernelArguments", config(json!({"kernelArguments": {"shouldExist": ["quiet"]}}))),
-        ("spec.config.storage.directories", config(json!({"storage": {"directories": [{"path": "/etc/d"}]}}))),
-        ("spec.config.storage.links", config(json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}}))),
+        (
+            "spec.config.storage.directories",
+            config(json!({"storage": {"directories": [{"path": "/etc/d"}]}})),
+        ),
+        (
+            "spec.config.storage.links",
+            config(json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}})),
+        ),
         ("spec.fips", MachineConfigSpec { fips: true, ..MachineConfigSpec::default() }),
         ("spec.config.storage.files[0].mode", files(&[json!({"path": "/etc/x", "mode": 2541})])),
         (
@@ -142,9 +150,15 @@ fn configs_that_no_running_machine_can_reach_are_refused_with_their_place() {
         ),
         ("spec.config.storage.files[0].path", files(&[file(host::paths::FORCE_FILE)])),
         ("spec.config.passwd.users[0]", user(json!({"name": "bob", "sshAuthorizedKeys": ["k"]}))),
-        ("spec.config.passwd.users[0]", user(json!({"name": "core", "homeDir": "/x", "sshAuthorizedKeys": ["k"]}))),
+        (
+            "spec.config.passwd.users[0]",
+            user(json!({"name": "core", "homeDir": "/x", "sshAuthorizedKeys": ["k"]})),
+        ),
         ("spec.config.passwd.users[0]", user(json!({"name": "core"}))),
-        ("spec.config.systemd.units[0]", unit(json!({"name": "crio.service", "mask": true, "enabled": true}))),
+        (
+            "spec.config.systemd.units[0]",
+            unit(json!({"name": "crio.service", "mask": true, "enabled": true})),
+        ),
         (
             "spec.config.systemd.units[0]",
             unit(json!({"name": "w@.service", "enabled": true,
@@ -251,7 +265,8 @@ fn a_change_that_does_not_fit_is_refused_before_it_begins() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(dir.path()).status();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(dir.path()).status();
     if !mounted.is_ok_and(|s| s.success()) {
         eprintln!("skipped: a small file system cannot be mounted here");
         return;
@@ -297,7 +312,10 @@ fn a_keys_folder_that_is_not_cores_own_is_replaced_and_comes_back_when_undone() 
     host.apply(&plan).unwrap();
     let root: &Root = host.root();
     assert!(matches!(root.found("/home/core/.ssh/config").unwrap(), Found::Absent));
-    assert!(matches!(root.found("/home/core/.ssh").unwrap(), Found::Dir { mode: 0o700, uid: 1000, gid: 1000 }));
+    assert!(matches!(
+        root.found("/home/core/.ssh").unwrap(),
+        Found::Dir { mode: 0o700, uid: 1000, gid: 1000 }
+    ));
     let names = root.list("/home/core").unwrap();
     assert_eq!(names, [".ssh"], "something is left beside it");
 }

@@ -3,10 +3,11 @@
 //! what counts as a difference is the same here and there, with two exceptions: `/etc/shadow` and `/etc/passwd-` hold
 //! other users here, so that only their mode and owner are compared; and the operating system is an in-memory one that
 //! can do everything (a host that cannot refuses, see `a_host_without_an_os_back_end_refuses_what_it_cannot_do`).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod common;
 #[path = "common/chain.rs"]
 mod chain;
+mod common;
 
 use std::sync::Arc;
 
@@ -54,7 +55,10 @@ fn a_host_without_an_os_back_end_refuses_what_it_cannot_do() {
             MachineConfigSpec { kernel_arguments: Some(vec!["quiet".to_owned()]), ..old.clone() },
         ),
         ("spec.kernelType", MachineConfigSpec { kernel_type: "realtime".to_owned(), ..old.clone() }),
-        ("spec.extensions", MachineConfigSpec { extensions: Some(vec!["usbguard".to_owned()]), ..old.clone() }),
+        (
+            "spec.extensions",
+            MachineConfigSpec { extensions: Some(vec!["usbguard".to_owned()]), ..old.clone() },
+        ),
     ] {
         let facts = host.probe(&old, &new).unwrap();
         let bad = plan(&old, &new, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap_err();

@@ -1,6 +1,7 @@
 //! A process that ends at any instruction leaves the old state or the new one, never a mixture; and one that ends
 //! again while it recovers does too. Every fault point of a change is tried: before and after each file-system and
 //! systemd call.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 #[path = "common/pairs.rs"]
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{is_root, mk_host, mk_host_tree, mk_temp, tree};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{
-    DisruptionPolicy, Error, FakeOs, FilePolicy, HostPlan, Names, OsBackend, OsState, PolicyAction, Recovery, plan,
+    DisruptionPolicy, Error, FakeOs, FilePolicy, HostPlan, Names, OsBackend, OsState, PolicyAction, Recovery,
+    plan,
 };
 use pairs::{Pair, pairs};
 
@@ -118,7 +120,8 @@ fn mk_os(state: &OsState) -> FakeOs {
 
 fn copy(from: &Path) -> tempfile::TempDir {
     let to = mk_temp();
-    let done = Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to.path()).status().unwrap();
+    let done =
+        Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to.path()).status().unwrap();
     assert!(done.success());
     to
 }
@@ -173,7 +176,11 @@ impl Prepared {
             Recovery::Nothing => &self.old,
         };
         same(&now, want, &format!("{about}: {recovery:?}"));
-        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{about}: a second recovery has something to do");
+        assert_eq!(
+            host.recover().unwrap(),
+            Recovery::Nothing,
+            "{about}: a second recovery has something to do"
+        );
         same(&state(dir.path(), &os), &now, &format!("{about}: a second recovery"));
         passed
     }

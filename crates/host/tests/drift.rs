@@ -1,5 +1,6 @@
 //! Drift is seen at once, and only on managed paths: the reference's own cases (rewrite, rename away, delete, replace
 //! by rename, chmod, touch) on a file, a packed file, a unit and a drop-in.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 
@@ -102,7 +103,8 @@ fn every_way_of_changing_a_managed_file_is_drift_and_a_touch_is_not() {
             if let Err(e) = found {
                 let text = e.to_string();
                 assert!(text.contains(path) && !text.contains("other"), "{text}");
-                let named = ["content mismatch for file \"", "mode mismatch for file: ", "could not stat file"];
+                let named =
+                    ["content mismatch for file \"", "mode mismatch for file: ", "could not stat file"];
                 assert!(named.iter().any(|n| text.starts_with(n)), "{text}");
             }
         }

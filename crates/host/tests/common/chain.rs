@@ -97,7 +97,12 @@ impl Machine {
     }
 
     /// What the daemon does for one desired config; `reboot` lets the machine boot again.
-    pub fn step(&mut self, name: &str, spec: &MachineConfigSpec, reboot: &mut dyn FnMut(&mut Host)) -> Outcome {
+    pub fn step(
+        &mut self,
+        name: &str,
+        spec: &MachineConfigSpec,
+        reboot: &mut dyn FnMut(&mut Host),
+    ) -> Outcome {
         let log = self.log().len();
         let names = Names { current: self.at.0.clone(), desired: name.to_owned() };
         let facts = self.host.probe(&self.at.1, spec).unwrap();
@@ -112,7 +117,9 @@ impl Machine {
         match plan(&self.at.1, spec, &names, &policies(), &facts) {
             Err(bad) => out.why = bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             Ok(plan) => match self.host.apply(&plan) {
-                Err(e) => out.why = format!("{e}: {:?}", std::error::Error::source(&e).map(ToString::to_string)),
+                Err(e) => {
+                    out.why = format!("{e}: {:?}", std::error::Error::source(&e).map(ToString::to_string));
+                }
                 Ok(applied) => {
                     out.done = true;
                     out.drain = plan.disruption.needs_drain();
@@ -175,15 +182,17 @@ fn differences(want: &Value, got: &Outcome, before: &Tree, strict: bool) -> Vec<
         if p.starts_with(OWN) {
             continue;
         }
-        let (mut x, mut y) = (w.get(p).unwrap_or(&start).clone(), got.changed.get(p).unwrap_or(&start).clone());
+        let (mut x, mut y) =
+            (w.get(p).unwrap_or(&start).clone(), got.changed.get(p).unwrap_or(&start).clone());
         if OTHER_CONTENTS.contains(&p.as_str()) {
             for s in [&mut x, &mut y] {
                 *s = s.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
             }
         }
         let empty = (x.starts_with("dir") && gone(&y)) || (y.starts_with("dir") && gone(&x));
-        let dangling =
-            gone(&y) && x.strip_prefix("link ").is_some_and(|t| t.starts_with("/etc/systemd/system/") && !w.contains_key(t));
+        let dangling = gone(&y)
+            && x.strip_prefix("link ")
+                .is_some_and(|t| t.starts_with("/etc/systemd/system/") && !w.contains_key(t));
         let restored = x == "absent" && y == start;
         if x != y && !(empty || !strict && (dangling || restored)) {
             out.push(format!("{p}: want {x:?}, got {y:?}"));
@@ -191,10 +200,13 @@ fn differences(want: &Value, got: &Outcome, before: &Tree, strict: bool) -> Vec<
     }
     if result {
         for p in recorded.keys() {
-            let Some(path) = p.strip_prefix(&format!("{OWN}noorig")).and_then(|p| p.strip_suffix(".mcdnoorig")) else {
+            let Some(path) =
+                p.strip_prefix(&format!("{OWN}noorig")).and_then(|p| p.strip_suffix(".mcdnoorig"))
+            else {
                 continue;
             };
-            let kept = got.changed.contains_key(p) || got.changed.contains_key(&format!("{OWN}orig{path}.mcdorig"));
+            let kept =
+                got.changed.contains_key(p) || got.changed.contains_key(&format!("{OWN}orig{path}.mcdorig"));
             if w.contains_key(path) && !kept {
                 out.push(format!("{path}: nothing kept of what the host had there"));
             }
@@ -217,4 +229,3 @@ fn spec(step: &Value) -> MachineConfigSpec {
     config["ignition"] = serde_json::json!({"version": "3.5.0"});
     spec
 }
-

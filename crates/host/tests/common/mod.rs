@@ -23,7 +23,8 @@ pub fn is_root() -> bool {
 }
 
 /// A unit that can be enabled, reloaded and restarted.
-const STUB: &str = "[Service]\nExecStart=/bin/true\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+const STUB: &str =
+    "[Service]\nExecStart=/bin/true\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
 /// A temporary folder, in memory where there is such a place: thousands are made.
 pub fn mk_temp() -> tempfile::TempDir {

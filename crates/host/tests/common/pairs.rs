@@ -61,7 +61,11 @@ pub fn pairs() -> Vec<Pair> {
     };
     let pair = |about, old, new| Pair { about, old, new };
     let mut out = vec![
-        pair("two files in a new folder", none(), files(&[file("/etc/app/a", "1"), file("/etc/app/deep/b", "2")])),
+        pair(
+            "two files in a new folder",
+            none(),
+            files(&[file("/etc/app/a", "1"), file("/etc/app/deep/b", "2")]),
+        ),
         pair("contents change", files(&[file("/etc/app/a", "1")]), files(&[file("/etc/app/a", "22")])),
         pair(
             "mode and owner change",
@@ -70,8 +74,16 @@ pub fn pairs() -> Vec<Pair> {
                 "contents": {"source": "data:,1"}})]),
         ),
         pair("files go", files(&[file("/etc/app/a", "1"), file("/opt/x/y", "2")]), none()),
-        pair("over files of the host", none(), files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")])),
-        pair("the host's come back", files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")]), none()),
+        pair(
+            "over files of the host",
+            none(),
+            files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")]),
+        ),
+        pair(
+            "the host's come back",
+            files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")]),
+            none(),
+        ),
         pair(
             "one goes, one comes, one changes",
             files(&[file("/etc/a", "1"), file("/etc/host.conf", "2")]),
@@ -88,28 +100,48 @@ pub fn pairs() -> Vec<Pair> {
         pair(
             "masked",
             units(&[unit("one.service", true)]),
-            units(&[json!({"name": "one.service", "mask": true}), json!({"name": "getty@.service", "mask": true})]),
+            units(&[
+                json!({"name": "one.service", "mask": true}),
+                json!({"name": "getty@.service", "mask": true}),
+            ]),
         ),
         pair(
             "unmasked",
-            units(&[json!({"name": "one.service", "mask": true}), json!({"name": "getty@.service", "mask": true})]),
+            units(&[
+                json!({"name": "one.service", "mask": true}),
+                json!({"name": "getty@.service", "mask": true}),
+            ]),
             units(&[unit("one.service", true)]),
         ),
         pair(
             "drop-ins",
-            units(&[json!({"name": "vendor.service", "dropins": [{"name": "10-a.conf", "contents": "[Service]\nNice=1\n"}]})]),
+            units(&[
+                json!({"name": "vendor.service", "dropins": [{"name": "10-a.conf", "contents": "[Service]\nNice=1\n"}]}),
+            ]),
             units(&[json!({"name": "vendor.service", "enabled": false, "dropins": [
                 {"name": "10-a.conf", "contents": ""}, {"name": "20-b.conf", "contents": "[Service]\nNice=2\n"}]})]),
         ),
-        pair("units go", units(&[unit("one.service", true), json!({"name": "vendor.service", "enabled": false})]), none()),
+        pair(
+            "units go",
+            units(&[unit("one.service", true), json!({"name": "vendor.service", "enabled": false})]),
+            none(),
+        ),
         pair(
             "an override of the host's own unit",
             none(),
             units(&[unit("vendor.service", true), unit("chronyd.service", false)]),
         ),
-        pair("the override goes", units(&[unit("vendor.service", true), unit("chronyd.service", false)]), none()),
+        pair(
+            "the override goes",
+            units(&[unit("vendor.service", true), unit("chronyd.service", false)]),
+            none(),
+        ),
         pair("keys and a password", none(), users(&[core(&[KEY], Some("$6$a$b"))])),
-        pair("other keys, no password", users(&[core(&[KEY], Some("$6$a$b"))]), users(&[core(&[KEY, "k2"], None)])),
+        pair(
+            "other keys, no password",
+            users(&[core(&[KEY], Some("$6$a$b"))]),
+            users(&[core(&[KEY, "k2"], None)]),
+        ),
         pair("the user goes", users(&[core(&[KEY], Some("$6$a$b"))]), none()),
         pair(
             "services are told",

@@ -1,0 +1,121 @@
+//! What stands at a path, and how a file operation on it fails.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::is_killed;
+
+/// A file operation that failed. The source says how; the text says on what, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {op} {path}: {remedy}", remedy = remedy(source))]
+pub struct FsError {
+    /// What was tried.
+    pub op: &'static str,
+    /// The path on the host.
+    pub path: String,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl FsError {
+    pub(crate) fn new(op: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
+        Self { op, path: path.to_owned(), source: source.into() }
+    }
+
+    /// Whether a fault point ended the process here.
+    pub(crate) fn killed(&self) -> bool {
+        is_killed(&self.source)
+    }
+}
+
+/// What a person can do about an I/O error.
+fn remedy(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full; free space and retry",
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; remount it writable or repair it",
+        io::ErrorKind::PermissionDenied => {
+            "not permitted; check for an immutable attribute (lsattr), a read-only mount or missing privileges"
+        }
+        io::ErrorKind::NotADirectory => {
+            "a parent of it is not a folder; move that away or choose another path"
+        }
+        io::ErrorKind::IsADirectory => "a folder stands there; move it away or choose another path",
+        io::ErrorKind::DirectoryNotEmpty => "the folder is not empty; move its contents away",
+        io::ErrorKind::NotFound => "it does not exist",
+        io::ErrorKind::InvalidFilename => "a part of the path is too long for the file system",
+        _ if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            "too many links on the way; remove the looping link"
+        }
+        _ => "see the cause; the file system may need repair",
+    }
+}
+
+/// What stands at a path. Links are not followed at the last part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// A regular file.
+    #[serde(rename_all = "camelCase")]
+    File {
+        /// Permission bits, including setuid and the like.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Length in bytes.
+        len: u64,
+        /// SHA-256 of the contents, in hex.
+        sha256: String,
+        /// It carries the immutable or append-only attribute.
+        #[serde(default)]
+        immutable: bool,
+    },
+    /// A symbolic link.
+    Link {
+        /// Its text.
+        target: String,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// A folder.
+    Dir {
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// A device, socket or pipe.
+    Other,
+    /// Nothing, and nothing can: `parent` is not a folder.
+    Blocked {
+        /// The part of the path that is in the way.
+        parent: String,
+    },
+}
+
+impl Found {
+    /// Whether nothing stands there.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent | Self::Blocked { .. })
+    }
+}
+
+/// The owner and mode that a written file gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
