@@ -13,7 +13,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("rollout", &["api"]),
     ("host", &["api", "ignition"]),
     ("controller", &["api", "ignition", "render", "rollout"]),
-    ("daemon", &["api", "ignition", "host"]),
+    ("daemon", &["api", "ignition", "host", "rollout"]),
     ("server", &["api", "ignition", "render"]),
     ("operator", &["api", "render"]),
     ("cli", &["api", "ignition", "render", "rollout", "host", "controller", "daemon", "server", "operator"]),
