@@ -26,10 +26,6 @@ use tokio_util::sync::CancellationToken;
 /// without a word goes unnoticed (see [`crate::call::SILENCE`]); one request per kind in that time is nothing.
 pub(crate) const WATCH_SECONDS: u32 = 45;
 
-/// How often to look whether a kind has come to be installed. Looking costs a request; waiting, the start of a fresh
-/// cluster whose definitions are installed after the controller.
-const NOT_INSTALLED: Duration = Duration::from_secs(2);
-
 /// The same trouble with a watch is logged again after this long.
 const REPEAT_WARNING: Duration = Duration::from_secs(30);
 
@@ -48,6 +44,17 @@ pub(crate) enum Presence {
     Required,
     /// There is none of it.
     Optional,
+}
+
+impl Presence {
+    /// How often to look whether a kind has come to be installed. Looking costs a request; waiting, the start of a
+    /// fresh cluster whose definitions are installed after the controller. Nobody waits for an optional kind.
+    fn look_again(self) -> Duration {
+        match self {
+            Self::Required => Duration::from_secs(1),
+            Self::Optional => Duration::from_secs(5),
+        }
+    }
 }
 
 /// Follows a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
@@ -106,19 +113,25 @@ pub(crate) async fn follow<K, T>(
         let Some(event) = event else { return };
         let event = match event {
             Ok(event) => {
-                trouble.over(&kind);
+                // `Init` only says that a list begins.
+                if !matches!(event, Event::Init) {
+                    trouble.over(&kind);
+                }
                 event
             }
             Err(error) => {
-                trouble.tell(&kind, &error);
-                if not_served(&error) && !listed {
-                    if presence == Presence::Optional {
-                        // Known to be empty, for all that we can see.
-                        store.replace(BTreeMap::new()).iter().for_each(&on_change);
-                    }
+                let absent = not_served(&error) && !listed;
+                if absent && presence == Presence::Optional {
+                    tracing::debug!(kind, "not served here: {}", chain(&error));
+                    // Known to be empty, for all that we can see.
+                    store.replace(BTreeMap::new()).iter().for_each(&on_change);
+                } else {
+                    trouble.tell(&kind, &error);
+                }
+                if absent {
                     tokio::select! {
                         () = stop.cancelled() => return,
-                        () = tokio::time::sleep(NOT_INSTALLED) => {}
+                        () = tokio::time::sleep(presence.look_again()) => {}
                     }
                 }
                 continue;
