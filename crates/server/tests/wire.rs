@@ -320,3 +320,50 @@ async fn a_server_that_cannot_work_does_not_start() {
     let result = Running::start([], "x", |o| o.listen.secure_port = port).await;
     assert!(told(result).contains(&port.to_string()));
 }
+
+#[tokio::test]
+async fn answers_without_a_body_leave_a_kept_connection_in_step() {
+    let server = start(2000, |_| {}).await;
+    let tag = server.ask("GET", "/config/master", &[]).await.unwrap();
+    let tag = tag.header("etag").unwrap();
+    let mut stream = server.connect(|_| {}).await.unwrap();
+    let requests = format!(
+        "HEAD /config/master HTTP/1.1\r\nHost: x\r\n\r\n\
+        GET /config/master HTTP/1.1\r\nHost: x\r\nIf-None-Match: {tag}\r\n\r\n\
+        GET /nope HTTP/1.1\r\nHost: x\r\n\r\n\
+        HEAD /config/master HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n\
+        GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    let (all, _) = drained(&mut stream).await;
+    let text = String::from_utf8(all).unwrap();
+    let statuses: Vec<&str> = text.split("HTTP/1.1 ").skip(1).filter_map(|rest| rest.get(..3)).collect();
+    assert_eq!(statuses, ["200", "304", "404", "200", "200"], "{text}");
+    let lengths: Vec<u64> =
+        text.lines().filter_map(|l| l.strip_prefix("content-length: ")?.parse().ok()).collect();
+    assert!(lengths.first() > lengths.iter().rev().nth(1), "the packed form is shorter: {lengths:?}");
+    server.finish().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_that_boot_together_all_get_the_same_bytes() {
+    const MACHINES: usize = 200;
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let server = start(100_000, |o| {
+        o.listen.metrics = metrics;
+        // Server and clients share the cores of a busy machine, in an unoptimised build.
+        o.listen.limits.handshake = PATIENCE;
+        o.listen.limits.head = PATIENCE;
+    })
+    .await;
+    let answers =
+        futures::future::join_all((0..MACHINES).map(|_| server.ask("GET", "/config/master", &[]))).await;
+    let answers: Vec<Answer> = answers.into_iter().collect::<Result<_, _>>().unwrap();
+    let first = answers.first().unwrap();
+    assert!(first.body.len() > 100_000);
+    assert!(answers.iter().all(|a| a.status == 200 && a.body == first.body));
+    assert_eq!(count(&registry, "mcs_requests_total{pool=\"master\",version=\"2.2.0\",code=\"200\"}"), 200);
+    server.finish().await.unwrap();
+    assert_eq!(count(&registry, "mcs_connections"), 0);
+}

@@ -88,6 +88,8 @@ impl Running {
         }
         head.push_str("\r\n");
         stream.write_all(head.as_bytes()).await?;
+        // Without it the bytes may stay in the TLS layer's buffer when the socket is not ready.
+        stream.flush().await?;
         let mut all = Vec::new();
         tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await??;
         Answer::read(&all)
