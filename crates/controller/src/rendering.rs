@@ -302,7 +302,10 @@ async fn put_back(context: &Context, there: &MachineConfig, wanted: &MachineConf
         context.config_answer(there.clone());
         return Ok(());
     }
-    tracing::warn!(name, "the rendered config was changed by somebody else and is put back");
+    tracing::warn!(
+        name,
+        "the rendered config is not what its pool renders (content, owner or annotations) and is put back"
+    );
     let api = context.api::<MachineConfig>();
     let answer =
         call(|| format!("machineconfig {name}"), api.replace(&name, &PostParams::default(), &fixed)).await?;

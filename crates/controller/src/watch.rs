@@ -126,7 +126,9 @@ pub(crate) async fn follow<K, T>(
                     // Known to be empty, for all that we can see.
                     store.replace(BTreeMap::new()).iter().for_each(&on_change);
                 } else {
-                    trouble.tell(&kind, &error);
+                    let remedy =
+                        if absent { "; where it is not installed yet, `mco install` does that" } else { "" };
+                    trouble.tell(&kind, &error, remedy);
                 }
                 if absent {
                     tokio::select! {
@@ -200,7 +202,7 @@ struct Trouble {
 }
 
 impl Trouble {
-    fn tell(&mut self, kind: &str, error: &watcher::Error) {
+    fn tell(&mut self, kind: &str, error: &watcher::Error, remedy: &str) {
         let text = chain(error);
         // An expired version is the API's ordinary way to ask for a new list.
         if text.contains("Expired") || text.contains("too old resource version") {
@@ -211,7 +213,7 @@ impl Trouble {
         if known {
             return;
         }
-        tracing::warn!(kind, "the watch failed and is tried again until it works: {text}");
+        tracing::warn!(kind, "the watch failed and is tried again until it works: {text}{remedy}");
         self.last = Some((text, Instant::now()));
     }
 
