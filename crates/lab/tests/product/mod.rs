@@ -1,0 +1,403 @@
+//! What the tests of the product share: a lab with `mco` in it, objects as JSON, waiting with an end, and a report
+//! of the cluster's state when the wait ends badly.
+//!
+//! Not here: the product's types. Tests speak to the API as a user does, so that a wrong type cannot hide a wrong
+//! object.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "helpers; each test binary uses a part"
+)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use lab::{Lab, LabBuilder, NodeHandle, Reporter};
+use serde_json::{Value, json};
+
+/// Every wait ends here, whatever else runs on the machine.
+pub const LIMIT: Duration = Duration::from_secs(120);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(100);
+/// How many lines of a log a failure shows.
+const TAIL: usize = 60;
+/// The prefix of the product's annotations and labels.
+pub const MCO: &str = "machineconfiguration.openshift.io/";
+
+/// The repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A lab with the program, without the scheduler and the controller manager; `None`: skipped, and said so.
+pub fn lab() -> Option<LabBuilder> {
+    let mco = lab::built_mco();
+    if !lab::require(mco.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned())) {
+        return None;
+    }
+    let builder = Lab::start().mco_binary(mco?).kubectl(true).scheduler(false).controller_manager(false);
+    Some(builder.progress(Reporter::stderr()))
+}
+
+/// As [`lab`], with our objects installed and the controller running.
+pub fn with_controller() -> Option<LabBuilder> {
+    Some(lab()?.templates(repository().join("templates")).controller(true))
+}
+
+/// What a program said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+/// A running cluster, as a user sees it.
+pub struct Cluster {
+    pub lab: Lab,
+    pub client: Client,
+}
+
+impl Cluster {
+    pub async fn start(builder: LabBuilder) -> Self {
+        let lab = builder.start().await.unwrap();
+        let client = lab.client();
+        Self { lab, client }
+    }
+
+    pub async fn stop(self) {
+        drop(self.client);
+        self.lab.stop().await;
+    }
+
+    // ---- objects ----
+
+    pub fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let (group, version, plural) = match kind {
+            "Node" => ("", "v1", "nodes"),
+            "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
+            "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
+            "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),
+            "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
+            "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+            other => panic!("the helper does not know the kind {other}"),
+        };
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    /// The object, or null.
+    pub async fn get(&self, kind: &str, name: &str) -> Value {
+        match self.api(kind).get_opt(name).await {
+            Ok(object) => object.map_or(Value::Null, |o| json!(o)),
+            // An outage is part of some tests; each wait has its own end.
+            Err(error) => {
+                eprintln!("get {kind} {name}: {error}");
+                Value::Null
+            }
+        }
+    }
+
+    pub async fn list(&self, kind: &str) -> Vec<Value> {
+        let list = self.api(kind).list(&ListParams::default()).await;
+        list.map(|l| l.items.into_iter().map(|o| json!(o)).collect()).unwrap_or_default()
+    }
+
+    pub async fn create(&self, object: Value) {
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.api(&kind).create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
+        self.api(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.api(kind).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// The events about an object: `REASON: message`.
+    pub async fn events(&self, about: &str) -> Vec<String> {
+        let events: Api<k8s_openapi::api::core::v1::Event> = Api::all(self.client.clone());
+        let list = events.list(&ListParams::default()).await.map(|l| l.items).unwrap_or_default();
+        let ours = list.into_iter().filter(|e| e.involved_object.name.as_deref() == Some(about));
+        ours.map(|e| format!("{}: {}", e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect()
+    }
+
+    // ---- programs ----
+
+    async fn run(&self, mut command: tokio::process::Command) -> Said {
+        command.kill_on_drop(true).stdin(std::process::Stdio::null());
+        let output =
+            tokio::time::timeout(LIMIT, command.output()).await.expect("a program does not end").unwrap();
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    pub async fn mco(&self, args: &[&str]) -> Said {
+        let mut command = tokio::process::Command::new(lab::built_mco().unwrap());
+        command.args(args).arg("--kubeconfig").arg(self.lab.kubeconfig());
+        self.run(command).await
+    }
+
+    pub async fn kubectl(&self, args: &[&str]) -> Said {
+        let program = self.lab.control_plane().kubectl().expect("the lab was asked for kubectl");
+        let mut command = tokio::process::Command::new(program);
+        command.arg("--kubeconfig").arg(self.lab.kubeconfig()).args(args).current_dir(repository());
+        self.run(command).await
+    }
+
+    // ---- pools and nodes ----
+
+    /// A pool that inherits from worker, and the nodes in it.
+    pub async fn add_pool(&self, name: &str, nodes: &[&str]) {
+        self.create(pool(name)).await;
+        for node in nodes {
+            self.put_into(node, name).await;
+        }
+    }
+
+    pub async fn put_into(&self, node: &str, pool: &str) {
+        let label = format!("node-role.kubernetes.io/{pool}");
+        self.patch("Node", node, json!({"metadata": {"labels": {label: ""}}})).await;
+    }
+
+    /// The name of the config that a pool is to be in.
+    pub async fn rendered(&self, pool: &str) -> String {
+        text(&self.get("MachineConfigPool", pool).await["spec"]["configuration"]["name"])
+    }
+
+    /// Waits until the pool has this many nodes, is Updated with a config that is made from all of `with` and none of
+    /// `without`, and each of its nodes says Done in it. Returns the config's name.
+    pub async fn settled(&self, pool: &str, nodes: usize, with: &[&str], without: &[&str]) -> String {
+        let what = format!("pool {pool} with {nodes} nodes Updated, with {with:?}, without {without:?}");
+        self.wait(&what, async || {
+            let found = self.get("MachineConfigPool", pool).await;
+            let configuration = &found["spec"]["configuration"];
+            let name = text(&configuration["name"]);
+            let sources: Vec<String> =
+                configuration["source"].as_array().into_iter().flatten().map(|s| text(&s["name"])).collect();
+            let has = |one: &&str| sources.iter().any(|s| s == one);
+            let made = !name.is_empty() && with.iter().all(|w| has(w)) && !without.iter().any(|w| has(w));
+            let status = &found["status"];
+            let counted =
+                status["machineCount"] == json!(nodes) && status["updatedMachineCount"] == json!(nodes);
+            let said = condition(&found, "Updated").is_some_and(|m| m.contains(&name));
+            if !made || !counted || !said || status["configuration"]["name"] != json!(name) {
+                return None;
+            }
+            let all = self.list("Node").await;
+            let inside = all.iter().filter(|n| note(n, "currentConfig") == name && is_done(n)).count();
+            (inside >= nodes).then_some(name)
+        })
+        .await
+    }
+
+    /// Waits until the pool's condition is True and its message has all of these words; returns the message.
+    pub async fn complains(&self, pool: &str, condition_type: &str, words: &[&str]) -> String {
+        self.wait(&format!("pool {pool}: {condition_type} with {words:?}"), async || {
+            let found = self.get("MachineConfigPool", pool).await;
+            condition(&found, condition_type).filter(|m| words.iter().all(|w| m.contains(w)))
+        })
+        .await
+    }
+
+    /// Looks until there is an answer; fails with the cluster's state.
+    pub async fn wait<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            let died = self.lab.check().err();
+            if start.elapsed() > LIMIT || died.is_some() {
+                eprintln!("{}", self.state().await);
+                panic!("not within {LIMIT:?}: {what}{}", died.map(|e| format!("; {e}")).unwrap_or_default());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Pools, nodes and the end of the controller's log, for people.
+    pub async fn state(&self) -> String {
+        let mut out = String::new();
+        for pool in self.list("MachineConfigPool").await {
+            out += &format!("pool {}: {}\n", pool["metadata"]["name"], pool["spec"]["configuration"]["name"]);
+            let conditions = pool["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            for c in conditions.iter().filter(|c| c["status"] == "True") {
+                out += &format!("    {} {} {}\n", c["type"], c["reason"], c["message"]);
+            }
+        }
+        for node in self.list("Node").await {
+            let notes = node["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            out += &format!(
+                "node {} unschedulable={}\n",
+                node["metadata"]["name"], node["spec"]["unschedulable"]
+            );
+            for (key, value) in notes.iter().filter(|(key, _)| key.starts_with(MCO)) {
+                out += &format!("    {} {value}\n", key.trim_start_matches(MCO));
+            }
+        }
+        out + "controller:\n" + &tail(&self.lab.controller_log())
+    }
+
+    /// What no test may leave unseen: a panic in the controller.
+    pub fn no_panic(&self) {
+        self.lab.check().unwrap();
+        let log = std::fs::read_to_string(self.lab.controller_log()).unwrap_or_default();
+        assert!(!log.contains("panicked at"), "{log}");
+    }
+}
+
+/// The last lines of a file.
+pub fn tail(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(TAIL)..).unwrap_or_default().join("\n")
+}
+
+/// The text, or nothing.
+pub fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// One of the product's annotations of a node.
+pub fn note(node: &Value, key: &str) -> String {
+    text(&node["metadata"]["annotations"][format!("{MCO}{key}")])
+}
+
+/// Done, in the config that is wanted of it.
+pub fn is_done(node: &Value) -> bool {
+    note(node, "state") == "Done" && note(node, "currentConfig") == note(node, "desiredConfig")
+}
+
+/// The message of a condition that is True.
+pub fn condition(pool: &Value, condition_type: &str) -> Option<String> {
+    let conditions = pool["status"]["conditions"].as_array()?;
+    conditions
+        .iter()
+        .find(|c| c["type"] == condition_type && c["status"] == "True")
+        .map(|c| text(&c["message"]))
+}
+
+/// A pool that inherits from worker.
+pub fn pool(name: &str) -> Value {
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfigPool",
+        "metadata": {"name": name},
+        "spec": {
+            "machineConfigSelector": {
+                "matchExpressions": [{"key": format!("{MCO}role"), "operator": "In", "values": ["worker", name]}],
+            },
+            "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}},
+        },
+    })
+}
+
+/// A MachineConfig with this Ignition config, whatever it is.
+pub fn machine_config(name: &str, role: &str, config: Value) -> Value {
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {format!("{MCO}role"): role}},
+        "spec": {"config": config},
+    })
+}
+
+/// An Ignition config with one file.
+pub fn one_file(path: &str, content: &str) -> Value {
+    json!({
+        "ignition": {"version": "3.4.0"},
+        "storage": {"files": [
+            {"path": path, "mode": 0o644, "overwrite": true, "contents": {"source": format!("data:,{content}")}},
+        ]},
+    })
+}
+
+/// An Ignition config with one unit.
+pub fn one_unit(name: &str, content: &str) -> Value {
+    json!({
+        "ignition": {"version": "3.4.0"},
+        "systemd": {"units": [{"name": name, "enabled": true, "contents": content}]},
+    })
+}
+
+/// The bytes of a `data:,` URL.
+pub fn percent_decoded(source: &str) -> Vec<u8> {
+    let rest = source.strip_prefix("data:,").expect("the tests read plain data URLs only").as_bytes();
+    let (mut out, mut i) = (Vec::new(), 0);
+    while i < rest.len() {
+        if rest[i] == b'%' {
+            let hex = std::str::from_utf8(&rest[i + 1..i + 3]).unwrap();
+            out.push(u8::from_str_radix(hex, 16).unwrap());
+            i += 3;
+        } else {
+            out.push(rest[i]);
+            i += 1;
+        }
+    }
+    out
+}
+
+/// Compares what a MachineConfig asks for with what stands in a simulated node's folder: bytes and modes of files,
+/// units, drop-ins and keys. `None`: it is all there.
+pub fn missing_on(node: &NodeHandle, machine_config: &Value) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let root = node.root();
+    let config = &machine_config["spec"]["config"];
+    let each = |path: &str| config.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut wanted: Vec<(String, Vec<u8>, u64)> = vec![];
+    for file in each("/storage/files") {
+        let source = text(&file["contents"]["source"]);
+        wanted.push((text(&file["path"]), percent_decoded(&source), file["mode"].as_u64().unwrap()));
+    }
+    for unit in each("/systemd/units") {
+        let path = format!("/etc/systemd/system/{}", text(&unit["name"]));
+        wanted.push((path.clone(), text(&unit["contents"]).into_bytes(), 0o644));
+        for dropin in unit["dropins"].as_array().into_iter().flatten() {
+            let path = format!("{path}.d/{}", text(&dropin["name"]));
+            wanted.push((path, text(&dropin["contents"]).into_bytes(), 0o644));
+        }
+        if unit["enabled"] == true {
+            let target = text(&unit["contents"]);
+            let target = target.lines().find_map(|l| l.strip_prefix("WantedBy=")).unwrap();
+            let link = root.join(format!("etc/systemd/system/{target}.wants/{}", text(&unit["name"])));
+            if std::fs::symlink_metadata(&link).is_err() {
+                return Some(format!("{} is not enabled: no {}", unit["name"], link.display()));
+            }
+        }
+    }
+    for (path, content, mode) in wanted {
+        let at = root.join(path.trim_start_matches('/'));
+        let Ok(found) = std::fs::read(&at) else { return Some(format!("no {path}")) };
+        if found != content {
+            return Some(format!("{path} is {:?}", String::from_utf8_lossy(&found)));
+        }
+        let has = u64::from(std::fs::metadata(&at).unwrap().permissions().mode() & 0o7777);
+        if has != mode {
+            return Some(format!("{path} has mode {has:#o}, not {mode:#o}"));
+        }
+    }
+    let keys =
+        std::fs::read_to_string(root.join("home/core/.ssh/authorized_keys.d/ignition")).unwrap_or_default();
+    for key in each("/passwd/users")
+        .iter()
+        .flat_map(|u| u["sshAuthorizedKeys"].as_array().cloned().unwrap_or_default())
+    {
+        if !keys.lines().any(|line| json!(line) == key) {
+            return Some(format!("no key {key} in {keys:?}"));
+        }
+    }
+    None
+}
