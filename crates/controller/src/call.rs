@@ -70,6 +70,11 @@ impl CallError {
         matches!(self.code(), Some(400 | 413 | 422))
     }
 
+    /// Nobody knows whether it was done: no answer, a broken connection, or a server that gave up half-way.
+    pub fn is_unanswered(&self) -> bool {
+        self.code().is_none_or(|code| code >= 500)
+    }
+
     /// The whole chain in one line, for logs and conditions.
     pub fn chain(&self) -> String {
         chain(self)

@@ -6,6 +6,7 @@
 //!
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
+use crate::backoff::WORK;
 use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::events::{Severity, Source, node_reference, reference};
@@ -249,14 +250,30 @@ impl Snapshot {
 }
 
 /// Sends one Node patch and puts the answer into the cache.
+///
+/// A patch without an answer may have arrived, or arrive yet. A plan made before that is known could send another node
+/// on its way beside this one, and so break the bound. It is sent again until it is answered: it is bound to a version,
+/// so it is done at most once, and a refusal says that the node has moved on.
 pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
     // The semaphore is never closed; without a place the patch would only be sent earlier.
     let _place = context.patches.acquire().await;
     let api = context.api::<Node>();
     let body = Patch::Merge(patch.merge_patch());
-    let node =
-        call(|| format!("patch of node {patch}"), api.patch(&patch.node, &PatchParams::default(), &body))
-            .await?;
+    let params = PatchParams::default();
+    let mut attempt = 0;
+    let node = loop {
+        let request = api.patch(&patch.node, &params, &body);
+        match call(|| format!("patch of node {patch}"), request).await {
+            Ok(node) => break node,
+            Err(e) if e.is_unanswered() => {
+                let delay = WORK.delay(attempt);
+                tracing::warn!(node = %patch.node, ?delay, "{}; sending it again", e.chain());
+                tokio::time::sleep(delay).await;
+                attempt += 1;
+            }
+            Err(e) => return Err(e),
+        }
+    };
     tracing::info!(node = %patch.node, "{patch}");
     context.node_answer(&node);
     Ok(())
