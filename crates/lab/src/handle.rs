@@ -74,6 +74,15 @@ impl NodeHandle {
         self.dir.join(SIMULATED_ROOT)
     }
 
+    /// A real node's root folder as this computer sees it, with all that is mounted there. It goes with the machine's
+    /// PID 1: after a reboot it is another one.
+    ///
+    /// # Errors
+    /// The node is not a real machine or is down.
+    pub fn root_of_boot(&self) -> Result<PathBuf> {
+        Ok(PathBuf::from(format!("/proc/{}/root", self.leader()?.pid)))
+    }
+
     /// The log of everything that the machine wrote to its console.
     #[must_use]
     pub fn console(&self) -> PathBuf {

@@ -6,7 +6,6 @@
 //! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`.
 
 mod base_root;
-mod builder;
 mod certs;
 mod cgroup;
 mod control_plane;
@@ -17,6 +16,7 @@ mod folder;
 mod handle;
 mod image;
 mod kubelet_standin;
+mod lab;
 mod machine;
 mod network;
 mod packages;
@@ -28,10 +28,10 @@ mod progress;
 mod real_kubelet;
 mod real_node;
 mod simulated;
+mod spec;
 mod supervise;
 mod testing;
 
-pub use builder::{Kubelet, Lab, LabBuilder, LabSpec};
 pub use certs::{Authority, Pair};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use error::{Error, Result, chain};
@@ -40,15 +40,17 @@ pub use folder::{Folder, ProcessKey, Record, recorded, sweep};
 pub use handle::{NodeHandle, NodeKind};
 pub use image::PAUSE_IMAGE;
 pub use kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
+pub use lab::Lab;
 pub use machine::{Machine, MachineState};
 pub use network::Bridge;
-pub use packages::{ensure_packages, is_root, missing_packages};
+pub use packages::{ensure_packages, install_packages, is_root, missing_packages};
 pub use paths::{Environment, go_modules};
 pub use pod_standin::PodStandIn;
 pub use process::{Output, Process, Signal};
 pub use programs::{KUBERNETES_VERSION, Program, Programs};
 pub use progress::{Progress, Reporter, Step};
 pub use real_kubelet::KUBELET_UNIT;
-pub use real_node::{DAEMON_UNIT, RealNode};
+pub use real_node::{DAEMON_UNIT, NodeFile, RealNode};
+pub use spec::{Kubelet, LabBuilder, LabSpec};
 pub use supervise::{Attached, down, running, supervise, up};
 pub use testing::{built_mco, require, require_root, shared, unique_name};

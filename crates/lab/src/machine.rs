@@ -10,6 +10,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -118,7 +119,9 @@ struct Inner {
     process: Mutex<Option<Arc<Process>>>,
     group: NodeGroup,
     /// Set once, when the machine must not come back.
-    stopping: std::sync::atomic::AtomicBool,
+    stopping: AtomicBool,
+    /// How often it has been booted.
+    boots: AtomicU32,
 }
 
 impl Machine {
@@ -145,7 +148,8 @@ impl Machine {
             state: watch::Sender::new(MachineState::Booting { boot: 1 }),
             process: Mutex::new(None),
             group,
-            stopping: std::sync::atomic::AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            boots: AtomicU32::new(0),
         });
         let task = tokio::spawn(Arc::clone(&inner).run());
         Ok(Self { inner, task: Mutex::new(Some(task)) })
@@ -233,18 +237,27 @@ impl Machine {
         }
     }
 
-    /// Switches a machine on that is off.
+    /// Switches a machine on that is off; one that is not off stays as it is.
     pub fn power_on(&self) {
-        let mut task = lock(&self.task);
-        if task.as_ref().is_none_or(JoinHandle::is_finished) {
-            self.inner.state.send_replace(MachineState::Booting { boot: 1 });
-            *task = Some(tokio::spawn(Arc::clone(&self.inner).run()));
+        if !matches!(self.state(), MachineState::Off { .. }) {
+            return;
         }
+        self.inner.set(MachineState::Booting { boot: self.inner.boots.load(Ordering::SeqCst) + 1 });
+        let mut task = lock(&self.task);
+        let last = task.take();
+        let inner = Arc::clone(&self.inner);
+        *task = Some(tokio::spawn(async move {
+            // The last life has said Off and is about to return.
+            if let Some(last) = last {
+                let _ended = last.await;
+            }
+            inner.run().await;
+        }));
     }
 
     /// Ends the machine for good and waits until it is gone.
     pub async fn stop(&self) {
-        self.inner.stopping.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.inner.stopping.store(true, Ordering::SeqCst);
         self.inner.cut();
         let process = lock(&self.inner.process).take();
         if let Some(process) = process {
@@ -260,7 +273,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.inner.stopping.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.inner.stopping.store(true, Ordering::SeqCst);
         if let Some(task) = lock(&self.task).take() {
             task.abort();
         }
@@ -306,10 +319,11 @@ impl Inner {
     /// The life of the machine until it is off.
     async fn run(self: Arc<Self>) {
         let mut fast = 0;
-        for boot in 1_u32.. {
-            if self.stopping.load(std::sync::atomic::Ordering::SeqCst) {
+        loop {
+            if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
+            let boot = self.boots.fetch_add(1, Ordering::SeqCst) + 1;
             let start = Instant::now();
             match self.boot(boot).await {
                 Ok(Some(REBOOT_STATUS)) => {

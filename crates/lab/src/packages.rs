@@ -51,8 +51,20 @@ pub async fn ensure_packages(progress: &Reporter) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
+    install_packages(&packages, progress).await?;
+    match missing_packages() {
+        still if still.is_empty() => Ok(()),
+        still => Err(Error::MissingPackages { packages: still }),
+    }
+}
+
+/// Installs Debian packages on this machine.
+///
+/// # Errors
+/// Not root, no apt, or apt fails.
+pub async fn install_packages(packages: &[String], progress: &Reporter) -> Result<()> {
     if !is_root() || find_on_path("apt-get").is_none() {
-        return Err(Error::MissingPackages { packages });
+        return Err(Error::MissingPackages { packages: packages.to_vec() });
     }
     let step = progress.begin(format!("installing Debian packages: {}", packages.join(" ")));
     run("apt-get", ["update", "-q"], APT_LIMIT).await?;
@@ -60,10 +72,7 @@ pub async fn ensure_packages(progress: &Reporter) -> Result<()> {
     let args: Vec<&str> = fixed.into_iter().chain(packages.iter().map(String::as_str)).collect();
     run("env", ["DEBIAN_FRONTEND=noninteractive", "apt-get"].into_iter().chain(args), APT_LIMIT).await?;
     step.done();
-    match missing_packages() {
-        still if still.is_empty() => Ok(()),
-        still => Err(Error::MissingPackages { packages: still }),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

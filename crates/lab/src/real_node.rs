@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
@@ -48,14 +49,21 @@ pub(crate) struct RealNodeSpec {
     pub(crate) daemon: Option<DaemonSetup>,
     /// What a real kubelet needs, unless the lab stands in for it.
     pub(crate) kubelet: Option<KubeletSetup>,
+    /// More files.
+    pub(crate) files: Vec<NodeFile>,
+    /// More units that are started at boot.
+    pub(crate) enable: Vec<String>,
 }
 
 /// A file that is put into a node before it boots.
-#[derive(Debug, Clone)]
-pub(crate) struct NodeFile {
-    pub(crate) path: String,
-    pub(crate) mode: u32,
-    pub(crate) content: Vec<u8>,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFile {
+    /// Where, without the first slash.
+    pub path: String,
+    /// Its mode.
+    pub mode: u32,
+    /// What is in it.
+    pub content: Vec<u8>,
 }
 
 impl NodeFile {
@@ -210,6 +218,8 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
         files.extend(kubelet.files.iter().cloned());
         enable.extend(kubelet.enable.iter().cloned());
     }
+    files.extend(spec.files.iter().cloned());
+    enable.extend(spec.enable.iter().cloned());
     for NodeFile { path, mode, content } in files {
         let path = upper.join(path);
         if let Some(parent) = path.parent() {

@@ -1,4 +1,4 @@
-//! One call that brings up a whole lab, and the value that holds it.
+//! A whole lab: brought up in one call, held by one value.
 //!
 //! Flow: sweep what dead labs left → bridge and base root (real nodes only) → control plane → our CRDs and the
 //! controller (when asked for) beside the nodes' boots → every node Ready.
@@ -13,7 +13,6 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde::{Deserialize, Serialize};
 
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::error::{Error, Result};
@@ -22,7 +21,7 @@ use crate::handle::{NodeHandle, NodeKind};
 use crate::image::pause_archive;
 use crate::kubelet_standin::{KubeletStandIn, NodeSpec};
 use crate::network::Bridge;
-use crate::packages::{ensure_packages, is_root};
+use crate::packages::ensure_packages;
 use crate::paths::Environment;
 use crate::pod_standin::PodStandIn;
 use crate::process::{Process, Signal, Spec, run};
@@ -31,231 +30,14 @@ use crate::progress::Reporter;
 use crate::real_kubelet::{KubeletSetup, setup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup};
+use crate::spec::{Kubelet, LabBuilder, LabSpec};
 
 /// `mco install` writes some thirty objects.
 const INSTALL_LIMIT: Duration = Duration::from_secs(60);
 /// How long our controller may take to end when asked.
 const CONTROLLER_GRACE: Duration = Duration::from_secs(5);
-/// A bare real node is away for about this long.
-const REBOOT_MILLIS: u64 = 500;
 /// Stand-ins that are registered at the same time: more only makes the API server queue them.
 const REGISTER_AT_ONCE: usize = 32;
-
-/// Who speaks for a node in the cluster.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Kubelet {
-    /// The lab does: Node, Lease, Ready, no pods that really run.
-    #[default]
-    StandIn,
-    /// A real kubelet with containerd in the (real) node.
-    Real,
-}
-
-/// Everything that a lab is asked to be. Serializable, so that another process can build it (`lab up`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LabSpec {
-    /// How many nodes.
-    pub nodes: usize,
-    /// What they are.
-    pub kind: NodeKind,
-    /// Their names are this and a number from 0.
-    pub prefix: String,
-    /// Who speaks for them.
-    pub kubelet: Kubelet,
-    /// Run the controller manager.
-    pub controller_manager: bool,
-    /// Run the scheduler.
-    pub scheduler: bool,
-    /// The `mco` program: the daemon on real nodes, `install`, the controller.
-    pub mco_binary: Option<PathBuf>,
-    /// Install our objects and run our controller.
-    pub controller: bool,
-    /// The templates that the controller gets.
-    pub templates: Option<PathBuf>,
-    /// More arguments for `mco daemon start`.
-    pub daemon_args: Vec<String>,
-    /// Make sure that `kubectl` is there too.
-    pub kubectl: bool,
-    /// How long a simulated node's reboot keeps it away, in milliseconds.
-    pub reboot_millis: u64,
-}
-
-impl Default for LabSpec {
-    fn default() -> Self {
-        Self {
-            nodes: 0,
-            kind: NodeKind::StandIn,
-            prefix: "worker-".to_owned(),
-            kubelet: Kubelet::StandIn,
-            controller_manager: true,
-            scheduler: true,
-            mco_binary: None,
-            controller: false,
-            templates: None,
-            daemon_args: Vec::new(),
-            kubectl: false,
-            reboot_millis: REBOOT_MILLIS,
-        }
-    }
-}
-
-impl LabSpec {
-    /// The nodes' names.
-    pub fn node_names(&self) -> impl Iterator<Item = String> {
-        (0..self.nodes).map(|index| format!("{}{index}", self.prefix))
-    }
-
-    fn check(&self) -> Result<()> {
-        let options = |text: &str| Err(Error::Options(text.to_owned()));
-        if self.kind == NodeKind::Real && self.nodes > 0 && !is_root() {
-            return Err(Error::NeedsRoot { what: "a lab with real nodes" });
-        }
-        if self.kubelet == Kubelet::Real && self.kind != NodeKind::Real {
-            return options(
-                "a real kubelet needs real nodes: add `.real()` (`--kubelet real` goes without `--simulated`)",
-            );
-        }
-        if self.controller && self.mco_binary.is_none() {
-            return options("the controller needs the `mco` program: add `.mco_binary(path)`");
-        }
-        if self.controller && self.templates.is_none() {
-            return options("the controller needs its templates: add `.templates(folder)`");
-        }
-        if let Some(binary) =
-            self.mco_binary.as_deref().filter(|binary| !crate::process::is_executable(binary))
-        {
-            return options(&format!(
-                "{} is not a program: build it with `cargo build -p cli`",
-                binary.display()
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// Says what a lab should be, then [`LabBuilder::start`]s it.
-#[derive(Debug, Clone, Default)]
-#[must_use = "call `start`"]
-pub struct LabBuilder {
-    spec: LabSpec,
-    progress: Reporter,
-    environment: Option<Environment>,
-}
-
-impl LabBuilder {
-    /// How many nodes.
-    pub fn nodes(mut self, nodes: usize) -> Self {
-        self.spec.nodes = nodes;
-        self
-    }
-
-    /// Nodes are machines that boot.
-    pub fn real(mut self) -> Self {
-        self.spec.kind = NodeKind::Real;
-        self
-    }
-
-    /// Nodes are folders with our daemon on them.
-    pub fn simulated(mut self) -> Self {
-        self.spec.kind = NodeKind::Simulated;
-        self
-    }
-
-    /// Nodes are Node objects and nothing else.
-    pub fn stand_ins(mut self) -> Self {
-        self.spec.kind = NodeKind::StandIn;
-        self
-    }
-
-    /// The nodes' names are this and a number.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.spec.prefix = prefix.into();
-        self
-    }
-
-    /// Who speaks for the nodes.
-    pub fn kubelet(mut self, kubelet: Kubelet) -> Self {
-        self.spec.kubelet = kubelet;
-        self
-    }
-
-    /// With or without the controller manager.
-    pub fn controller_manager(mut self, wanted: bool) -> Self {
-        self.spec.controller_manager = wanted;
-        self
-    }
-
-    /// With or without the scheduler.
-    pub fn scheduler(mut self, wanted: bool) -> Self {
-        self.spec.scheduler = wanted;
-        self
-    }
-
-    /// The `mco` program.
-    pub fn mco_binary(mut self, path: impl Into<PathBuf>) -> Self {
-        self.spec.mco_binary = Some(path.into());
-        self
-    }
-
-    /// Install our objects (`mco install`) and run our controller (`mco controller start`).
-    pub fn controller(mut self, wanted: bool) -> Self {
-        self.spec.controller = wanted;
-        self
-    }
-
-    /// The templates that the controller gets.
-    pub fn templates(mut self, path: impl Into<PathBuf>) -> Self {
-        self.spec.templates = Some(path.into());
-        self
-    }
-
-    /// More arguments for `mco daemon start` on the nodes.
-    pub fn daemon_args<I: Into<String>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
-        self.spec.daemon_args = args.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Make sure that `kubectl` is there.
-    pub fn kubectl(mut self, wanted: bool) -> Self {
-        self.spec.kubectl = wanted;
-        self
-    }
-
-    /// How long a simulated node's reboot keeps it away.
-    pub fn reboot_time(mut self, time: Duration) -> Self {
-        self.spec.reboot_millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self
-    }
-
-    /// Where progress lines go; nowhere by default.
-    pub fn progress(mut self, progress: Reporter) -> Self {
-        self.progress = progress;
-        self
-    }
-
-    /// The environment, where it is not the process's own.
-    pub fn environment(mut self, environment: Environment) -> Self {
-        self.environment = Some(environment);
-        self
-    }
-
-    /// What has been said so far, for `lab::up`.
-    #[must_use]
-    pub fn spec(&self) -> &LabSpec {
-        &self.spec
-    }
-
-    /// Brings the lab up and returns when every node is Ready.
-    ///
-    /// # Errors
-    /// Any part fails; what was up by then is taken down again.
-    pub async fn start(self) -> Result<Lab> {
-        let environment = self.environment.unwrap_or_else(Environment::read);
-        Lab::from_spec(&self.spec, &environment, &self.progress).await
-    }
-}
 
 /// A running lab. Take it down with [`Lab::stop`]; dropping it does the same, blocking.
 pub struct Lab {
@@ -325,8 +107,9 @@ impl Lab {
             ..ControlPlaneOptions::default()
         };
         let mut ground = None;
-        if spec.kind == NodeKind::Real && spec.nodes > 0 {
+        if spec.kind == NodeKind::Real && spec.count() > 0 {
             ensure_packages(progress).await?;
+            check_overlay(folder.path())?;
             let base = crate::base_root::ensure(environment, progress).await?;
             let bridge = Bridge::create().await?;
             folder.update(|record| record.bridge = Some(bridge.name().to_owned()))?;
@@ -357,8 +140,8 @@ impl Lab {
         if spec.controller {
             lab.install(progress).await?;
         }
-        if spec.nodes > 0 {
-            let step = progress.begin(format!("starting {} node(s)", spec.nodes));
+        if spec.count() > 0 {
+            let step = progress.begin(format!("starting {} node(s)", spec.count()));
             lab.start_nodes(base.as_deref(), kubelet.as_ref()).await?;
             step.done();
         }
@@ -385,7 +168,9 @@ impl Lab {
     }
 
     async fn start_nodes(&mut self, base: Option<&Path>, kubelet: Option<&RealKubelet>) -> Result<()> {
-        let names: Vec<String> = self.spec.node_names().collect();
+        let spec = &self.spec;
+        let names: Vec<(String, &'static str)> =
+            spec.node_names().enumerate().map(|(index, name)| (name, spec.role(index))).collect();
         let pods = &*self.pods.insert(PodStandIn::start(self.client.clone()));
         match (self.spec.kind, &self.bridge, base) {
             (NodeKind::Real, Some(bridge), Some(base)) => {
@@ -397,25 +182,28 @@ impl Lab {
                         args: self.spec.daemon_args.clone(),
                     }),
                 };
-                for (index, name) in names.into_iter().enumerate() {
+                for (index, (name, _)) in names.iter().enumerate() {
                     let spec = RealNodeSpec {
                         index,
                         base: base.to_owned(),
                         daemon: daemon.clone(),
                         kubelet: kubelet
-                            .map(|kubelet| kubelet.setup(&self.plane, bridge, &name, index))
+                            .map(|kubelet| kubelet.setup(&self.plane, bridge, name, index))
                             .transpose()?,
-                        name,
+                        files: self.spec.node_files.clone(),
+                        enable: self.spec.node_units.clone(),
+                        name: name.clone(),
                     };
                     let node = RealNode::boot(&spec, bridge, &self.folder)?;
                     self.nodes.push(LabNode::Real(Box::new(node)));
                 }
                 let client = &self.client;
-                try_join_all(self.nodes.iter_mut().filter_map(|node| match node {
+                let roles = names.iter().map(|(_, role)| *role);
+                try_join_all(self.nodes.iter_mut().zip(roles).filter_map(|(node, role)| match node {
                     LabNode::Real(node) => Some(async move {
                         match kubelet {
-                            None => join_real(node, client, pods).await,
-                            Some(_) => label_real(node, client).await,
+                            None => join_real(node, role, client, pods).await,
+                            Some(_) => label_real(node, role, client).await,
                         }
                     }),
                     LabNode::Simulated(_) | LabNode::StandIn(_) => None,
@@ -428,12 +216,11 @@ impl Lab {
                 let setup = SimulatedSetup { down: Duration::from_millis(self.spec.reboot_millis) };
                 for chunk in names.chunks(REGISTER_AT_ONCE) {
                     let watched: Vec<_> =
-                        chunk.iter().map(|name| feeds.map(|feeds| feeds.feed(name))).collect();
-                    let started = try_join_all(
-                        chunk
-                            .iter()
-                            .map(|name| KubeletStandIn::start(self.client.clone(), NodeSpec::worker(name))),
-                    );
+                        chunk.iter().map(|(name, _)| feeds.map(|feeds| feeds.feed(name))).collect();
+                    let started = try_join_all(chunk.iter().map(|(name, role)| {
+                        let spec = NodeSpec::new(name).label(role, "");
+                        KubeletStandIn::start(self.client.clone(), spec)
+                    }));
                     for (kubelet, feed) in started.await?.into_iter().map(Arc::new).zip(watched) {
                         pods.add(Arc::clone(&kubelet));
                         self.nodes.push(match feed {
@@ -531,10 +318,10 @@ impl Lab {
             .collect()
     }
 
-    /// Node number `index`, counted from 0.
+    /// Node number `index`, counted from 0; the control-plane nodes come after the workers.
     #[must_use]
     pub fn node(&self, index: usize) -> NodeHandle {
-        let name = format!("{}{index}", self.spec.prefix);
+        let name = self.spec.node_name(index);
         NodeHandle::new(self.folder.path(), &name, self.spec.kind)
     }
 
@@ -588,9 +375,9 @@ impl Lab {
 }
 
 /// Waits for a machine and registers its stand-in under the boot id that it really has.
-async fn join_real(node: &mut RealNode, client: &Client, pods: &PodStandIn) -> Result<()> {
+async fn join_real(node: &mut RealNode, role: &str, client: &Client, pods: &PodStandIn) -> Result<()> {
     let boot_id = node.machine().wait_running(NODE_LIMIT).await?;
-    let mut spec = NodeSpec::worker(node.name());
+    let mut spec = NodeSpec::new(node.name()).label(role, "");
     spec.address = Some(node.address().to_string());
     spec.boot_id = boot_id;
     let kubelet = Arc::new(KubeletStandIn::start(client.clone(), spec).await?);
@@ -615,11 +402,11 @@ impl RealKubelet {
 }
 
 /// Waits for a machine whose kubelet registers it, gives the Node its role (a kubelet may not) and waits for Ready.
-async fn label_real(node: &RealNode, client: &Client) -> Result<()> {
+async fn label_real(node: &RealNode, role: &str, client: &Client) -> Result<()> {
     node.machine().wait_running(NODE_LIMIT).await?;
     let nodes: Api<Node> = Api::all(client.clone());
     let start = Instant::now();
-    let patch = Patch::Merge(serde_json::json!({"metadata": {"labels": {WORKER_LABEL: ""}}}));
+    let patch = Patch::Merge(serde_json::json!({"metadata": {"labels": {role: ""}}}));
     loop {
         match nodes.patch(node.name(), &PatchParams::default(), &patch).await {
             Ok(_) => break,
@@ -632,5 +419,16 @@ async fn label_real(node: &RealNode, client: &Client) -> Result<()> {
     node.handle().wait_ready(client, NODE_LIMIT).await
 }
 
-/// The label of the nodes that the pool `worker` selects.
-const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
+/// Overlays do not stack: a node's changes must not lie on an overlay, as the folders of a container do.
+fn check_overlay(folder: &Path) -> Result<()> {
+    /// What the kernel calls overlayfs in `statfs`.
+    const OVERLAYFS: u64 = 0x794c_7630;
+    let info = rustix::fs::statfs(folder).map_err(|error| Error::io("look at", folder)(error.into()))?;
+    if u64::try_from(info.f_type).is_ok_and(|kind| kind == OVERLAYFS) {
+        return Err(Error::Options(format!(
+            "{} lies on an overlay, where no real node can run: set MCO_LAB_DATA to a folder on a disk or tmpfs",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
