@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// The crate whose integration tests need a control plane.
-const CLUSTER_TESTS: &str = "lab";
+/// Crates with tests that need a control plane, in `tests/`; their unit tests need none.
+const CLUSTER_TESTS: [&str; 4] = ["lab", "controller", "daemon", "server"];
+/// Tests in those folders that need none either: package and name.
+const NO_CLUSTER: [(&str, &str); 2] = [("server", "recorded"), ("server", "wire")];
 
 /// Runs them.
 pub(crate) fn run(root: &Path, unit: bool, rest: &[String]) -> anyhow::Result<()> {
@@ -21,12 +23,13 @@ pub(crate) fn run(root: &Path, unit: bool, rest: &[String]) -> anyhow::Result<()
     let run: &[&str] = if next { &["nextest", "run"] } else { &["test"] };
     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
     if unit {
-        step(
-            root,
-            "unit and conformance tests",
-            &[run, &["--workspace", "--exclude", CLUSTER_TESTS], &rest].concat(),
-        )?;
-        step(root, "the lab's own unit tests", &[run, &["-p", CLUSTER_TESTS, "--lib"], &rest].concat())?;
+        let but: Vec<&str> = CLUSTER_TESTS.iter().flat_map(|c| ["--exclude", c]).collect();
+        step(root, "unit and conformance tests", &[run, &["--workspace"], &but, &rest].concat())?;
+        let only: Vec<&str> = CLUSTER_TESTS.iter().flat_map(|c| ["-p", c]).collect();
+        step(root, "unit tests beside cluster tests", &[run, &only, &["--lib"], &rest].concat())?;
+        for (package, test) in NO_CLUSTER {
+            step(root, "conformance tests", &[run, &["-p", package, "--test", test], &rest].concat())?;
+        }
     } else {
         println!("== the control plane's programs");
         prepare_lab()?;

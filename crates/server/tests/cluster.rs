@@ -137,7 +137,6 @@ async fn becomes(server: &Running, state: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a control plane: cargo test -p server --test cluster -- --ignored"]
 async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let environment = Environment::read();
     let folder = Arc::new(Folder::create(&environment).unwrap());
