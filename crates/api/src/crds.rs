@@ -107,6 +107,9 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
         version.retain(|key, v| !v.is_null() && !(key == "additionalPrinterColumns" && *v == json!([])));
         if let Some(schema) = version.get_mut("schema").and_then(|s| s.get_mut("openAPIV3Schema")) {
             describe(&kind, schema);
+            if let Some(at) = crate::rules::add(&kind, schema).first() {
+                return Err(CrdError::Missing { file, field: at });
+            }
         }
     }
     let ours = file.matches('.').count() == 1;

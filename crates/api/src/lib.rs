@@ -12,6 +12,7 @@ pub mod conditions;
 pub mod crds;
 pub mod names;
 mod resource;
+mod rules;
 pub mod selector;
 pub mod v1;
 pub mod yaml;

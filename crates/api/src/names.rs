@@ -47,6 +47,8 @@ pub mod annotation {
     pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/release-image-version";
     /// On a rendered MachineConfig whose OS image is not the default one: `"true"`.
     pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
+    /// On rendered MachineConfigs: which MachineConfig set what in it, packed. Ours alone; no other implementation reads it.
+    pub const PROVENANCE: &str = "machineconfiguration.openshift.io/provenance";
     /// Node: the rendered MachineConfig in effect. Written by the daemon.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
     /// Node: the rendered MachineConfig to move to. Written by the controller.

@@ -1,0 +1,117 @@
+//! What OpenAPI cannot say of an object, as CEL rules in the CRDs: the API server refuses what breaks one of them,
+//! with the message that stands here.
+//!
+//! What it is not: rules of Ignition configs, which are too many for CEL; rendering checks those.
+
+use serde_json::{Value, json};
+
+/// One rule of one kind.
+struct Rule {
+    kind: &'static str,
+    /// The schema that it is put into, as a JSON pointer from the version's root schema.
+    at: &'static str,
+    rule: &'static str,
+    message: &'static str,
+    /// Also evaluated when an object is made; `oldSelf` is then an optional.
+    optional_old: bool,
+}
+
+const fn rule(kind: &'static str, at: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    Rule { kind, at, rule, message, optional_old: false }
+}
+
+const ONLY_CLUSTER: &str = "self.metadata.name == 'cluster'";
+const ONLY_CLUSTER_MESSAGE: &str = "there is one object of this kind; name it cluster";
+const ALONE: &str = "size(self) < 2 || !self.exists(a, a.type in ['Reboot', 'None'])";
+const ALONE_MESSAGE: &str = "Reboot and None stand alone; remove the other actions";
+const SERVICE: &str =
+    "has(self.reload) == (self.type == 'Reload') && has(self.restart) == (self.type == 'Restart')";
+const SERVICE_MESSAGE: &str =
+    "type Reload needs reload.serviceName, type Restart restart.serviceName, and no other type has them";
+const FILES: &str =
+    "/properties/spec/properties/nodeDisruptionPolicy/properties/files/items/properties/actions";
+const UNITS: &str =
+    "/properties/spec/properties/nodeDisruptionPolicy/properties/units/items/properties/actions";
+const SSHKEY: &str = "/properties/spec/properties/nodeDisruptionPolicy/properties/sshkey/properties/actions";
+const FILES_ITEM: &str =
+    "/properties/spec/properties/nodeDisruptionPolicy/properties/files/items/properties/actions/items";
+const UNITS_ITEM: &str =
+    "/properties/spec/properties/nodeDisruptionPolicy/properties/units/items/properties/actions/items";
+const SSHKEY_ITEM: &str =
+    "/properties/spec/properties/nodeDisruptionPolicy/properties/sshkey/properties/actions/items";
+
+const RULES: [Rule; 11] = [
+    rule(
+        "MachineConfigNode",
+        "",
+        "self.metadata.name == self.spec.node.name",
+        "spec.node.name and metadata.name are the same: the node's name",
+    ),
+    rule("OSImageStream", "", ONLY_CLUSTER, ONLY_CLUSTER_MESSAGE),
+    rule("InternalReleaseImage", "", ONLY_CLUSTER, ONLY_CLUSTER_MESSAGE),
+    Rule {
+        optional_old: true,
+        // Objects of older clusters may have another name: they stay as long as their pool does not change.
+        ..rule(
+            "MachineOSConfig",
+            "",
+            "self.metadata.name == self.spec.machineConfigPool.name || (oldSelf.hasValue() && \
+             oldSelf.value().spec.machineConfigPool.name == self.spec.machineConfigPool.name)",
+            "metadata.name and spec.machineConfigPool.name are the same: the pool's name",
+        )
+    },
+    rule(
+        "MachineOSBuild",
+        "/properties/spec",
+        "self == oldSelf",
+        "a build cannot be changed; change its MachineOSConfig to start another",
+    ),
+    rule("MachineConfiguration", FILES, ALONE, ALONE_MESSAGE),
+    rule("MachineConfiguration", UNITS, ALONE, ALONE_MESSAGE),
+    rule("MachineConfiguration", SSHKEY, ALONE, ALONE_MESSAGE),
+    rule("MachineConfiguration", FILES_ITEM, SERVICE, SERVICE_MESSAGE),
+    rule("MachineConfiguration", UNITS_ITEM, SERVICE, SERVICE_MESSAGE),
+    rule("MachineConfiguration", SSHKEY_ITEM, SERVICE, SERVICE_MESSAGE),
+];
+
+/// Puts a kind's rules into its schema. Returns the places that the schema does not have.
+pub(crate) fn add(kind: &str, schema: &mut Value) -> Vec<&'static str> {
+    let mut missing = vec![];
+    for Rule { at, rule, message, optional_old, .. } in RULES.iter().filter(|r| r.kind == kind) {
+        let Some(place) = schema.pointer_mut(at).and_then(Value::as_object_mut) else {
+            missing.push(*at);
+            continue;
+        };
+        let mut entry = json!({"rule": rule, "message": message});
+        if *optional_old {
+            entry["optionalOldSelf"] = true.into();
+        }
+        match place.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut) {
+            Some(list) => list.push(entry),
+            None => {
+                place.insert("x-kubernetes-validations".to_owned(), json!([entry]));
+            }
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_has_its_place_in_a_published_schema() {
+        let crds = crate::crds::all().unwrap();
+        for Rule { kind, at, rule, .. } in &RULES {
+            let crd = crds.iter().find(|c| c.object["spec"]["names"]["kind"] == *kind).unwrap();
+            for version in crd.object["spec"]["versions"].as_array().unwrap() {
+                let schema = &version["schema"]["openAPIV3Schema"];
+                let list = schema.pointer(at).and_then(|s| s.get("x-kubernetes-validations"));
+                let found =
+                    list.and_then(Value::as_array).is_some_and(|l| l.iter().any(|r| r["rule"] == *rule));
+                assert!(found, "{kind} {at}: {rule}");
+            }
+        }
+    }
+}
