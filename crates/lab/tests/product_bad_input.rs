@@ -52,7 +52,9 @@ fn bad() -> [Bad; 8] {
         },
         Bad {
             pool: "remote",
-            config: file(json!({"path": "/etc/remote", "mode": 420, "contents": {"source": "https://192.0.2.1/x"}})),
+            config: file(
+                json!({"path": "/etc/remote", "mode": 420, "contents": {"source": "https://192.0.2.1/x"}}),
+            ),
             words: &["spec.config.storage.files[0].contents", "/etc/remote", "data:"],
         },
         Bad {

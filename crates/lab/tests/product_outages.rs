@@ -44,8 +44,13 @@ async fn middle(cluster: &Cluster, name: &str, through: usize) -> String {
     cluster
         .wait(&format!("the rollout of {name} is in its middle"), async || {
             let nodes = cluster.list("Node").await;
-            let root = |n: &Value| cluster.lab.folder().join("nodes").join(product::text(&n["metadata"]["name"])).join("root");
-            let done = nodes.iter().filter(|n| root(n).join("etc").join(name).exists() && product::is_done(n)).count();
+            let root = |n: &Value| {
+                cluster.lab.folder().join("nodes").join(product::text(&n["metadata"]["name"])).join("root")
+            };
+            let done = nodes
+                .iter()
+                .filter(|n| root(n).join("etc").join(name).exists() && product::is_done(n))
+                .count();
             let moving = nodes.iter().find(|n| note(n, "currentConfig") != note(n, "desiredConfig"))?;
             (done >= through && done < NODES - 1).then(|| product::text(&moving["metadata"]["name"]))
         })

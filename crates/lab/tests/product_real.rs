@@ -103,7 +103,8 @@ async fn drained_and_rebooted(cluster: &Cluster) {
     for (verb, want) in [("is-enabled", "enabled"), ("is-active", "active")] {
         cluster
             .wait(&format!("systemctl {verb}"), async || {
-                (node.exec(["systemctl", verb, "hello-mco.service"]).await.ok()?.stdout.trim() == want).then_some(())
+                (node.exec(["systemctl", verb, "hello-mco.service"]).await.ok()?.stdout.trim() == want)
+                    .then_some(())
             })
             .await;
     }
@@ -142,7 +143,8 @@ fn many_files(name: &str) -> Value {
         .collect();
     let unit = json!({"name": format!("{name}.service"), "enabled": true,
         "contents": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"});
-    let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}, "systemd": {"units": [unit]}});
+    let config =
+        json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}, "systemd": {"units": [unit]}});
     machine_config(&format!("50-{name}"), "cuts", config)
 }
 

@@ -27,7 +27,11 @@ async fn rollouts_keep_to_what_the_pool_says() {
     cluster.settled("paused", 1, &["00-worker"], &[]).await;
     cluster.settled("undo", 1, &["00-worker"], &[]).await;
     cluster.settled("worker", WORKERS, &["00-worker"], &[]).await;
-    tokio::join!(max_unavailable(&cluster), a_paused_pool(&cluster), what_is_taken_away(&cluster, WORKERS + 1));
+    tokio::join!(
+        max_unavailable(&cluster),
+        a_paused_pool(&cluster),
+        what_is_taken_away(&cluster, WORKERS + 1)
+    );
     an_edit_of_a_template_is_put_back(&cluster).await;
     status(&cluster).await;
     cluster.no_panic();
@@ -70,7 +74,8 @@ async fn max_unavailable(cluster: &Cluster) {
             let ready = ready.filter(|c| c["type"] == "Ready").all(|c| c["status"] == "True");
             let cordoned = node["spec"]["unschedulable"] == true;
             away.insert(name, !is_done(&node) || !ready || cordoned);
-            let now: BTreeSet<String> = away.iter().filter(|(_, away)| **away).map(|(n, _)| n.clone()).collect();
+            let now: BTreeSet<String> =
+                away.iter().filter(|(_, away)| **away).map(|(n, _)| n.clone()).collect();
             started |= !now.is_empty();
             seen.push(now);
             if started && away.values().all(|away| !away) {
@@ -111,8 +116,11 @@ async fn a_paused_pool(cluster: &Cluster) {
             let conditions = pool["status"]["conditions"].as_array()?;
             let updating = conditions.iter().find(|c| c["type"] == "Updating")?;
             let says = text(&updating["message"]);
-            (target != before && updating["status"] == "False" && says.contains("paused") && says.contains(&target))
-                .then_some(())
+            (target != before
+                && updating["status"] == "False"
+                && says.contains("paused")
+                && says.contains(&target))
+            .then_some(())
         })
         .await;
     let said = cluster.mco(&["status", "paused"]).await;
@@ -189,11 +197,16 @@ async fn status(cluster: &Cluster) {
     assert_eq!(pools.len(), 1, "{shown}");
     let row = &pools[0];
     assert_eq!(row["config"], json!(cluster.rendered("worker").await));
-    for (key, want) in [("machines", WORKERS), ("updated", WORKERS), ("moving", 0), ("degraded", 0), ("maxUnavailable", 3)] {
+    for (key, want) in
+        [("machines", WORKERS), ("updated", WORKERS), ("moving", 0), ("degraded", 0), ("maxUnavailable", 3)]
+    {
         assert_eq!(row[key], json!(want), "{key}: {row}");
     }
     let nodes = row["nodes"].as_array().unwrap();
-    assert!(nodes.len() == WORKERS && nodes.iter().all(|n| n["state"] == "Done" && n["why"] == "done"), "{row}");
+    assert!(
+        nodes.len() == WORKERS && nodes.iter().all(|n| n["state"] == "Done" && n["why"] == "done"),
+        "{row}"
+    );
     let said = cluster.mco(&["status", "no-such-pool"]).await;
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("no-such-pool"), "{said:?}");

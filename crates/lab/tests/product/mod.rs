@@ -83,6 +83,8 @@ impl Cluster {
             "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
             "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
             "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),
+            "MachineConfiguration" => ("operator.openshift.io", "v1", "machineconfigurations"),
+            "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
             "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
             other => panic!("the helper does not know the kind {other}"),

@@ -1,0 +1,151 @@
+//! The CRDs as a user installs them: with plain `kubectl apply` or `mco install`, on a cluster that has nothing of ours.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod product;
+
+use product::{Cluster, lab, machine_config, one_file};
+use serde_json::json;
+
+const GROUP: &str = "machineconfiguration.openshift.io";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder).await;
+
+    // A dry run says everything and does nothing.
+    let said = cluster.mco(&["install", "--dry-run"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for line in [
+        "apply Namespace openshift-machine-config-operator",
+        "apply CustomResourceDefinition machineconfigs.machineconfiguration.openshift.io",
+        "create if missing: ControllerConfig machine-config-controller",
+        "create if missing: MachineConfigPool worker",
+    ] {
+        assert!(said.out.contains(line), "{line}: {}", said.out);
+    }
+    let said = cluster.mco(&["install", "--dry-run", "-o", "json"]).await;
+    let objects: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap();
+    assert!(objects.iter().any(|o| o["kind"] == "ControllerConfig"));
+    assert_eq!(cluster.list("CustomResourceDefinition").await.len(), 0);
+
+    // Both folders with kubectl as they are, and again.
+    let files = |folder: &str| {
+        let entries = std::fs::read_dir(product::repository().join(folder)).unwrap().flatten();
+        entries.filter(|e| e.path().extension().is_some_and(|x| x == "yaml")).count()
+    };
+    let (ours, theirs) = (files("deploy/crds"), files("deploy/crds/openshift"));
+    assert!(ours > 10 && theirs > 10, "{ours} {theirs}");
+    let first = cluster.kubectl(&["apply", "-R", "-f", "deploy/crds"]).await;
+    assert_eq!(first.code, 0, "{first:?}");
+    assert_eq!(first.out.matches(" created").count(), ours + theirs, "{}", first.out);
+    let again = cluster.kubectl(&["apply", "-R", "-f", "deploy/crds"]).await;
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!(again.out.matches(" unchanged").count(), ours + theirs, "{}", again.out);
+    // OpenShift's own schemas name formats that the API server does not check.
+    let warnings: Vec<&str> = first.err.lines().filter(|l| !l.contains("unrecognized format")).collect();
+    assert_eq!((warnings, again.err.as_str()), (vec![], ""));
+    let said =
+        cluster.kubectl(&["wait", "--for", "condition=Established", "--timeout=60s", "crd", "--all"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+
+    // Over CRDs that are there already, twice.
+    for _ in 0..2 {
+        let said = cluster.mco(&["install", "--openshift-config-crds"]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    // What a user changed stays: pools and settings are only made where they are missing.
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": "25%"}})).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    assert_eq!(cluster.get("MachineConfigPool", "worker").await["spec"]["maxUnavailable"], "25%");
+
+    columns(&cluster).await;
+    unknown_fields(&cluster).await;
+    refused_by_schema(&cluster).await;
+    cluster.stop().await;
+}
+
+/// Short names and columns are what people type and read.
+async fn columns(cluster: &Cluster) {
+    cluster.create(machine_config("50-columns", "none", one_file("/etc/columns", "x"))).await;
+    let said = cluster.kubectl(&["get", "mcp,mc"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let header = |first: &str, n: usize| {
+        let lines: Vec<Vec<&str>> = said.out.lines().map(|l| l.split_whitespace().collect()).collect();
+        let at = lines.iter().filter(|l| l.first() == Some(&first)).nth(n).unwrap();
+        at.join(" ")
+    };
+    assert_eq!(
+        header("NAME", 0),
+        "NAME CONFIG UPDATED UPDATING DEGRADED MACHINECOUNT READYMACHINECOUNT UPDATEDMACHINECOUNT DEGRADEDMACHINECOUNT AGE"
+    );
+    assert_eq!(header("NAME", 1), "NAME GENERATEDBYCONTROLLER IGNITIONVERSION AGE");
+    let row = said.out.lines().find(|l| l.contains("50-columns")).unwrap();
+    assert!(row.contains("3.4.0"), "{row}");
+}
+
+/// The API server's field validation: refused by kubectl's default, else warned of and dropped; `spec.config` is free.
+async fn unknown_fields(cluster: &Cluster) {
+    let mut object = machine_config("50-unknown", "none", one_file("/etc/unknown", "x"));
+    object["spec"]["kernelArgs"] = json!(["quiet"]);
+    object["spec"]["config"]["ignition"]["proxies"] = json!("kept");
+    let file = cluster.lab.folder().join("unknown.json");
+    std::fs::write(&file, object.to_string()).unwrap();
+    let file = file.to_string_lossy();
+    let said = cluster.kubectl(&["apply", "-f", &file]).await;
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("unknown field \"spec.kernelArgs\""), "{}", said.err);
+    let said = cluster.kubectl(&["apply", "--validate=warn", "-f", &file]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("Warning: unknown field \"spec.kernelArgs\""), "{}", said.err);
+    let stored = cluster.get("MachineConfig", "50-unknown").await;
+    assert_eq!(stored["spec"].get("kernelArgs"), None);
+    assert_eq!(stored["spec"]["config"]["ignition"]["proxies"], "kept");
+}
+
+async fn refused_by_schema(cluster: &Cluster) {
+    let api_version = format!("{GROUP}/v1");
+    let pool = |name: &str, spec: serde_json::Value| json!({"apiVersion": api_version, "kind": "MachineConfigPool", "metadata": {"name": name}, "spec": spec});
+    let node = |name: &str, of: &str| {
+        json!({
+            "apiVersion": api_version, "kind": "MachineConfigNode", "metadata": {"name": name},
+            "spec": {"node": {"name": of}, "pool": {"name": "worker"}, "configVersion": {"desired": "not-yet-set"}},
+        })
+    };
+    let policy = |actions: serde_json::Value| {
+        json!({
+            "apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
+            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [{"path": "/etc/a", "actions": actions}]}},
+        })
+    };
+    let mut bad_arguments = machine_config("50-refused", "worker", one_file("/etc/x", "x"));
+    bad_arguments["spec"]["kernelArguments"] = json!("quiet");
+    let cases = [
+        (policy(json!([{"type": "Reboot"}, {"type": "Drain"}])), "stand alone"),
+        (policy(json!([{"type": "Reload"}])), "reload.serviceName"),
+        (policy(json!([{"type": "None", "restart": {"serviceName": "a.service"}}])), "restart.serviceName"),
+        (
+            json!({"apiVersion": api_version, "kind": "OSImageStream", "metadata": {"name": "mine"}, "spec": {"defaultStream": "a"}}),
+            "name it cluster",
+        ),
+        (node("worker-0", "worker-1"), "worker-0"),
+        (bad_arguments, "spec.kernelArguments"),
+        (machine_config("50-refused", "worker", json!(["a", "list"])), "spec.config"),
+        (pool("refused", json!({"paused": "yes"})), "spec.paused"),
+        (pool("refused", json!({"nodeSelector": {"matchExpressions": [{"key": "a"}]}})), "operator"),
+    ];
+    for (object, word) in cases {
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        let parsed = serde_json::from_value(object.clone()).unwrap();
+        let answer = cluster.api(&kind).create(&kube::api::PostParams::default(), &parsed).await;
+        let Err(kube::Error::Api(status)) = answer else { panic!("{object} was taken: {answer:?}") };
+        assert_eq!(status.code, 422, "{status:?}");
+        assert!(status.message.contains(word), "{word}: {}", status.message);
+    }
+    cluster.create(node("worker-0", "worker-0")).await;
+    cluster
+        .create(policy(
+            json!([{"type": "Drain"}, {"type": "Reload", "reload": {"serviceName": "a.service"}}]),
+        ))
+        .await;
+}
