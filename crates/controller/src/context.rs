@@ -115,6 +115,8 @@ impl Config {
             Some(pool) => {
                 let mut metadata = object.metadata;
                 metadata.managed_fields = None;
+                // Read by people only, through `mco explain`.
+                metadata.annotations.get_or_insert_default().remove(api::names::annotation::PROVENANCE);
                 Self::Rendered(Box::new(Rendered { metadata, pool }))
             }
             None => {

@@ -297,15 +297,26 @@ async fn put_back(context: &Context, there: &MachineConfig, wanted: &MachineConf
     let mut fixed = there.clone();
     fixed.spec = wanted.spec.clone();
     fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
+    // Too large to store, it would be that of other MachineConfigs.
+    fixed.annotations_mut().remove(annotation::PROVENANCE);
     fixed.annotations_mut().extend(wanted.annotations().clone());
     if json!(fixed) == json!(there) {
         context.config_answer(there.clone());
         return Ok(());
     }
-    tracing::warn!(
-        name,
-        "the rendered config is not what its pool renders (content, owner or annotations) and is put back"
-    );
+    let visible = |mc: &MachineConfig| {
+        let mut mc = mc.clone();
+        mc.annotations_mut().remove(annotation::PROVENANCE);
+        json!(mc)
+    };
+    if visible(&fixed) == visible(there) {
+        tracing::debug!(name, "other MachineConfigs render to the same: who set what is brought up to date");
+    } else {
+        tracing::warn!(
+            name,
+            "the rendered config is not what its pool renders (content, owner or annotations) and is put back"
+        );
+    }
     let api = context.api::<MachineConfig>();
     let answer =
         call(|| format!("machineconfig {name}"), api.replace(&name, &PostParams::default(), &fixed)).await?;

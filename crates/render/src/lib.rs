@@ -31,7 +31,7 @@ pub use kubelet_config::KubeletConfigError;
 pub use merge::{Merged, OsImages, merge, sort};
 pub use mirrors::MirrorError;
 pub use name::name;
-pub use provenance::{Origin, Provenance};
+pub use provenance::{Origin, Provenance, ProvenanceError};
 pub use reconcile::{Overrides, reconcilable};
 pub use registries::RegistriesError;
 pub use template::{TemplateError, TemplateSet};
@@ -200,13 +200,18 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         }
         warnings.extend(findings);
     }
-    let rendered = rendered(pool, controller_config, versions, &merged, overridden);
+    let mut rendered = rendered(pool, controller_config, versions, &merged, overridden);
     if let Some(current) = current.filter(|c| c.metadata.name != rendered.metadata.name) {
         compare(current, &merged, &components, overrides).map_err(|f| fail(Reason::Irreconcilable, f))?;
     }
     warnings.extend(fits(&rendered).map_err(|f| fail(Reason::TooLarge, vec![f]))?);
     let source = components.iter().map(|c| reference(c.name())).collect();
-    Ok(RenderPlan { rendered, source, provenance: provenance::trace(&components), warnings })
+    let provenance = provenance::trace(&components);
+    // Before there is a cluster the output is what the reference implementation's is.
+    if mode == Mode::Cluster {
+        keep(&mut rendered, &provenance);
+    }
+    Ok(RenderPlan { rendered, source, provenance, warnings })
 }
 
 /// Reads and checks all; every broken rule of every one is told.
@@ -322,6 +327,23 @@ fn rendered(
     mc
 }
 
+/// Stores the provenance on the object, where both fit; a config is never refused for it.
+fn keep(rendered: &mut MachineConfig, provenance: &Provenance) {
+    let Some(packed) = provenance.pack() else { return };
+    let annotations = rendered.metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::PROVENANCE.to_owned(), packed);
+    if size(rendered) > MAX_RENDERED_BYTES
+        && let Some(annotations) = &mut rendered.metadata.annotations
+    {
+        annotations.remove(annotation::PROVENANCE);
+    }
+}
+
+/// The object's size as JSON.
+fn size(rendered: &MachineConfig) -> usize {
+    serde_json::to_vec(rendered).map(|v| v.len()).unwrap_or(usize::MAX)
+}
+
 /// A reference to a MachineConfig as pools carry it.
 pub fn reference(machine_config: &str) -> ObjectReference {
     ObjectReference {
@@ -354,7 +376,7 @@ fn compare(
 /// Does the object fit into the store? A warning when it soon will not.
 fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
     let object = || "the rendered MachineConfig".to_owned();
-    let size = serde_json::to_vec(rendered).map(|v| v.len()).unwrap_or(usize::MAX);
+    let size = size(rendered);
     let message = format!(
         "{size} bytes of at most {MAX_RENDERED_BYTES}; make files smaller, pack them (compression: gzip), or leave \
          large ones to a container image"

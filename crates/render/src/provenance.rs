@@ -2,8 +2,29 @@
 
 use crate::check::Component;
 use crate::merge::is_generated;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Write as _;
+
+/// The largest packed form that is stored. Kubernetes allows 256 KiB for all annotations of an object; half of it is
+/// five times what five hundred MachineConfigs of five settings each need.
+pub const MAX_PACKED: usize = 128 * 1024;
+
+/// A packed form that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProvenanceError {
+    /// Not base64.
+    #[error("is not base64")]
+    Base64(#[from] base64::DecodeError),
+    /// Does not unpack.
+    #[error(transparent)]
+    Packed(#[from] ignition::ResourceError),
+    /// Has another form.
+    #[error("has another form than this version writes")]
+    Form(#[from] serde_json::Error),
+}
 
 /// A sort of thing that a MachineConfig sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -62,6 +83,23 @@ impl Provenance {
     /// The origins of a thing by its name: a path, a unit, a drop-in, a kernel argument.
     pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Origin> {
         self.0.iter().filter(move |o| o.name == name)
+    }
+
+    /// The form for an annotation: JSON, gzip, base64. None when it would be too large to store; what it says can be
+    /// worked out again as long as the MachineConfigs are as they were.
+    pub fn pack(&self) -> Option<String> {
+        let json = serde_json::to_vec(self).ok()?;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(&json).ok()?;
+        Some(STANDARD.encode(gzip.finish().ok()?)).filter(|packed| packed.len() <= MAX_PACKED)
+    }
+
+    /// Reads what [`Provenance::pack`] wrote.
+    ///
+    /// # Errors
+    /// Text that is something else.
+    pub fn unpack(packed: &str) -> Result<Self, ProvenanceError> {
+        Ok(serde_json::from_slice(&ignition::gunzip(&STANDARD.decode(packed)?)?)?)
     }
 
     /// Things that more than one MachineConfig sets.
@@ -224,4 +262,80 @@ fn short_key(key: &str) -> String {
     let tail: String = body.chars().rev().take(TAIL).collect::<Vec<_>>().into_iter().rev().collect();
     let comment = words.collect::<Vec<_>>().join(" ");
     format!("{kind} …{tail} {comment}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk(configs: usize) -> Provenance {
+        let origin = |kind, name: String, field: &str, i: usize| {
+            let lost =
+                if i % 10 == 0 { vec!["00-worker".to_owned(), format!("40-base-{i}")] } else { Vec::new() };
+            Origin {
+                kind,
+                name,
+                field: field.to_owned(),
+                set_by: format!("50-team-{}-setting-{i}", i % 7),
+                lost,
+            }
+        };
+        let all = (0..configs).flat_map(|i| {
+            [
+                origin(
+                    Kind::File,
+                    format!("/etc/app-{}/conf.d/{i:03}-{:x}.conf", i % 11, i * 7919),
+                    "contents",
+                    i,
+                ),
+                origin(
+                    Kind::File,
+                    format!("/etc/app-{}/conf.d/{i:03}-{:x}.conf", i % 11, i * 7919),
+                    "mode",
+                    i,
+                ),
+                origin(Kind::Unit, format!("app-{i}.service"), "contents", i),
+                origin(Kind::Unit, format!("app-{i}.service"), "enabled", i),
+                origin(Kind::Dropin, format!("kubelet.service/{i}-x.conf"), "", i),
+            ]
+        });
+        Provenance(all.collect())
+    }
+
+    #[test]
+    fn what_is_packed_unpacks_to_the_same() {
+        for configs in [0, 1, 60] {
+            let provenance = mk(configs);
+            assert_eq!(Provenance::unpack(&provenance.pack().unwrap()).unwrap(), provenance);
+        }
+        assert!(Provenance::unpack("@").is_err());
+        assert!(Provenance::unpack("aGk=").is_err());
+    }
+
+    #[test]
+    fn a_large_pool_needs_a_small_part_of_what_annotations_may_take() {
+        for (configs, most) in [(60, 4_000), (500, 30_000)] {
+            let provenance = mk(configs);
+            let (plain, packed) =
+                (serde_json::to_vec(&provenance).unwrap().len(), provenance.pack().unwrap().len());
+            println!(
+                "{configs} MachineConfigs: {} origins, {plain} bytes, packed {packed}",
+                provenance.0.len()
+            );
+            assert!(packed < most, "{packed}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_pack_small_enough_is_not_stored() {
+        let name = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let origin = |i: u64| Origin {
+            kind: Kind::File,
+            name: format!("/{:x}{:x}", name(i), name(i * i + 7)),
+            field: String::new(),
+            set_by: format!("{:x}", name(i + 1)),
+            lost: Vec::new(),
+        };
+        assert!(Provenance((0..10_000).map(origin).collect()).pack().is_none());
+    }
 }

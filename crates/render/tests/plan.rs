@@ -535,3 +535,27 @@ fn the_shipped_examples_render_without_a_warning() {
     let current = plan(&[mk("00", json!({}))]).unwrap().rendered;
     plan_in(Mode::Cluster, &all, Some(&current)).unwrap_or_else(|e| panic!("{e}"));
 }
+
+#[test]
+fn in_a_cluster_the_provenance_stands_on_the_object_and_the_name_stays_the_same() {
+    let all = [mk_file("10-a", json!({"path": "/etc/x", "mode": 420, "contents": {"source": "data:,a"}}))];
+    let (stored, plain) = (plan(&all).unwrap(), plan_in(Mode::Bootstrap, &all, None).unwrap());
+    let key = api::names::annotation::PROVENANCE;
+    let packed = &stored.rendered.metadata.annotations.as_ref().unwrap()[key];
+    assert_eq!(render::Provenance::unpack(packed).unwrap(), stored.provenance);
+    assert_eq!(stored.name(), plain.name());
+    assert!(!plain.rendered.metadata.annotations.as_ref().unwrap().contains_key(key));
+}
+
+#[test]
+fn a_config_that_only_just_fits_is_stored_without_its_provenance() {
+    let mc = |bytes: usize| {
+        let source = format!("data:,{}", "x".repeat(bytes));
+        [mk_file("10-a", json!({"path": "/etc/x", "mode": 420, "contents": {"source": source}}))]
+    };
+    let room = api::names::MAX_RENDERED_BYTES
+        - serde_json::to_vec(&plan_in(Mode::Bootstrap, &mc(0), None).unwrap().rendered).unwrap().len();
+    let p = plan(&mc(room - 20)).unwrap();
+    assert!(!p.rendered.metadata.annotations.unwrap().contains_key(api::names::annotation::PROVENANCE));
+    assert_eq!(p.provenance.of("/etc/x").count(), 2);
+}
