@@ -61,9 +61,9 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
         only_3(&mut found, config);
     }
     let written = if version == Version::V2_2 {
-        serde_json::to_value(crate::v2_write::from_v3(config))
+        serde_json::to_value(crate::v2_write::from_v3(&without_defaults(config, version)))
     } else {
-        config.to_value()
+        without_defaults(config, version).to_value()
     };
     match written {
         Err(e) => {
@@ -78,6 +78,28 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
             Ok(value)
         }
     }
+}
+
+/// The config without fields that the version does not know and that say what goes without saying. What says more was
+/// refused before.
+fn without_defaults(config: &Config, version: Version) -> Config {
+    let mut config = config.clone();
+    if version < Version::V3_4 {
+        config.storage.luks.iter_mut().for_each(|l| l.discard = None);
+    }
+    if version < Version::V3_2 {
+        config.passwd.users.iter_mut().for_each(|u| u.should_exist = None);
+        config.passwd.groups.iter_mut().for_each(|g| g.should_exist = None);
+        let partitions = config.storage.disks.iter_mut().flat_map(|d| &mut d.partitions);
+        partitions.for_each(|p| p.resize = None);
+    }
+    if version < Version::V3_1 {
+        let i = &mut config.ignition;
+        let authorities = &mut i.security.tls.certificate_authorities;
+        let fetched = i.config.merge.iter_mut().chain([&mut i.config.replace]).chain(authorities);
+        fetched.for_each(|r| r.compression = None);
+    }
+    config
 }
 
 #[derive(Default)]
@@ -185,11 +207,21 @@ fn before_3_1(found: &mut Places, config: &Config) {
 /// What only spec 3 can say.
 fn only_3(found: &mut Places, config: &Config) {
     const NONE: &str = "has no counterpart in spec 2";
+    for (i, f) in config.storage.files.iter().enumerate() {
+        let keeps = f.contents.source.is_none() && f.append.is_empty();
+        found.if_set(
+            keeps,
+            format!("storage.files[{i}].contents"),
+            "spec 2 cannot keep what stands in a file; add a source",
+        );
+    }
     for (i, d) in config.storage.disks.iter().enumerate() {
         for (n, p) in d.partitions.iter().enumerate() {
             let at = format!("storage.disks[{i}].partitions[{n}]");
             found.if_set(p.size_mib.is_some(), format!("{at}.sizeMiB"), NONE);
             found.if_set(p.start_mib.is_some(), format!("{at}.startMiB"), NONE);
+            found.if_set(p.should_exist == Some(false), format!("{at}.shouldExist"), NONE);
+            found.if_set(p.wipe_partition_entry == Some(true), format!("{at}.wipePartitionEntry"), NONE);
         }
     }
 }

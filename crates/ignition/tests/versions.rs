@@ -357,3 +357,46 @@ fn field_names_are_read_in_any_case_with_a_warning() {
     assert_eq!(parsed.config.storage.files[0].mode, Some(420));
     assert_eq!(parsed.warnings[0].to_string(), "storage.files[0].Mode: is read as mode; write it so");
 }
+
+/// The fuzz targets bend this config: a field that is missing there is never tried.
+#[test]
+fn the_config_that_is_fuzzed_is_valid_and_has_every_section() {
+    let full: Value = serde_json::from_str(include_str!("../../../fuzz/full.json")).unwrap();
+    let parsed = parse_value(&full).unwrap();
+    assert_eq!(parsed.warnings, []);
+    assert_eq!(validate(&parsed.config), Ok(()));
+    let s = &parsed.config.storage;
+    assert!(
+        [s.disks.len(), s.raid.len(), s.luks.len(), s.filesystems.len(), s.files.len()]
+            .iter()
+            .all(|n| *n > 0)
+    );
+}
+
+#[test]
+fn an_older_version_is_written_without_fields_that_it_would_ignore() {
+    let v = json!({"ignition": {"version": "3.5.0", "config": {"merge": [{"source": "https://h/x", "compression": ""}]}},
+        "passwd": {"groups": [{"name": "g", "shouldExist": true}]},
+        "storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "resize": false}]}]}});
+    let config = parse_value(&v).unwrap().config;
+    for version in [Version::V2_2, Version::V3_0, Version::V3_1] {
+        let written = translate(&config, version).unwrap();
+        assert_eq!(parse_value(&written).unwrap().warnings, [], "{written}");
+    }
+}
+
+#[test]
+fn what_spec_2_would_lose_is_refused_with_its_path() {
+    let rows = [
+        (json!({"storage": {"files": [{"path": "/a", "mode": 420}]}}), "storage.files[0].contents"),
+        (
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "shouldExist": false}]}]}}),
+            "storage.disks[0].partitions[0].shouldExist",
+        ),
+    ];
+    for (mut v, path) in rows {
+        v["ignition"]["version"] = json!("3.5.0");
+        let e = translate(&parse_value(&v).unwrap().config, Version::V2_2).unwrap_err();
+        assert_eq!(e.places.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), [path]);
+    }
+}
