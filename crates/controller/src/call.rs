@@ -3,7 +3,6 @@
 //! What it is not: retries. A failed call ends the pass that made it; the queue decides when the next pass is
 //! (see [`crate::queue`]), and that pass decides anew from what the caches say then.
 
-use crate::ControllerError;
 use kube::Client;
 use std::future::Future;
 use std::path::Path;
@@ -16,9 +15,23 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection is made in milliseconds or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The server ends a watch after this long and we resume it where it was. It bounds how long a connection that died
+/// without a word goes unnoticed; one request per kind in that time is nothing.
+pub(crate) const WATCH_SECONDS: u32 = 45;
+
 /// A connection on which nothing arrives for this long is given up. Lists and watches have no other limit; a watch is
-/// ended by the server well before ([`crate::watch::WATCH_SECONDS`]).
-pub(crate) const SILENCE: Duration = Duration::from_secs(crate::watch::WATCH_SECONDS as u64 + 10);
+/// ended by the server well before.
+pub(crate) const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
+
+/// No usable credentials.
+#[derive(Debug, thiserror::Error)]
+#[error("credentials from {from}")]
+pub struct ClientError {
+    /// The kubeconfig's path, or where else they come from.
+    pub from: String,
+    /// Why.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -129,10 +142,11 @@ pub(crate) async fn call<T>(
     }
 }
 
-/// A client from a kubeconfig file, or from the pod's service account when there is none.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ControllerError> {
-    let refused = |source: Box<dyn std::error::Error + Send + Sync>| ControllerError::Client {
-        from: kubeconfig.map_or_else(|| "the pod's service account".to_owned(), |p| p.display().to_string()),
+/// A client from the kubeconfig file given, else as `kubectl` finds one, else from the pod's service account.
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
+    const ANYWHERE: &str = "$KUBECONFIG, ~/.kube/config or the pod's service account; --kubeconfig names a file";
+    let refused = |source: Box<dyn std::error::Error + Send + Sync>| ClientError {
+        from: kubeconfig.map_or_else(|| ANYWHERE.to_owned(), |p| p.display().to_string()),
         source,
     };
     let mut config = match kubeconfig {
@@ -142,7 +156,7 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, Controll
                 .await
                 .map_err(|e| refused(Box::new(e)))?
         }
-        None => kube::Config::incluster().map_err(|e| refused(Box::new(e)))?,
+        None => kube::Config::infer().await.map_err(|e| refused(Box::new(e)))?,
     };
     // A 429 to an eviction is a disruption budget's answer, which the drain wants to see and to report.
     config.default_retry = false;

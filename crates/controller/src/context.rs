@@ -6,7 +6,6 @@
 use crate::events::Recorder;
 use crate::layers::{OsBuild, OsConfig, operator_node};
 use crate::metrics::Metrics;
-use crate::passes::ALL;
 use crate::queue::Queue;
 use crate::store::{Change, Item, Store};
 use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
@@ -135,6 +134,9 @@ impl Config {
         }
     }
 }
+
+/// The one key of the node queue: a plan looks at the whole cluster, since a node's pool depends on all pools.
+const ALL: &str = "cluster";
 
 /// The queues.
 #[derive(Debug, Default)]

@@ -32,9 +32,11 @@ mod queue;
 mod rendering;
 mod store;
 mod templates;
+mod version;
 mod watch;
+mod writes;
 
-pub use call::CallError;
+pub use call::{CallError, ClientError};
 pub use files::FileError;
 
 use crate::context::Context;
@@ -76,13 +78,8 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// No usable credentials.
-    #[error("credentials from {from}")]
-    Client {
-        /// The kubeconfig's path, or where else they come from.
-        from: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The metrics address cannot be listened on.
     #[error(
         "metrics: cannot listen on {address}; another process holds it, or choose one with --metrics-listen"

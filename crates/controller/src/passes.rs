@@ -5,10 +5,10 @@ use crate::drains::Drains;
 use crate::nodes::Nodes;
 use crate::queue::{Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
+use crate::version::versions;
 use crate::{garbage, metrics, progress, templates};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use render::Versions;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,6 @@ const RENDER: Work = Work {
     parallel: 8,
     spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(1) },
 };
-
-/// The one key of the node queue: a plan looks at the whole cluster, since a node's pool depends on all pools.
-pub(crate) const ALL: &str = "cluster";
 
 /// Nodes: at the far end of the spacing a plan over thousands of nodes runs four times a second.
 const NODE: Work = Work {
@@ -53,11 +50,6 @@ const QUIET: Work = Work {
     parallel: 16,
     spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(5) },
 };
-
-/// This build, as it stands on what it generates.
-pub(crate) fn versions() -> Versions {
-    Versions { raw: api::names::VERSION_RAW.to_owned(), hash: api::names::VERSION_HASH.to_owned() }
-}
 
 /// Runs all passes until `stop`.
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {

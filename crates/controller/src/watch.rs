@@ -7,7 +7,7 @@
 //! What it is not: it decides nothing; `on_change` marks queues.
 
 use crate::backoff::{self, Series};
-use crate::call::chain;
+use crate::call::{WATCH_SECONDS, chain};
 use crate::store::{Change, Item, Store};
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
@@ -21,10 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// The server ends a watch after this long and we resume it where it was. It bounds how long a connection that died
-/// without a word goes unnoticed (see [`crate::call::SILENCE`]); one request per kind in that time is nothing.
-pub(crate) const WATCH_SECONDS: u32 = 45;
 
 /// The same trouble with a watch is logged again after this long.
 const REPEAT_WARNING: Duration = Duration::from_secs(30);
