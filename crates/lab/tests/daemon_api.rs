@@ -1,7 +1,7 @@
-//! Whole agents against a real API server, on folders with a fake systemd; the test plays the controller.
+//! Whole agents of the `daemon` crate against a real API server, on folders with a fake systemd; the test plays the
+//! controller.
 //!
-//! They need a throw-away cluster (an etcd and an API server are enough) that `$KUBECONFIG` points to:
-//! `KUBECONFIG=… cargo test -p daemon --test real_api_server -- --ignored`.
+//! They stand here and not with the agent because they need a control plane, and this is the crate whose tests may.
 
 use anyhow::{Context, Result, bail};
 use api::k8s::Node;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const DRIFT_PERIOD: Duration = Duration::from_millis(500);
 
 async fn cluster() -> Result<Client> {
-    let client = Client::try_default().await.context("KUBECONFIG has to point to a throw-away cluster")?;
+    let client = lab::shared().await?.client().await?;
     let params = PatchParams::apply("daemon-tests").force();
     let crd = ApiResource::from_gvk(&GroupVersionKind::gvk(
         "apiextensions.k8s.io",
@@ -196,7 +196,6 @@ impl Sim {
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_node_joins_at_once_where_that_costs_nothing_and_is_updated_without_a_reboot() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "joins", true).await?;
@@ -223,7 +222,6 @@ async fn a_node_joins_at_once_where_that_costs_nothing_and_is_updated_without_a_
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drains_and_reboots() -> Result<()>
 {
     let client = cluster().await?;
@@ -247,7 +245,6 @@ async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drai
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_node_that_is_not_ready_takes_its_first_config_by_itself() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "fresh", false).await?;
@@ -259,7 +256,6 @@ async fn a_node_that_is_not_ready_takes_its_first_config_by_itself() -> Result<(
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "failing", true).await?;
@@ -285,7 +281,6 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "drifting", true).await?;
@@ -306,7 +301,6 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Result<()> {
     let client = cluster().await?;
     let mut node = Sim::start(&client, "served", true).await?;
@@ -337,7 +331,6 @@ async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Re
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_node_that_is_deleted_and_registered_again_keeps_its_config() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "again", true).await?;
@@ -357,7 +350,6 @@ async fn a_node_that_is_deleted_and_registered_again_keeps_its_config() -> Resul
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_force_file_repairs_a_changed_host_with_a_reboot() -> Result<()> {
     let client = cluster().await?;
     let mut node = Sim::start(&client, "forced", true).await?;
@@ -377,7 +369,6 @@ async fn a_force_file_repairs_a_changed_host_with_a_reboot() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "needs a cluster"]
 async fn a_service_that_does_not_reload_undoes_the_update() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "undoes", true).await?;
