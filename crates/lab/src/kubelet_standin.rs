@@ -11,6 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::utils::Backoff;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -380,6 +381,28 @@ pub(crate) fn backoff(failures: u32) -> Duration {
     let half = full / 2;
     let millis = u64::try_from(half.as_millis()).unwrap_or(0).max(1);
     half + Duration::from_millis(random() % millis)
+}
+
+/// The same for a watch. The client library's own waits for up to a minute: after an outage that is what a test would
+/// measure.
+#[derive(Debug, Default)]
+pub(crate) struct WatchBackoff {
+    failures: u32,
+}
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.failures = self.failures.saturating_add(1);
+        Some(backoff(self.failures))
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::kubelet_standin::{KubeletStandIn, backoff, new_boot_id};
+use crate::kubelet_standin::{KubeletStandIn, WatchBackoff, backoff, new_boot_id};
 use crate::process::lock;
 
 /// How long a daemon may take to finish the step that it is in.
@@ -58,7 +58,8 @@ impl Drop for NodeFeeds {
 }
 
 async fn pump(client: Client, feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>>) {
-    let events = watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff();
+    let events =
+        watcher(Api::<Node>::all(client), watcher::Config::default()).backoff(WatchBackoff::default());
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let (name, facts) = match event {
@@ -192,14 +193,27 @@ impl Life {
         let exit =
             run_with(self.client.clone(), parts, self.stop.clone()).await.map_err(|error| text(&error))?;
         if exit == Exit::Rebooting {
-            self.kubelet.set_down("the node is shutting down");
-            self.kubelet.settled().await.map_err(|error| text(&error))?;
-            tokio::time::sleep(self.setup.down).await;
-            systemd.complete_reboot().map_err(|error| text(&error))?;
-            self.kubelet.set_up(&new_boot_id());
-            self.kubelet.settled().await.map_err(|error| text(&error))?;
+            // A Node that was deleted never takes what it is told: the end of the lab does not wait for that.
+            let Some(done) = self.stop.run_until_cancelled(self.reboot(&mut systemd)).await else {
+                return Ok(Exit::Stopped);
+            };
+            done.map_err(|error| text(&*error))?;
         }
         Ok(exit)
+    }
+
+    /// Away, another boot, back.
+    async fn reboot(
+        &self,
+        systemd: &mut FakeSystemd,
+    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.kubelet.set_down("the node is shutting down");
+        self.kubelet.settled().await?;
+        tokio::time::sleep(self.setup.down).await;
+        systemd.complete_reboot()?;
+        self.kubelet.set_up(&new_boot_id());
+        self.kubelet.settled().await?;
+        Ok(())
     }
 }
 
