@@ -1,5 +1,6 @@
 //! Bad input: each gets a condition or an event that names the object, the place and the remedy; other pools go on;
 //! nothing of it reaches a node.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod product;
 

@@ -1,4 +1,5 @@
 //! Machines that boot: what an update leaves on them, drains that really wait, and updates that are cut off.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod product;
 

@@ -1,5 +1,6 @@
 //! How a rollout behaves: no more nodes at once than allowed, held when paused, edits of what we own put back, and
 //! what a user takes away is gone.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod product;
 

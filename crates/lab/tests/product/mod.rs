@@ -10,6 +10,7 @@
     reason = "helpers; each test binary uses a part"
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+#![allow(clippy::needless_pass_by_value, reason = "a call is easier to read without `&` before each `json!`")]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -190,7 +191,7 @@ impl Cluster {
             let sources: Vec<String> =
                 configuration["source"].as_array().into_iter().flatten().map(|s| text(&s["name"])).collect();
             let has = |one: &&str| sources.iter().any(|s| s == one);
-            let made = !name.is_empty() && with.iter().all(|w| has(w)) && !without.iter().any(|w| has(w));
+            let made = !name.is_empty() && with.iter().all(&has) && !without.iter().any(has);
             let status = &found["status"];
             let counted =
                 status["machineCount"] == json!(nodes) && status["updatedMachineCount"] == json!(nodes);
