@@ -104,7 +104,9 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
     // the second, so that a second `kubectl apply` of the same file would be a change.
     let versions = spec.get_mut("versions").and_then(Value::as_array_mut).ok_or(missing("versions"))?;
     for version in versions.iter_mut().filter_map(Value::as_object_mut) {
-        version.retain(|key, v| !v.is_null() && !(key == "additionalPrinterColumns" && *v == json!([])));
+        let is_none =
+            |key: &str, v: &Value| v.is_null() || (key == "additionalPrinterColumns" && *v == json!([]));
+        version.retain(|key, v| !is_none(key, v));
         if let Some(schema) = version.get_mut("schema").and_then(|s| s.get_mut("openAPIV3Schema")) {
             describe(&kind, schema);
             if let Some(at) = crate::rules::add(&kind, schema).first() {
