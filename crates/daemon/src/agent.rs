@@ -10,6 +10,7 @@
 //! ```
 
 use crate::cluster::{CallError, Cluster, is_ours};
+use crate::drift::Drift;
 use crate::feed::Feed;
 use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
@@ -45,6 +46,8 @@ pub(crate) struct Agent {
     checked_at: Instant,
     /// It was, once, by this process.
     ever_checked: bool,
+    /// Who tells when the disk changes.
+    drift: Drift,
     /// What `Hand::Prepared` stands for.
     work: Option<Work>,
     /// Calls that failed one after the other.
@@ -54,6 +57,7 @@ pub(crate) struct Agent {
 /// What an agent is told when it is made.
 pub(crate) struct Settings {
     pub(crate) reporting: Reporting,
+    pub(crate) watch_disk: bool,
     pub(crate) drift_period: Option<Duration>,
     pub(crate) metrics: Metrics,
 }
@@ -93,6 +97,7 @@ impl Agent {
             view,
             checked_at,
             ever_checked: false,
+            drift: Drift::Off,
             work: None,
             misses: 0,
         }
@@ -207,6 +212,45 @@ impl Agent {
                 }
             }
             () = sleep => {}
+            () = self.drift.touched() => self.look_again(),
+        }
+    }
+
+    /// A managed path was touched: what the last comparison said no longer counts.
+    fn look_again(&mut self) {
+        self.view.checked = false;
+        if let Hand::Failed(failure) = &mut self.view.hand
+            && matches!(failure.job, Job::Check { .. })
+        {
+            failure.retry_at = Timestamp::now();
+        }
+    }
+
+    /// Watches the disk of a node that is done. It is compared once more then: nobody was looking before.
+    async fn watch_disk(&mut self) -> bool {
+        if !self.settings.watch_disk || !matches!(self.drift, Drift::Off) {
+            return false;
+        }
+        self.drift = match self.host(|m| Ok(Drift::begin(m))).await {
+            Ok(drift) => drift,
+            Err(error) => {
+                tracing::warn!(%error, "the disk cannot be watched; it is looked at now and then");
+                Drift::Polled
+            }
+        };
+        let Drift::Watched(guard) = &self.drift else { return false };
+        let text = format!("Config Drift Monitor started, watching against {}", guard.config);
+        self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStarted, text }]).await;
+        self.view.checked = false;
+        true
+    }
+
+    /// What follows changes the disk: that is not drift.
+    async fn stop_watching(&mut self) {
+        if let Drift::Watched(guard) = std::mem::replace(&mut self.drift, Drift::Off) {
+            let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
+            drop(guard);
+            self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStopped, text }]).await;
         }
     }
 
@@ -219,6 +263,9 @@ impl Agent {
         match action {
             Action::Idle => {
                 self.reporter.reach(&self.view, &Milestone::Updated);
+                if self.watch_disk().await {
+                    return Next::Step;
+                }
                 self.idle()
             }
             Action::Wait { why, until } => self.begin_wait(&why, until),
@@ -233,9 +280,10 @@ impl Agent {
         }
     }
 
-    /// Nothing to do: the disk is looked at again in a while.
+    /// Nothing to do: a disk that is not watched is looked at again in a while.
     fn idle(&mut self) -> Next {
-        let Some(period) = self.settings.drift_period else { return Next::Wait(None) };
+        let watched = matches!(self.drift, Drift::Watched(_));
+        let Some(period) = self.settings.drift_period.filter(|_| !watched) else { return Next::Wait(None) };
         let left = period.saturating_sub(self.checked_at.elapsed());
         if left.is_zero() {
             self.view.checked = false;
@@ -438,6 +486,8 @@ impl Agent {
                 }
                 if e.event.is_some() {
                     self.settings.metrics.drift(Some(self.view.now));
+                    // A repair by hand is to be seen as soon as the damage.
+                    self.watch_disk().await;
                 }
                 let event = e.event.map(|e| if drifts { EventKind::ConfigDriftDetected } else { e });
                 self.failed(job, e.kind, event, e.text).await
@@ -469,6 +519,7 @@ impl Agent {
     }
 
     async fn prepare(&mut self, pair: Pair) -> Next {
+        self.stop_watching().await;
         self.reporter.reach(&self.view, &Milestone::Wanted);
         match self.plan(&pair).await {
             Ok((cost, work)) => {

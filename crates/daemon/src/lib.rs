@@ -8,6 +8,7 @@
 
 mod agent;
 mod cluster;
+mod drift;
 mod feed;
 mod health;
 pub mod join;
@@ -39,8 +40,11 @@ pub struct Parts {
     pub feed: Option<Feed>,
     /// What it tells beside the Node's annotations.
     pub reporting: Reporting,
-    /// How often the disk of a node that is done is compared with its config. `None`: at the start and before an
-    /// update only.
+    /// Watch the disk of a node that is done: a changed file is found within a second. Takes a thread and an inotify
+    /// instance, of which a user has 128 by default.
+    pub watch_disk: bool,
+    /// How often the disk of a node that is done is compared with its config where it is not watched. `None`: at the
+    /// start and before an update only.
     pub drift_period: Option<Duration>,
     /// Its metrics.
     pub metrics: Metrics,
@@ -51,13 +55,14 @@ pub struct Parts {
 const DRIFT_PERIOD: Duration = Duration::from_secs(60);
 
 impl Parts {
-    /// An agent that watches its own Node and tells everything.
+    /// An agent that watches its own Node and tells everything, and looks at its disk now and then.
     pub fn new(node_name: &str, host: Host) -> Self {
         Self {
             host,
             node_name: node_name.to_owned(),
             feed: None,
             reporting: Reporting::default(),
+            watch_disk: false,
             drift_period: Some(DRIFT_PERIOD),
             metrics: Metrics::default(),
         }
@@ -134,7 +139,7 @@ pub async fn run_with(
     parts: Parts,
     shutdown: CancellationToken,
 ) -> Result<Exit, DaemonError> {
-    let Parts { host, node_name, feed, reporting, drift_period, metrics } = parts;
+    let Parts { host, node_name, feed, reporting, watch_disk, drift_period, metrics } = parts;
     if node_name.is_empty() {
         return Err(DaemonError::NoName);
     }
@@ -148,7 +153,7 @@ pub async fn run_with(
     let cluster = cluster::Cluster::new(client, &node_name);
     let machine = Arc::new(machine::Machine::new(host));
     let agent = agent::Agent::new(
-        agent::Settings { reporting, drift_period, metrics },
+        agent::Settings { reporting, watch_disk, drift_period, metrics },
         cluster,
         machine,
         feed,

@@ -7,7 +7,7 @@
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use api::v1::MachineConfig;
 use host::{
-    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction,
+    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction, Watch,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -176,6 +176,12 @@ impl Machine {
             host.apply(&plan)?;
         }
         Ok(())
+    }
+
+    /// A watch of what the config on the disk manages, with its name; `None` while there is no such config.
+    pub(crate) fn watch(&self) -> Result<Option<(String, Watch)>, MachineError> {
+        let Some(config) = self.host().current_config()? else { return Ok(None) };
+        Ok(Some((config.name, Watch::new(&self.root, &config.spec)?)))
     }
 
     /// Plans the way from one config to another; refuses what cannot be done, and a host that is not as it should be.

@@ -81,7 +81,8 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
     }
     loop {
         let host = open(&root_mount, Handle::current())?;
-        let parts = Parts { reporting, metrics: metrics.clone(), ..Parts::new(&node_name, host) };
+        let metrics = metrics.clone();
+        let parts = Parts { reporting, watch_disk: true, metrics, ..Parts::new(&node_name, host) };
         match run_with(client.clone(), parts, shutdown.clone()).await? {
             Exit::Stopped => return Ok(()),
             Exit::Rebooting => {
