@@ -50,7 +50,7 @@ pub use process::{Output, Process, Signal};
 pub use programs::{KUBERNETES_VERSION, Program, Programs};
 pub use progress::{Progress, Reporter, Step};
 pub use real_kubelet::KUBELET_UNIT;
-pub use real_node::{DAEMON_UNIT, NodeFile, RealNode};
+pub use real_node::{DAEMON_UNIT, NodeFile, RECOVER_UNIT, RealNode};
 pub use spec::{Kubelet, LabBuilder, LabSpec};
 pub use supervise::{Attached, down, running, supervise, up};
 pub use testing::{built_mco, require, require_root, shared, unique_name};

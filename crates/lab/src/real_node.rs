@@ -28,6 +28,8 @@ pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
 pub(crate) const DAEMON_KUBECONFIG: &str = "/etc/mco-lab/daemon.kubeconfig";
 /// The daemon's unit.
 pub const DAEMON_UNIT: &str = "machine-config-daemon.service";
+/// The unit that finishes or undoes an interrupted change at boot, before the kubelet.
+pub const RECOVER_UNIT: &str = "machine-config-daemon-recover.service";
 
 /// The daemon on a node.
 #[derive(Debug, Clone)]
@@ -213,6 +215,18 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
             daemon_unit(name, &daemon.args),
         ));
         enable.push(DAEMON_UNIT.to_owned());
+        files.push(NodeFile::new(
+            &format!("etc/systemd/system/{RECOVER_UNIT}"),
+            0o644,
+            format!(
+                "[Unit]\nDescription=Finish or undo an interrupted change of this host\n\
+                 After=local-fs.target dbus.service\nWants=dbus.service\n\
+                 Before=kubelet.service crio.service containerd.service {DAEMON_UNIT}\n\n\
+                 [Service]\nType=oneshot\nExecStart={DAEMON_PROGRAM} daemon recover --root-mount /\n\n\
+                 [Install]\nWantedBy=multi-user.target\n"
+            ),
+        ));
+        enable.push(RECOVER_UNIT.to_owned());
     }
     if let Some(kubelet) = &spec.kubelet {
         files.extend(kubelet.files.iter().cloned());
