@@ -3,6 +3,7 @@
 //! What it is not: product. Users get `mco`; nothing of it calls anything here.
 
 mod bench;
+mod conformance;
 mod demo;
 mod generate;
 mod lab_command;
@@ -39,6 +40,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Compare with what was recorded of the reference implementation
+    Conformance(conformance::Conformance),
     /// A cluster to play with
     #[command(subcommand)]
     Lab(lab_command::LabCommand),
@@ -62,6 +65,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo(a) => demo::run(&root, &a),
         Command::Test { unit, rest } => test::run(&root, unit, &rest),
         Command::Gen { check } => generate::run(&root, check),
+        Command::Conformance(a) => conformance::run(&root, &a),
         Command::Lab(a) => lab_command::run(&root, &a),
         Command::Bench(a) => bench::run(&root, &a),
     }

@@ -1,0 +1,365 @@
+//! `cargo xtask conformance`: what was recorded of the reference implementation, against the program that is built from
+//! this tree.
+//!
+//! What it is not: the comparison. The programs `tests/conformance/check_*.py` make it, for any implementation; here
+//! each gets the ground that it asks for: a command, a cluster with our controller, or machines that boot.
+
+use crate::demo::{build_mco, interrupt, runtime};
+use anyhow::{Context, bail};
+use api::names::{annotation, state};
+use clap::{Args, ValueEnum};
+use futures::future::join_all;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use lab::{Lab, LabBuilder, NodeHandle, Reporter};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Program, Stdio};
+use std::time::Duration;
+
+/// The config that a node is in before its chain begins.
+const EMPTY: &str = "rendered-worker-a0";
+/// How often it is looked where a node's root folder is: well below the time from a boot to the agent's first word.
+const FOLLOW: Duration = Duration::from_millis(20);
+/// How long one step of a chain may take: a reboot, on a machine that boots others at the same time.
+const STEP_LIMIT_S: &str = "180";
+
+/// `cargo xtask conformance`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask conformance render serve       need no cluster\n  cargo xtask conformance rollout            with a control plane and our controller\n  cargo xtask conformance host --only t-users  on a machine that boots (needs root)\n  cargo xtask conformance all"
+)]
+pub(crate) struct Conformance {
+    /// What to compare
+    #[arg(value_enum, required = true)]
+    what: Vec<What>,
+    /// host: only these chains (the names of their files)
+    #[arg(long, value_name = "CHAIN")]
+    only: Vec<String>,
+    /// host: how many machines are led at the same time
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    jobs: u8,
+    /// host: print every step
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Rendered configs, byte for byte
+    Render,
+    /// The config server's answers
+    Serve,
+    /// What the controller decides about nodes
+    Rollout,
+    /// What the agent does to a machine
+    Host,
+    /// All of them
+    All,
+}
+
+/// Runs it.
+pub(crate) fn run(root: &Path, a: &Conformance) -> anyhow::Result<()> {
+    let wanted = |what| a.what.contains(&What::All) || a.what.contains(&what);
+    if wanted(What::Host) && !lab::is_root() {
+        bail!("`host` boots machines, which needs root; the others do not");
+    }
+    yaml_for_python()?;
+    let place = Place { cases: root.join("tests/conformance"), root, mco: build_mco(root)? };
+    let mut failed = vec![];
+    let mut note = |name: &str, outcome: anyhow::Result<bool>| {
+        match outcome {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(e) => eprintln!("{name}: {e:#}"),
+        }
+        failed.push(name.to_owned());
+    };
+    if wanted(What::Render) {
+        note("render", place.command("render", &["controller", "bootstrap"]));
+    }
+    if wanted(What::Serve) {
+        note("serve", place.command("serve", &["server", "bootstrap"]));
+    }
+    if wanted(What::Rollout) {
+        note("rollout", runtime()?.block_on(place.rollout()));
+    }
+    if wanted(What::Host) {
+        note("host", runtime()?.block_on(place.host(a)));
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("{} differ from what was recorded", failed.join(", ")) }
+}
+
+/// The programs read YAML.
+fn yaml_for_python() -> anyhow::Result<()> {
+    let there = || {
+        let python = Program::new("python3").args(["-c", "import yaml"]).stderr(Stdio::null()).status();
+        python.is_ok_and(|s| s.success())
+    };
+    if there() {
+        return Ok(());
+    }
+    let packages = ["python3-yaml".to_owned()];
+    runtime()?
+        .block_on(lab::install_packages(&packages, &Reporter::stderr()))
+        .context("the comparing programs need Python 3 with PyYAML: apt-get install python3-yaml")?;
+    if there() {
+        Ok(())
+    } else {
+        bail!("python3 is not one that Debian's python3-yaml is for: install PyYAML for it")
+    }
+}
+
+struct Place<'a> {
+    root: &'a Path,
+    cases: PathBuf,
+    mco: PathBuf,
+}
+
+impl Place<'_> {
+    fn check(&self, name: &str) -> Program {
+        let mut program = Program::new("python3");
+        program.arg(self.cases.join(format!("check_{name}.py")));
+        program
+    }
+
+    /// Cases that a command alone answers.
+    fn command(&self, name: &str, command: &[&str]) -> anyhow::Result<bool> {
+        println!("{name}:");
+        let mut check = self.check(name);
+        check.arg(self.cases.join(name)).arg("--").arg(&self.mco).args(command);
+        Ok(check.status().context("cannot run python3")?.success())
+    }
+
+    async fn rollout(&self) -> anyhow::Result<bool> {
+        println!("rollout:");
+        let builder = Lab::builder()
+            .mco_binary(&self.mco)
+            .templates(self.root.join("templates"))
+            .controller(true)
+            // Its node life cycle would touch the recorded nodes.
+            .controller_manager(false)
+            .scheduler(false)
+            .progress(Reporter::stderr());
+        with_lab(builder, async |lab| {
+            let mut check = self.check("rollout");
+            check.arg(self.cases.join("rollout")).arg("--kubeconfig").arg(lab.kubeconfig());
+            let (ok, text) = status(check).await?;
+            print!("{text}");
+            Ok(ok)
+        })
+        .await
+    }
+
+    /// Every chain on a fresh machine, some machines at a time.
+    async fn host(&self, a: &Conformance) -> anyhow::Result<bool> {
+        println!("host:");
+        let mut chains = vec![];
+        for entry in std::fs::read_dir(self.cases.join("host"))? {
+            let chain = Chain::read(&entry?.path())?;
+            if a.only.is_empty() || a.only.contains(&chain.name) {
+                chains.push(chain);
+            }
+        }
+        if chains.is_empty() {
+            bail!("no chain of that name in {}", self.cases.join("host").display());
+        }
+        // Those that take longest side by side.
+        chains.sort_by(|a, b| b.reboots.cmp(&a.reboots).then_with(|| a.name.cmp(&b.name)));
+        let mut good = true;
+        for some in chains.chunks(usize::from(a.jobs)) {
+            good &= with_lab(self.machines(some.len()), async |lab| {
+                prepare(lab).await?;
+                let led = some.iter().enumerate().map(async |(i, chain)| {
+                    let (ok, text) = match self.lead(lab, i, chain, a.verbose).await {
+                        Ok(done) => done,
+                        Err(e) => (false, format!("{e:#}")),
+                    };
+                    println!("{}:", chain.name);
+                    text.lines().for_each(|line| println!("  {line}"));
+                    ok
+                });
+                Ok(join_all(led).await.into_iter().all(|ok| ok))
+            })
+            .await?;
+        }
+        Ok(good)
+    }
+
+    /// Machines as the recorded ones were: stubs that say what they are told, and a count of boots.
+    fn machines(&self, nodes: usize) -> LabBuilder {
+        let mut builder = Lab::builder()
+            .nodes(nodes)
+            .real()
+            .controller_manager(false)
+            .scheduler(false)
+            .mco_binary(&self.mco)
+            .node_file("/etc/systemd/system/boots.service", 0o644, BOOTS)
+            .node_unit("boots.service")
+            .progress(Reporter::stderr());
+        for stub in ["crio", "kubelet", "chronyd"] {
+            let unit = format!("{stub}.service");
+            builder = builder
+                .node_file(&format!("/etc/systemd/system/{unit}"), 0o644, stub_unit(stub))
+                .node_unit(unit);
+        }
+        builder
+    }
+
+    /// One chain on one machine; says whether all is as recorded, and what the program printed.
+    async fn lead(
+        &self,
+        lab: &Lab,
+        index: usize,
+        chain: &Chain,
+        verbose: bool,
+    ) -> anyhow::Result<(bool, String)> {
+        let node = lab.node(index);
+        let link = lab.folder().join(format!("nodes/{}/now", node.name()));
+        let mut check = self.check("host");
+        check.arg("--kubeconfig").arg(lab.kubeconfig());
+        check.args(["--node", node.name(), "--limit-s", STEP_LIMIT_S, "--root"]).arg(&link);
+        let mut init = Program::new(check.get_program());
+        init.args(check.get_args()).arg("--init");
+        let (ok, text) = status(init).await?;
+        if !ok {
+            bail!("--init: {text}");
+        }
+        // The lab has made the Node already: it gets what --init gives to one.
+        let notes = [
+            (annotation::CURRENT_CONFIG, EMPTY),
+            (annotation::DESIRED_CONFIG, EMPTY),
+            (annotation::STATE, state::DONE),
+        ];
+        let notes: serde_json::Map<_, _> = notes.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
+        let nodes: Api<api::k8s::Node> = Api::all(lab.client());
+        nodes.patch(node.name(), &PatchParams::default(), &patch).await?;
+        // The lab has no consoles; the recorded machines had them.
+        let consoles = "rm -f /etc/systemd/system/getty@.service && systemctl daemon-reload";
+        node.run(["sh", "-c", consoles]).await?;
+        point(&node, &link)?;
+        check.arg("--accept").arg(self.cases.join("accept-host.txt")).arg(&chain.path);
+        if verbose {
+            check.arg("-v");
+        }
+        tokio::select! {
+            outcome = status(check) => outcome,
+            never = follow(&node, &link) => never,
+        }
+    }
+}
+
+/// A recorded chain.
+struct Chain {
+    name: String,
+    path: PathBuf,
+    reboots: usize,
+}
+
+impl Chain {
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let chain: serde_json::Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        let steps = chain.get("steps").and_then(serde_json::Value::as_array).map_or(&[][..], Vec::as_slice);
+        let reboots = steps.iter().filter(|s| s.pointer("/expect/reboot") == Some(&json!(true))).count();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { name, path: path.to_owned(), reboots })
+    }
+}
+
+/// Counts boots, before anything that may cause another one.
+const BOOTS: &str = "[Unit]\nDescription=Counts the boots of this machine\n\
+    Before=machine-config-daemon.service\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    ExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >> /var/boots'\n\n\
+    [Install]\nWantedBy=multi-user.target\n";
+
+/// A service that writes down what it is told.
+fn stub_unit(name: &str) -> String {
+    let log = |what: &str| format!("/bin/sh -c 'echo {name} {what} >> /var/svc.log'");
+    format!(
+        "[Unit]\nDescription=Stub of {name}\nBefore=machine-config-daemon.service\n\n[Service]\nType=oneshot\n\
+         RemainAfterExit=yes\nExecStart={}\nExecReload={}\n\n[Install]\nWantedBy=multi-user.target\n",
+        log("start"),
+        log("reload")
+    )
+}
+
+/// Our kinds, and the disruption policies that the recorded cluster had beside the defaults.
+async fn prepare(lab: &Lab) -> anyhow::Result<()> {
+    lab.mco(["install", "--kubeconfig", &lab.kubeconfig().to_string_lossy()]).await?;
+    let action = |kind: &str, unit: &str| json!({"type": kind, kind.to_lowercase(): {"serviceName": unit}});
+    let plain = |kind: &str| json!({"type": kind});
+    let file = |path: &str, actions: &[serde_json::Value]| json!({"path": path, "actions": actions});
+    let object = json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"},
+        "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {
+            "files": [
+                file("/etc/chrony.conf", &[action("Restart", "chronyd.service")]),
+                file("/etc/quiet", &[plain("None")]),
+                file("/etc/two.conf", &[action("Reload", "crio.service"), action("Restart", "chronyd.service")]),
+                file("/etc/drain.conf", &[plain("Drain")]),
+                file("/etc/reboot.conf", &[plain("Reboot")]),
+            ],
+            "units": [{"name": "quiet.service", "actions": [plain("None")]}],
+        }},
+    });
+    let kind = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("operator.openshift.io", "v1", "MachineConfiguration"),
+        "machineconfigurations",
+    );
+    let api: Api<DynamicObject> = Api::all_with(lab.client(), &kind);
+    api.patch("cluster", &PatchParams::apply("conformance").force(), &Patch::Apply(&object)).await?;
+    Ok(())
+}
+
+/// Brings a lab up, does something with it, takes it down.
+async fn with_lab(
+    builder: LabBuilder,
+    work: impl AsyncFnOnce(&Lab) -> anyhow::Result<bool>,
+) -> anyhow::Result<bool> {
+    let mut interrupted = std::pin::pin!(interrupt()?);
+    let lab = tokio::select! {
+        lab = builder.start() => lab?,
+        () = &mut interrupted => bail!("interrupted; everything is taken down"),
+    };
+    let outcome = tokio::select! {
+        outcome = work(&lab) => outcome,
+        () = &mut interrupted => Err(anyhow::anyhow!("interrupted")),
+    };
+    lab.stop().await;
+    outcome
+}
+
+/// Runs a program to its end: whether it is content, and what it printed.
+async fn status(mut program: Program) -> anyhow::Result<(bool, String)> {
+    program.stdin(Stdio::null());
+    let mut program = tokio::process::Command::from(program);
+    let output = program.kill_on_drop(true).output().await.context("cannot run python3")?;
+    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).concat();
+    Ok((output.status.success(), text))
+}
+
+/// Lets a link point to the root folder of the machine's current boot.
+fn point(node: &NodeHandle, link: &Path) -> anyhow::Result<()> {
+    let Ok(root) = node.root_of_boot() else { return Ok(()) };
+    if std::fs::read_link(link).ok().as_ref() != Some(&root) {
+        let new = link.with_extension("new");
+        let _absent = std::fs::remove_file(&new);
+        std::os::unix::fs::symlink(root, &new)?;
+        std::fs::rename(&new, link)?;
+    }
+    Ok(())
+}
+
+/// Keeps that link right.
+async fn follow<T>(node: &NodeHandle, link: &Path) -> anyhow::Result<T> {
+    loop {
+        point(node, link)?;
+        tokio::time::sleep(FOLLOW).await;
+    }
+}
