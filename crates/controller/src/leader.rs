@@ -114,11 +114,16 @@ async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationT
     let mut told: Option<String> = None;
     loop {
         let attempt = Instant::now();
-        let result = tokio::time::timeout(RENEW, attempt_once(&api, &me.identity, &mut seen)).await;
+        // Neither a try nor a pause lasts beyond the moment when we must stop.
+        let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
+        let limit = left(renewed).map_or(RENEW, |left| left.min(RENEW));
+        let result = tokio::time::timeout(limit, attempt_once(&api, &me.identity, &mut seen)).await;
+        let mut pause = LOOK;
         match result {
             Ok(Ok(Held::Ours)) => {
                 renewed = Some(attempt);
                 told = None;
+                pause = RENEW;
                 if !leading.send_replace(true) {
                     tracing::info!(identity = me.identity, "leading");
                 }
@@ -145,14 +150,14 @@ async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationT
                     told = Some(text);
                 }
             }
-            Err(_) => tracing::warn!("no lease: the API server did not answer within {} s", RENEW.as_secs()),
+            Err(_) => tracing::warn!("no lease: the API server did not answer within {limit:.1?}"),
         }
-        if renewed.is_some_and(|at| at.elapsed() > GIVE_UP) {
+        if left(renewed) == Some(Duration::ZERO) {
             tracing::warn!("the lease could not be renewed for {} s; standing by", GIVE_UP.as_secs());
             leading.send_replace(false);
             renewed = None;
         }
-        let pause = if *leading.borrow() && told.is_none() { RENEW } else { LOOK };
+        let pause = left(renewed).map_or(pause, |left| left.min(pause));
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
@@ -270,6 +275,38 @@ mod tests {
         ] {
             assert_eq!(look(&spec, "me", silent), want, "{spec:?} {silent:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_hears_nothing_more_stops_before_anyone_else_may_start() {
+        // The lease is not there, is made, and from then on requests hang.
+        let requests = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let n = requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            async move {
+                if n > 1 {
+                    std::future::pending::<()>().await;
+                }
+                let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+                let (code, body) = match *request.method() == http::Method::GET {
+                    true => (404, missing),
+                    false => (201, serde_json::json!({"metadata": {"name": NAME}})),
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let leading = watch::Sender::new(false);
+        let mut led = leading.subscribe();
+        let stop = CancellationToken::new();
+        let me = ByLease::new(Client::new(serve, "default"));
+        let task = tokio::spawn(Box::new(me).run(leading, stop.clone()));
+        led.wait_for(|l| *l).await.unwrap();
+        let begin = Instant::now();
+        led.wait_for(|l| !*l).await.unwrap();
+        assert!(begin.elapsed() < DURATION, "acted for {:?}; the lease lasts {DURATION:?}", begin.elapsed());
+        stop.cancel();
+        task.await.unwrap();
     }
 
     #[test]
