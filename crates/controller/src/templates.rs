@@ -50,7 +50,7 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
 async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outcome, CallError> {
     let generation = config.metadata.generation.unwrap_or_default();
     let observed = config.status.as_ref().map(|s| s.observed_generation);
-    if observed != Some(generation) {
+    if begins(config) {
         let message = format!("syncing towards generation {generation}");
         let running = [Condition::new(RUNNING, true, "", message), Condition::new(COMPLETED, false, "", "")];
         set(context, config, observed.unwrap_or_default(), running).await?;
@@ -99,6 +99,16 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
             Ok(Outcome::Failed(message))
         }
     }
+}
+
+/// A generation that was not tried yet. One that failed is not said to run again with each try: that would be two writes
+/// for nothing, and they in turn the cause of the next try.
+fn begins(config: &ControllerConfig) -> bool {
+    let status = config.status.as_ref();
+    let observed = status.map(|s| s.observed_generation);
+    let failing =
+        status.and_then(|s| s.conditions.as_deref()).is_some_and(|list| conditions::is_true(list, FAILING));
+    observed != Some(config.metadata.generation.unwrap_or_default()) && !failing
 }
 
 /// Facts → plan → writes.
@@ -268,4 +278,26 @@ async fn set(
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
     context.controller_config_answer(answer);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_that_fails_is_said_to_run_once_and_not_with_every_try() {
+        let config = |observed: i64, failing: bool| {
+            let mut config = ControllerConfig::new("c", api::v1::ControllerConfigSpec::default());
+            config.metadata.generation = Some(2);
+            config.status = Some(ControllerConfigStatus {
+                observed_generation: observed,
+                conditions: Some(vec![Condition::new(FAILING, failing, "", "")]),
+                controller_certificates: None,
+            });
+            config
+        };
+        for (observed, failing, want) in [(1, false, true), (1, true, false), (2, false, false)] {
+            assert_eq!(begins(&config(observed, failing)), want, "observed {observed}, failing {failing}");
+        }
+    }
 }
