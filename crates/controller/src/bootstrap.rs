@@ -2,8 +2,8 @@
 //! [`render::bootstrap::plan`]; the rules are there.
 
 use crate::call::chain;
-use crate::version::versions;
 use crate::files::{self, FileError};
+use crate::version::versions;
 use render::TemplateSet;
 use render::bootstrap::{BootstrapError, plan};
 use serde_json::Value;

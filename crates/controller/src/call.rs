@@ -88,6 +88,11 @@ impl CallError {
         self.code().is_none_or(|code| code >= 500)
     }
 
+    /// The server answered, but with a fault of its own: an admission webhook that is down, a database that is slow.
+    pub fn is_server_fault(&self) -> bool {
+        self.code().is_some_and(|code| code >= 500)
+    }
+
     /// The whole chain in one line, for logs and conditions.
     pub fn chain(&self) -> String {
         chain(self)
@@ -144,7 +149,8 @@ pub(crate) async fn call<T>(
 
 /// A client from the kubeconfig file given, else as `kubectl` finds one, else from the pod's service account.
 pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
-    const ANYWHERE: &str = "$KUBECONFIG, ~/.kube/config or the pod's service account; --kubeconfig names a file";
+    const ANYWHERE: &str =
+        "$KUBECONFIG, ~/.kube/config or the pod's service account; --kubeconfig names a file";
     let refused = |source: Box<dyn std::error::Error + Send + Sync>| ClientError {
         from: kubeconfig.map_or_else(|| ANYWHERE.to_owned(), |p| p.display().to_string()),
         source,

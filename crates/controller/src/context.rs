@@ -164,6 +164,9 @@ pub(crate) struct Context {
     pub(crate) names: Mutex<Names>,
     /// Places for Node patches, see [`PATCHES_IN_FLIGHT`].
     pub(crate) patches: Semaphore,
+    /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
+    /// nodes one look now and then is enough.
+    pub(crate) progress_absent: Mutex<Option<String>>,
     /// The MachineConfigs from templates are those that the templates now say. While they are not, rendering waits:
     /// a result made of half of them would be rolled out.
     pub(crate) templates_settled: AtomicBool,
@@ -180,6 +183,7 @@ impl Context {
             metrics,
             names: Mutex::default(),
             patches: Semaphore::new(PATCHES_IN_FLIGHT),
+            progress_absent: Mutex::default(),
             templates_settled: AtomicBool::new(false),
         }
     }

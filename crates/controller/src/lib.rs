@@ -18,7 +18,10 @@ mod certificates;
 mod context;
 mod drains;
 mod events;
+#[cfg(test)]
+mod fake_server;
 mod files;
+mod fresh;
 mod garbage;
 mod http;
 mod layers;

@@ -22,7 +22,7 @@ use rollout::view::NodeView;
 use rollout::{
     About, EventKind, EventPlan, Facts, Inputs, Layering, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Nodes {
     context: Arc<Context>,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
+    /// Nodes whose metric says that their pools are in conflict.
+    alerts: Mutex<BTreeSet<Arc<str>>>,
     pruned: Mutex<Instant>,
 }
 
@@ -47,7 +49,9 @@ struct Snapshot {
 
 impl Nodes {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, told: Mutex::default(), pruned: Mutex::new(Instant::now()) }
+        // Of an earlier term.
+        context.metrics.pool_alert.clear();
+        Self { context, told: Mutex::default(), alerts: Mutex::default(), pruned: Mutex::new(Instant::now()) }
     }
 
     /// One pass over all pools and nodes.
@@ -180,9 +184,10 @@ impl Nodes {
     /// Nodes that no pool can own: told once, and again when the reason changes.
     fn tell_unmanaged(&self, plan: &RolloutPlan) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.retain(|node, _| plan.unmanaged.iter().any(|u| u.node == *node));
+        let before = std::mem::take(&mut *told);
         for unmanaged in &plan.unmanaged {
-            if told.get(&unmanaged.node) == Some(&unmanaged.why) {
+            told.insert(unmanaged.node.clone(), unmanaged.why.clone());
+            if before.get(&unmanaged.node) == Some(&unmanaged.why) {
                 continue;
             }
             match &unmanaged.why {
@@ -196,7 +201,6 @@ impl Nodes {
                     pools.join(" and ")
                 ),
             }
-            told.insert(unmanaged.node.clone(), unmanaged.why.clone());
         }
     }
 
@@ -214,15 +218,16 @@ impl Nodes {
                 family.get_or_create(&labels).set(value.into());
             }
         }
-        for node in &snapshot.nodes {
-            let alert = plan.pool_alerts.contains(&node.name);
-            let labels = metrics::Node { node: node.name.to_string() };
-            if alert {
-                metrics.pool_alert.get_or_create(&labels).set(1);
-            } else {
-                metrics.pool_alert.remove(&labels);
-            }
+        let labels = |node: &Arc<str>| metrics::Node { node: node.to_string() };
+        let now: BTreeSet<Arc<str>> = plan.pool_alerts.iter().cloned().collect();
+        let mut before = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in before.difference(&now) {
+            metrics.pool_alert.remove(&labels(node));
         }
+        for node in now.difference(&before) {
+            metrics.pool_alert.get_or_create(&labels(node)).set(1);
+        }
+        *before = now;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::nodes::Nodes;
 use crate::queue::{Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
 use crate::version::versions;
-use crate::{garbage, metrics, progress, templates};
+use crate::{fresh, garbage, metrics, progress, templates};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
@@ -56,6 +56,10 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
         () = context.stores.synced() => {}
+    }
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = fresh::caught_up(&context) => {}
     }
     context.mark_all();
     let nodes = Arc::new(Nodes::new(context.clone()));

@@ -16,7 +16,7 @@ use rollout::Index;
 use rollout::mcn::{self, Action, Progress};
 use rollout::view::NodeView;
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How often to look whether the kind has come to be installed.
@@ -24,10 +24,26 @@ const NOT_INSTALLED: Duration = Duration::from_secs(10);
 
 /// One pass over one node.
 pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
+    let absent = || context.progress_absent.lock().unwrap_or_else(PoisonError::into_inner);
+    let looks = absent().clone();
+    if looks.is_some_and(|looks| looks != name) {
+        return Outcome::Done;
+    }
     match carry_out(&context, &name).await {
-        Ok(()) => Outcome::Done,
-        Err(e) if e.is_conflict() => Outcome::Stale,
-        Err(e) if e.is_not_found() => Outcome::After(NOT_INSTALLED),
+        Ok(()) => {
+            if absent().take().is_some() {
+                context.queues.progress.mark_all(context.stores.nodes.names());
+            }
+            Outcome::Done
+        }
+        // An object that is gone, or one that another made.
+        Err(e) if e.is_conflict() || e.is_not_found() && context.stores.progress.get(&name).is_some() => {
+            Outcome::Stale
+        }
+        Err(e) if e.is_not_found() => {
+            *absent() = Some(name);
+            Outcome::After(NOT_INSTALLED)
+        }
         Err(e) if e.is_invalid() => {
             tracing::warn!(node = name, "its MachineConfigNode is refused and left as it is: {}", e.chain());
             Outcome::Done
@@ -98,5 +114,51 @@ pub(crate) async fn tell(context: &Context, node: &NodeView, step: &Progress) {
     match call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await {
         Ok(answer) => context.progress_answer(answer),
         Err(e) => tracing::debug!(node = %node.name, "a step is not shown: {}", e.chain()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::{answer, context};
+    use crate::store::Item;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    #[tokio::test]
+    async fn while_the_kind_is_not_installed_one_node_looks_for_it_and_not_thousands() {
+        let (asked, served) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        let (count, there) = (asked.clone(), served.clone());
+        let context = Arc::new(context(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            match there.load(Ordering::Relaxed) {
+                true => {
+                    let mut made = json!(MachineConfigNode::new("n0", Default::default()));
+                    made["metadata"]["resourceVersion"] = json!("5");
+                    answer(201, &made)
+                }
+                false => answer(404, &json!({"kind": "Status", "status": "Failure", "code": 404})),
+            }
+        }));
+        let selector =
+            serde_json::from_value(json!({"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}));
+        let mut pool = api::v1::MachineConfigPool::new("worker", Default::default());
+        pool.spec.node_selector = Some(selector.unwrap());
+        let pool = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool) };
+        context.stores.pools.apply("worker".to_owned(), pool);
+        for name in ["n0", "n1", "n2"] {
+            let view = NodeView { name: name.into(), uid: name.into(), ..NodeView::default() };
+            let item = Item { version: 1, uid: name.to_owned(), value: Arc::new(view) };
+            context.stores.nodes.apply(name.to_owned(), item);
+        }
+        for (name, want) in
+            [("n0", Outcome::After(NOT_INSTALLED)), ("n1", Outcome::Done), ("n2", Outcome::Done)]
+        {
+            assert_eq!(pass(context.clone(), name.to_owned()).await, want);
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        served.store(true, Ordering::Relaxed);
+        assert_eq!(pass(context.clone(), "n0".to_owned()).await, Outcome::Done);
+        assert_eq!(pass(context.clone(), "n1".to_owned()).await, Outcome::Done);
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "the others follow once it is there");
     }
 }

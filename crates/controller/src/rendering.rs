@@ -21,7 +21,7 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfigurat
 use kube::api::{Patch, PatchParams, PostParams};
 use render::{Inputs, RenderPlan, Versions};
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Rendering {
     context: Arc<Context>,
     versions: Versions,
-    told: Mutex<HashSet<(String, String)>>,
+    /// What was last said of each pool.
+    told: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
 /// Why a pool is not rendered now.
@@ -54,7 +55,7 @@ impl Rendering {
     /// One pass over one pool.
     pub(crate) async fn pass(&self, name: String) -> Outcome {
         let Some(pool) = self.context.stores.pools.get(&name) else {
-            self.forget(&name);
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             return Outcome::Done;
         };
         if pool.metadata.deletion_timestamp.is_some() {
@@ -67,7 +68,7 @@ impl Rendering {
                 return Outcome::Done;
             }
             Ok(Err(Why::Degraded { reason, message })) => {
-                if self.tell_once(&name, &message) {
+                if self.is_new(&name, &message) {
                     tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
                 }
                 set_degraded(
@@ -88,7 +89,7 @@ impl Rendering {
             Err(e) if e.is_invalid() => {
                 // The same request would be refused each time: the pool says so and waits for a change.
                 let message = format!("the API server refuses the result: {}", e.chain());
-                if self.tell_once(&name, &message) {
+                if self.is_new(&name, &message) {
                     tracing::warn!(pool = name, "{message}");
                 }
                 let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, "Refused", message);
@@ -106,7 +107,7 @@ impl Rendering {
         if pool.spec.machine_config_selector.as_ref().is_some_and(selects_all) {
             let message = "spec.machineConfigSelector is {}: it would select every MachineConfig and selects none; \
                            name the role label there";
-            if self.tell_once(&name, message) {
+            if self.is_new(&name, message) {
                 let about = reference(pool);
                 self.context.events.tell(
                     Source::Render,
@@ -149,10 +150,8 @@ impl Rendering {
         };
         match render::plan(&inputs) {
             Ok(plan) => {
-                for warning in &plan.warnings {
-                    if self.tell_once(&name, &warning.to_string()) {
-                        tracing::warn!(pool = name, "{warning}");
-                    }
+                for warning in self.news(&name, plan.warnings.iter().map(ToString::to_string).collect()) {
+                    tracing::warn!(pool = name, "{warning}");
                 }
                 // A rendered config that was edited by hand is put back before anything else looks at it.
                 if let Some(current) = current.filter(|c| c.name_any() == plan.name()) {
@@ -209,7 +208,6 @@ impl Rendering {
                 context.queues.garbage.mark(pool_name.clone());
             }
         }
-        self.forget(&pool_name);
         context.metrics.success(
             "machine-config-controller-render",
             "Sync Machine Config Pool",
@@ -258,13 +256,15 @@ impl Rendering {
         Ok(())
     }
 
-    fn tell_once(&self, pool: &str, message: &str) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert((pool.to_owned(), message.to_owned()))
+    fn is_new(&self, pool: &str, message: &str) -> bool {
+        !self.news(pool, BTreeSet::from([message.to_owned()])).is_empty()
     }
 
-    fn forget(&self, pool: &str) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).retain(|(p, _)| p != pool);
+    /// What is now to be said of a pool and was not said the last time.
+    fn news(&self, pool: &str, all: BTreeSet<String>) -> Vec<String> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told.insert(pool.to_owned(), all.clone()).unwrap_or_default();
+        all.difference(&before).cloned().collect()
     }
 }
 

@@ -48,6 +48,11 @@ impl<T> Store<T> {
         self.read(|items| items.get(name).map(|i| i.value.clone()))
     }
 
+    /// The version of one object.
+    pub(crate) fn version(&self, name: &str) -> Option<u64> {
+        self.read(|items| items.get(name).map(|i| i.version))
+    }
+
     /// All objects, by name.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         self.read(|items| items.values().map(|i| i.value.clone()).collect())

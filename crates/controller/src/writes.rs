@@ -13,6 +13,11 @@ use kube::api::{Patch, PatchParams};
 use rollout::NodePatch;
 use serde_json::json;
 
+/// A server that answers one Node's patch with this many faults of its own in a row will go on so: an admission webhook is
+/// down, say. A patch that was done in spite of the first would make the next a conflict, and the watch has had seconds
+/// to bring it; so the others need not wait for this one any longer.
+const FAULTS: u32 = 6;
+
 /// Sends one Node patch and puts the answer into the cache.
 ///
 /// A patch without an answer may have arrived, or arrive yet. A plan made before that is known could send another node
@@ -24,19 +29,25 @@ pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(
     let api = context.api::<Node>();
     let body = Patch::Merge(patch.merge_patch());
     let params = PatchParams::default();
-    let mut attempt = 0;
+    let (mut attempt, mut faults) = (0, 0);
     let node = loop {
         let request = api.patch(&patch.node, &params, &body);
-        match call(|| format!("patch of node {patch}"), request).await {
+        let error = match call(|| format!("patch of node {patch}"), request).await {
             Ok(node) => break node,
-            Err(e) if e.is_unanswered() => {
-                let delay = WORK.delay(attempt);
-                tracing::warn!(node = %patch.node, ?delay, "{}; sending it again", e.chain());
-                tokio::time::sleep(delay).await;
-                attempt += 1;
-            }
-            Err(e) => return Err(e),
+            Err(e) => e,
+        };
+        faults = if error.is_server_fault() { faults + 1 } else { 0 };
+        if !error.is_unanswered() || faults >= FAULTS {
+            return Err(error);
         }
+        let delay = WORK.delay(attempt);
+        if attempt == 0 {
+            tracing::warn!(node = %patch.node, "{}; sent again until it is answered", error.chain());
+        } else {
+            tracing::debug!(node = %patch.node, attempt, ?delay, "{}", error.chain());
+        }
+        tokio::time::sleep(delay).await;
+        attempt += 1;
     };
     tracing::info!(node = %patch.node, "{patch}");
     context.node_answer(&node);
@@ -61,4 +72,40 @@ pub(crate) async fn write_status(
     .await?;
     context.pool_answer(answer);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::{answer, context};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_patch_is_sent_until_answered_but_one_nodes_fault_does_not_hold_the_others_for_ever() {
+        let rows: [(&'static [u16], Option<u16>, u32); 4] = [
+            (&[0, 0, 0, 0, 0, 0, 0, 0, 503], None, 10),
+            (&[500, 500, 0, 500, 500, 500, 500, 500], None, 9),
+            (&[409], Some(409), 1),
+            (&[500; 99], Some(500), FAULTS),
+        ];
+        for (answers, want, times) in rows {
+            let asked = Arc::new(AtomicU32::new(0));
+            let count = asked.clone();
+            let context =
+                context(move |_| match answers.get(count.fetch_add(1, Ordering::Relaxed) as usize) {
+                    Some(0) => None,
+                    Some(code) => answer(*code, &json!({"kind": "Status", "code": code, "message": "no"})),
+                    None => {
+                        answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+                    }
+                });
+            let patch = NodePatch { node: "n".into(), ..NodePatch::default() };
+            let result =
+                tokio::time::timeout(std::time::Duration::from_secs(600), patch_node(&context, &patch));
+            let error = result.await.expect("it ends").err();
+            assert_eq!(error.as_ref().map(CallError::is_conflict), want.map(|c| c == 409), "{error:?}");
+            assert_eq!(asked.load(Ordering::Relaxed), times, "{answers:?}");
+        }
+    }
 }

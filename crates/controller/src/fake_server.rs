@@ -1,0 +1,35 @@
+//! A fake API server for tests of what a pass does with its answers, also those that a real one cannot be made to give.
+
+use crate::context::Context;
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use http::{Request, Response};
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+/// An answer.
+pub(crate) fn answer(code: u16, body: &Value) -> Option<Response<Body>> {
+    let body = Body::from(body.to_string().into_bytes());
+    Some(Response::builder().status(code).body(body).unwrap())
+}
+
+/// A client of a server that answers so; `None`: the connection breaks.
+pub(crate) fn client(
+    serve: impl Fn(Request<Body>) -> Option<Response<Body>> + Clone + Send + 'static,
+) -> kube::Client {
+    let fake = tower::service_fn(move |request| {
+        let answer = serve(request).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        async move { answer }
+    });
+    kube::Client::new(fake, "default")
+}
+
+/// A context with that client and empty caches.
+pub(crate) fn context(
+    serve: impl Fn(Request<Body>) -> Option<Response<Body>> + Clone + Send + 'static,
+) -> Context {
+    let client = client(serve);
+    let (events, _) = Recorder::new(client.clone());
+    Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()))
+}
