@@ -7,8 +7,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::facts::Facts;
+use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
-use crate::plan::{Irreconcilable, Scope};
 use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
 use crate::registries::drain_reason;
 use crate::step::ServiceAction;

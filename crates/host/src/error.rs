@@ -26,6 +26,22 @@ pub enum Error {
         /// The lock file.
         path: &'static str,
     },
+    /// Another process changes or recovers this host.
+    #[error(
+        "another process is changing this host (it holds the lock of the folder {path}); retry when it is done, and see that only one agent runs here"
+    )]
+    Busy {
+        /// The folder whose lock it holds.
+        path: &'static str,
+    },
+    /// The record of a reboot that is owed cannot be read.
+    #[error("{path} cannot be read ({why}), so whether a reboot is owed is unknown; remove it, then reboot")]
+    RebootRecord {
+        /// Its file.
+        path: &'static str,
+        /// Why not.
+        why: String,
+    },
     /// A config that cannot be read.
     #[error("{name} is not a readable MachineConfig: {why}")]
     Config {

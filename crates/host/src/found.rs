@@ -43,6 +43,7 @@ fn remedy(e: &io::Error) -> &'static str {
         io::ErrorKind::IsADirectory => "a folder stands there; move it away or choose another path",
         io::ErrorKind::DirectoryNotEmpty => "the folder is not empty; move its contents away",
         io::ErrorKind::NotFound => "it does not exist",
+        io::ErrorKind::AlreadyExists => "something stands there already; move it away",
         io::ErrorKind::InvalidFilename => "a part of the path is too long for the file system",
         _ if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             "too many links on the way; remove the looping link"

@@ -1,11 +1,12 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
 use std::collections::btree_map::Entry;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
 use rustix::fs::{FlockOperation, OFlags};
-use serde::{Deserialize, Serialize};
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::facts::Facts;
@@ -16,6 +17,7 @@ use crate::os::{OsBackend, OsState};
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::reconcile::CORE;
+use crate::record::{CurrentConfig, PendingReboot};
 use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, folders_of_keys};
@@ -71,53 +73,16 @@ pub enum Recovery {
     },
 }
 
-/// A MachineConfig as the host keeps it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CurrentConfig {
-    /// Its name.
-    pub name: String,
-    /// What it says.
-    pub spec: MachineConfigSpec,
-}
+/// Held while the host is changed or recovered.
+struct Lock(OwnedFd);
 
-impl CurrentConfig {
-    /// As a MachineConfig in JSON.
-    pub(crate) fn to_json(&self) -> Result<Vec<u8>, String> {
-        let object = serde_json::json!({
-            "apiVersion": format!("{}/v1", api::names::GROUP),
-            "kind": "MachineConfig",
-            "metadata": { "name": self.name },
-            "spec": self.spec,
-        });
-        serde_json::to_vec(&object).map_err(|e| e.to_string())
-    }
-
-    fn from_json(bytes: &[u8]) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        struct Meta {
-            name: String,
+impl Drop for Lock {
+    /// Closing alone would leave it to a child that another thread is about to start.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::warn!(%error, "the lock of the host is let go of when its handle closes");
         }
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Meta,
-            #[serde(default)]
-            spec: MachineConfigSpec,
-        }
-        let o: Object = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-        Ok(Self { name: o.metadata.name, spec: o.spec })
     }
-}
-
-/// A reboot that is owed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PendingReboot {
-    /// For which config.
-    pub config: String,
-    /// The boot that must end.
-    pub boot_id: String,
-    /// Why, for people.
-    pub because: Vec<String>,
 }
 
 /// What has become of a reboot that was owed.
@@ -248,7 +213,8 @@ impl Host {
     /// [`Error::Undone`] with the host in its old state, [`Error::UndoIncomplete`], or another error before anything
     /// was changed.
     pub fn apply(&mut self, plan: &HostPlan) -> Result<Applied, Error> {
-        if let Recovery::Undone { desired, .. } = self.recover()? {
+        let _lock = self.lock()?;
+        if let Recovery::Undone { desired, .. } = self.recover_locked()? {
             return Err(Error::Interrupted { desired });
         }
         let applied = Applied { steps: plan.steps.len(), reboot: plan.disruption.needs_reboot() };
@@ -261,7 +227,7 @@ impl Host {
             Err(e) if e.killed() => return Err(e),
             Err(e) => {
                 // Nothing was changed yet; what is left of the journal is cleared, now or at the next start.
-                if let Err(also) = self.recover() {
+                if let Err(also) = self.recover_locked() {
                     tracing::warn!(error = %also, "cannot clear a journal that was not begun");
                 }
                 return Err(e);
@@ -327,8 +293,26 @@ impl Host {
     /// finds nothing to do.
     ///
     /// # Errors
-    /// The journal is damaged or the undo fails; the next call goes on.
+    /// Another process is at it, the journal is damaged, or the undo fails; the next call goes on.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
+        let _lock = self.lock()?;
+        self.recover_locked()
+    }
+
+    /// Keeps other processes from changing or recovering this host: one that is at work is not one that was
+    /// interrupted. The lock is that of the root folder itself, so that nothing has to be made for it; the kernel lets
+    /// go of it when its process ends, however it does.
+    fn lock(&self) -> Result<Lock, Error> {
+        let path = "/";
+        let folder = self.root.handle(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock(folder)),
+            Err(Errno::WOULDBLOCK) => Err(Error::Busy { path }),
+            Err(e) => Err(FsError::new("lock", path, e).into()),
+        }
+    }
+
+    fn recover_locked(&mut self) -> Result<Recovery, Error> {
         match Journal::stage(&self.root)? {
             Stage::Nothing => Ok(Recovery::Nothing),
             Stage::Undone => {
@@ -416,6 +400,10 @@ impl Host {
                     .map_err(|(i, e)| (now.get(i).map(ToString::to_string).unwrap_or_default(), e.into()))?;
             }
             rest = later;
+        }
+        if let Some(last) = steps.iter().rfind(|s| matches!(s, Step::Units { .. })) {
+            // systemd does not wait for the disk when it makes links: they must not be newer than the commit.
+            self.root.sync_file_system(paths::UNITS_DIR).map_err(|e| (last.to_string(), e.into()))?;
         }
         Ok(())
     }
@@ -505,18 +493,18 @@ impl Host {
         bytes.map(|b| CurrentConfig::from_json(&b).map_err(config)).transpose()
     }
 
-    /// Whether a reboot is owed. A file that cannot be read counts as none.
+    /// Whether a reboot is owed.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The record of it cannot be read. That is neither taken as none, which would lose the reboot, nor as one, which
+    /// would have no end.
     pub fn reboot_status(&mut self) -> Result<RebootStatus, Error> {
         let Some(bytes) = self.root.read_if_there(paths::REBOOT_PENDING)? else {
             return Ok(RebootStatus::None);
         };
-        let Ok(pending) = serde_json::from_slice::<PendingReboot>(&bytes) else {
-            tracing::warn!(path = paths::REBOOT_PENDING, "cannot be read; taken as no reboot owed");
-            return Ok(RebootStatus::None);
-        };
+        let path = paths::REBOOT_PENDING;
+        let pending: PendingReboot =
+            serde_json::from_slice(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
         let same = self.systemd.boot_id()? == pending.boot_id;
         Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }

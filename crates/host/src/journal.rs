@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::found::{Attributes, Found, FsError};
 use crate::os::OsState;
 use crate::paths::{JOURNAL_DIR, STATE_DIR, UNITS_DIR};
-use crate::plan::{HostPlan, Names};
+use crate::plan::HostPlan;
+use crate::record::Names;
 use crate::root::{Root, hex, sha256, split};
 use crate::step::{ServiceAction, Step};
 
@@ -121,6 +122,10 @@ impl Journal {
                 note(root, path, &mut seen, &mut before)?;
             }
             if let Step::MoveAside { path, to, .. } = step {
+                // An undo takes what stands there for what was moved.
+                if !root.found(to)?.is_absent() {
+                    return Err(FsError::new("move something to", to, io::ErrorKind::AlreadyExists).into());
+                }
                 aside.push((path.clone(), to.clone()));
             }
         }
@@ -263,6 +268,7 @@ impl Journal {
         self.restore_links(root)
     }
 
+    /// Stops at contents that are damaged: what is left may hold the only good copy, such as a kept original.
     fn restore(&self, root: &Root) -> Result<(), Error> {
         for b in self.before.iter().rev() {
             root.discard_temporary(&b.path)?;
@@ -282,11 +288,8 @@ impl Journal {
                     io::copy(&mut part, &mut HashWriter(&mut sha))
                         .map_err(|e| FsError::new("read", DATA, e))?;
                     if hex(&sha.finalize()) != *sha256 {
-                        return Err(put_away(
-                            root,
-                            BEGIN,
-                            format!("the kept contents of {} are damaged", b.path),
-                        ));
+                        let why = format!("the kept contents of {} are damaged", b.path);
+                        return Err(put_away(root, BEGIN, why));
                     }
                     let mut part = self.data(root, *offset, *len)?;
                     root.write_timed(&b.path, &mut part, *attributes, Some(*modified))?;
@@ -423,12 +426,17 @@ fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
     }
 }
 
-/// Keeps a damaged journal under another name, so that the daemon can go on.
+/// Keeps a damaged journal, and the old contents beside it, under other names, so that the daemon can go on and
+/// nothing of the host's own is lost.
 fn put_away(root: &Root, path: &str, why: String) -> Error {
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let kept = format!("{JOURNAL_DIR}/damaged-{seconds}.json");
-    match root.rename(path, &kept) {
+    let data = || match root.found(DATA)? {
+        Found::Absent => Ok(()),
+        _ => root.rename(DATA, &format!("{JOURNAL_DIR}/damaged-{seconds}.data")),
+    };
+    match data().and_then(|()| root.rename(path, &kept)) {
         Ok(()) => Error::Journal { path: path.to_owned(), why, kept },
         Err(e) => e.into(),
     }

@@ -5,55 +5,18 @@
 use std::fmt;
 
 use api::v1::MachineConfigSpec;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::disruption::{Changes, Disruption, disruption};
 use crate::facts::Facts;
+use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::paths::CURRENT_CONFIG;
 use crate::policy::DisruptionPolicy;
 use crate::reconcile::irreconcilable;
+use crate::record::Names;
 use crate::step::Step;
 use crate::steps::Steps;
 use crate::wanted::Wanted;
-
-/// The names of the two configs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Names {
-    /// Of the config in effect.
-    pub current: String,
-    /// Of the config to reach.
-    pub desired: String,
-}
-
-/// Why a difference cannot be applied to a running machine: to any, or to this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Scope {
-    /// The config asks for what no running machine can do. The node becomes Unreconcilable.
-    Config,
-    /// Something on this machine is in the way. The node becomes Degraded, and recovers when that is gone.
-    Machine,
-}
-
-/// One difference that cannot be applied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Irreconcilable {
-    /// Where: a path in the MachineConfig such as `spec.config.storage.disks`, or a file's path.
-    pub path: String,
-    /// What is wrong.
-    pub why: String,
-    /// What to do.
-    pub remedy: String,
-    /// Whose fault it is.
-    pub scope: Scope,
-}
-
-impl fmt::Display for Irreconcilable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.path, self.why, self.remedy)
-    }
-}
 
 /// Everything that will be done to reach a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,8 +3,8 @@
 use ignition::{Passwd, User};
 
 use crate::facts::Facts;
+use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::paths::FORCE_FILE;
-use crate::plan::{Irreconcilable, Scope};
 use crate::wanted::Wanted;
 
 /// The user that may be managed.

@@ -301,6 +301,19 @@ impl Root {
         Ok(())
     }
 
+    /// Waits until the disk knows all that others did on our behalf in the file system of a folder. None there is
+    /// fine.
+    pub(crate) fn sync_file_system(&self, path: &str) -> Result<(), FsError> {
+        if !self.0.options.sync {
+            return Ok(());
+        }
+        match self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
+            Ok(dir) => self.call("sync the file system of", path, || fs::syncfs(&dir).map_err(Into::into)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(FsError::new("sync the file system of", path, e)),
+        }
+    }
+
     /// Puts a file in place of whatever file or link stands at `path`: all or nothing.
     ///
     /// Flow: temporary file in the same folder (its name follows from the path, so that a crash leaves one that the

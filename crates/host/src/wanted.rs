@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use api::v1::MachineConfigSpec;
 use ignition::{Config, Owner, Unit};
 
+use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::os::OsState;
 use crate::paths;
-use crate::plan::{Irreconcilable, Scope};
 use crate::step::Content;
 
 /// The mode of files whose config does not say one, and of all unit files.

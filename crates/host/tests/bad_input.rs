@@ -246,8 +246,12 @@ fn a_damaged_journal_is_told_kept_and_out_of_the_way() {
         let Error::Journal { kept, .. } = &error else { panic!("{damage}: {error}") };
         assert!(dir.path().join(kept.trim_start_matches('/')).exists(), "{damage}: {error}");
         assert!(error.to_string().contains("apply the current config again"), "{error}");
+        // What the host itself had is kept too.
+        let data = dir.path().join(kept.trim_start_matches('/')).with_extension("data");
+        assert!(fs::metadata(&data).is_ok_and(|m| m.len() > 0), "{damage}: {}", data.display());
         // The remedy works: the old config is applied again, over whatever the interrupted change left.
         assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{damage}");
+        assert!(data.exists(), "{damage}: a later recovery clears it");
         let new = files(&[file("/etc/issue.net"), file("/etc/x")]);
         let old = MachineConfigSpec::default();
         let facts = host.probe(&new, &old).unwrap();
@@ -318,4 +322,118 @@ fn a_keys_folder_that_is_not_cores_own_is_replaced_and_comes_back_when_undone() 
     ));
     let names = root.list("/home/core").unwrap();
     assert_eq!(names, [".ssh"], "something is left beside it");
+}
+
+/// Lets another process look at the host in the middle of a change.
+#[derive(Debug)]
+struct Intruder {
+    at: std::path::PathBuf,
+    met: std::sync::Mutex<Vec<String>>,
+}
+
+impl host::fault::Faults for Intruder {
+    fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+        if p.call == "rename into place" && p.on == "/etc/x" && !p.before {
+            let recovered = mk(&self.at).recover().map_err(|e| e.to_string());
+            let empty = MachineConfigSpec::default();
+            let mut host = mk(&self.at);
+            let plan = planned(&mut host, &empty, &DisruptionPolicy::default()).unwrap();
+            let applied = host.apply(&plan).map_err(|e| e.to_string());
+            self.met.lock().unwrap().extend([recovered.unwrap_err(), applied.unwrap_err()]);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_change_under_way_is_left_alone_by_another_process() {
+    let dir = mk_host_tree();
+    let at = dir.path().to_owned();
+    let faults = Arc::new(Intruder { at, met: std::sync::Mutex::default() });
+    let mut host = mk_host(dir.path(), &FakeOs::default(), faults.clone());
+    let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    let met = faults.met.lock().unwrap();
+    assert_eq!(met.len(), 2);
+    assert!(met.iter().all(|e| e.contains("another process is changing this host")), "{met:?}");
+    assert_eq!(fs::read(dir.path().join("etc/x")).unwrap(), b"secret");
+    // With its end the lock is gone.
+    assert_eq!(mk(dir.path()).recover().unwrap(), Recovery::Nothing);
+}
+
+#[test]
+fn a_record_of_a_reboot_that_cannot_be_read_is_not_taken_as_none() {
+    let dir = mk_host_tree();
+    let state = dir.path().join("var/lib/machine-config-daemon");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("reboot.json"), "{\"config\": \"rendered-").unwrap();
+    let error = mk(dir.path()).reboot_status().unwrap_err().to_string();
+    assert!(error.contains("reboot.json") && error.contains("remove it, then reboot"), "{error}");
+}
+
+#[test]
+fn what_stands_where_something_would_be_moved_aside_is_not_taken_for_it() {
+    let dir = mk_host_tree();
+    let home = dir.path().join("home/core");
+    fs::write(home.join(".ssh"), "a file of core's").unwrap();
+    let keys = MachineConfigSpec {
+        config: Some(json!({
+            "ignition": {"version": "3.5.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA core"]}]},
+        })),
+        ..MachineConfigSpec::default()
+    };
+    let plan = planned(&mut mk(dir.path()), &keys, &DisruptionPolicy::default()).unwrap();
+    let aside = plan.steps.iter().find_map(|s| match s {
+        host::Step::MoveAside { to, .. } => Some(to.clone()),
+        _ => None,
+    });
+    let aside = aside.unwrap();
+    fs::create_dir(dir.path().join(aside.trim_start_matches('/'))).unwrap();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    let error = mk(dir.path()).apply(&plan).unwrap_err().to_string();
+    assert!(error.contains(&aside) && error.contains("move it away"), "{error}");
+    assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
+    assert_eq!(mk(dir.path()).recover().unwrap(), Recovery::Nothing);
+}
+
+/// Notes the calls that count for what the disk knows.
+#[derive(Debug, Default)]
+struct Order(std::sync::Mutex<Vec<String>>);
+
+impl host::fault::Faults for Order {
+    fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+        if p.before && ["enable", "sync the file system of", "rename"].contains(&p.call) {
+            self.0.lock().unwrap().push(format!("{} {}", p.call, p.on));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn links_that_systemd_made_are_on_the_disk_before_the_change_counts_as_through() {
+    let dir = mk_host_tree();
+    let order = Arc::new(Order::default());
+    let options = host::Options { sync: true, owners: is_root() };
+    let root = Root::open_with(dir.path(), options, order.clone()).unwrap();
+    let systemd = FakeSystemd::new(&root);
+    let mut host = Host::new(root, Box::new(systemd), Box::new(FakeOs::default()));
+    let contents = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    let new = MachineConfigSpec {
+        config: Some(json!({
+            "ignition": {"version": "3.5.0"},
+            "systemd": {"units": [{"name": "new.service", "enabled": true, "contents": contents}]},
+        })),
+        ..MachineConfigSpec::default()
+    };
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(
+        *order.0.lock().unwrap(),
+        [
+            "enable new.service",
+            "sync the file system of /etc/systemd/system",
+            "rename /var/lib/machine-config-daemon/journal/begin.json",
+        ]
+    );
 }

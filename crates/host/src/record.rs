@@ -1,0 +1,91 @@
+//! What the host keeps of configs: the names of the two ends of a change, the one in effect, and a reboot that is owed.
+//!
+//! What it is not: the reading and writing of these (see `host`, `journal`).
+
+use std::fmt;
+
+use api::v1::MachineConfigSpec;
+use serde::{Deserialize, Serialize};
+
+/// The names of the two configs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Of the config in effect.
+    pub current: String,
+    /// Of the config to reach.
+    pub desired: String,
+}
+
+/// A MachineConfig as the host keeps it. Shown by its name only: it holds contents of files and password hashes.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct CurrentConfig {
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub spec: MachineConfigSpec,
+}
+
+impl fmt::Debug for CurrentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurrentConfig").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl CurrentConfig {
+    /// As a MachineConfig in JSON.
+    pub(crate) fn to_json(&self) -> Result<Vec<u8>, String> {
+        let object = serde_json::json!({
+            "apiVersion": format!("{}/v1", api::names::GROUP),
+            "kind": "MachineConfig",
+            "metadata": { "name": self.name },
+            "spec": self.spec,
+        });
+        serde_json::to_vec(&object).map_err(|e| e.to_string())
+    }
+
+    pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Meta {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Meta,
+            #[serde(default)]
+            spec: MachineConfigSpec,
+        }
+        let o: Object = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        Ok(Self { name: o.metadata.name, spec: o.spec })
+    }
+}
+
+/// A reboot that is owed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingReboot {
+    /// For which config.
+    pub config: String,
+    /// The boot that must end.
+    pub boot_id: String,
+    /// Why, for people.
+    pub because: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_shows_its_name_and_nothing_of_its_contents() {
+        let spec = MachineConfigSpec {
+            config: Some(
+                serde_json::json!({"passwd": {"users": [{"name": "core", "passwordHash": "hush"}]}}),
+            ),
+            ..MachineConfigSpec::default()
+        };
+        let config = CurrentConfig { name: "rendered-worker-1".to_owned(), spec };
+        let text = format!("{config:?}");
+        assert!(text.contains("rendered-worker-1") && !text.contains("hush"), "{text}");
+        assert_eq!(CurrentConfig::from_json(&config.to_json().unwrap()).unwrap(), config);
+    }
+}
