@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, PostParams};
 use lab::{DAEMON_UNIT, MachineState};
 use product::{Cluster, LIMIT, machine_config, note, one_file, text, with_controller};
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_machines_are_drained_changed_rebooted_and_survive_cuts() {
@@ -133,13 +133,16 @@ async fn pod(pods: &Api<Pod>, name: &str, app: &str) {
     // Refused until the controller manager has made the service account.
     while let Err(error) = pods.create(&PostParams::default(), &pod).await {
         assert!(Instant::now() < end, "{error}");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
+/// So many that a cut meets the update in their middle.
+const FILES: usize = 300;
+
 /// Many files and a unit: an update that can be met in its middle.
 fn many_files(name: &str) -> Value {
-    let files: Vec<Value> = (0..100)
+    let files: Vec<Value> = (0..FILES)
         .map(|i| one_file(&format!("/etc/{name}/{i}"), name)["storage"]["files"][0].clone())
         .collect();
     let unit = json!({"name": format!("{name}.service"), "enabled": true,
@@ -165,25 +168,32 @@ async fn cut_off(cluster: &Cluster) {
     applying(cluster, "cut").await;
     machine.power_cut().await.unwrap();
     assert!(matches!(machine.state(), MachineState::Off { .. }));
-    // Each file that is there is whole.
+    // Each file that is there is whole. How many there are differs from run to run.
     let upper = cluster.lab.folder().join("nodes/worker-1/upper/etc/cut");
+    let mut found = 0;
     for file in std::fs::read_dir(&upper).into_iter().flatten().flatten() {
+        found += 1;
         let name = file.file_name().to_string_lossy().into_owned();
         // Those that are being written have names of their own.
         if name.parse::<u32>().is_ok() {
             assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "cut", "{name} is half-written");
         }
     }
+    eprintln!("the power was cut after {found} of {FILES} files");
     machine.power_on();
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
     arrived(cluster, "cut").await;
     assert_ne!(node.boot_id().await.unwrap(), boot);
 }
 
-/// Waits until the node has begun to change its disk.
+/// Waits until the node has begun to change its disk, and looks often: it is done in a moment.
 async fn applying(cluster: &Cluster, name: &str) {
     let folder = cluster.lab.folder().join("nodes/worker-1/upper/etc").join(name);
-    cluster.wait(&format!("{name} is being applied"), async || folder.exists().then_some(())).await;
+    let end = Instant::now() + LIMIT;
+    while !folder.exists() {
+        assert!(Instant::now() < end, "{name} is not applied\n{}", cluster.state().await);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 async fn arrived(cluster: &Cluster, name: &str) {
@@ -191,7 +201,7 @@ async fn arrived(cluster: &Cluster, name: &str) {
     let node = cluster.lab.node(1);
     let script = format!("cat /etc/{name}/* | tr -d '\\n'; ls -A /etc/{name} | wc -l");
     let said = node.run(["sh", "-c", &script]).await.unwrap();
-    assert_eq!(said.trim(), format!("{}100", name.repeat(100)), "files of {name}");
+    assert_eq!(said.trim(), format!("{}{FILES}", name.repeat(FILES)), "files of {name}");
     let unit = format!("{name}.service");
     assert_eq!(node.run(["systemctl", "is-enabled", &unit]).await.unwrap().trim(), "enabled");
     let object = cluster.get("Node", "worker-1").await;
