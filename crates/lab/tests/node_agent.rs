@@ -1,0 +1,140 @@
+//! The agent on a machine that boots: files that somebody changes, and a power cut that is made good before the kubelet
+//! starts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "parts of tests")]
+
+mod product;
+
+use std::time::{Duration, Instant};
+
+use lab::{DAEMON_UNIT, RECOVER_UNIT};
+use product::{Cluster, LIMIT, machine_config, note, with_controller};
+use serde_json::{Value, json};
+
+/// Drift is found within a second; the API's way to us and a loaded machine get as much again.
+const SOON: Duration = Duration::from_secs(2);
+/// A kubelet that writes down whether a change was half done when it started, and how much of it was there.
+const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    ExecStart=/bin/sh -c '\
+    if [ -e /var/lib/machine-config-daemon/journal/begin.json ]; then echo between; else echo whole; fi >> /var/kubelet.log; \
+    ls -A /etc/many 2>/dev/null | wc -l >> /var/kubelet.log'\n\
+    [Install]\nWantedBy=multi-user.target\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_is_seen_at_once_and_a_power_cut_is_made_good_before_the_kubelet() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(1)
+        .real()
+        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
+        .node_unit("kubelet.service");
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    changed_by_hand(&cluster).await;
+    power_cut(&cluster).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+async fn changed_by_hand(cluster: &Cluster) {
+    let node = cluster.lab.node(0);
+    let unit = "[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    let config = json!({
+        "ignition": {"version": "3.4.0"},
+        "storage": {"files": [{"path": "/etc/app/one.conf", "contents": {"source": "data:,good"}}]},
+        "systemd": {"units": [{"name": "one.service", "contents": unit, "enabled": true}]},
+    });
+    cluster.create(machine_config("50-drift", "worker", config)).await;
+    let name = cluster.settled("worker", 1, &["50-drift"], &[]).await;
+    let events = events(cluster, "worker-0", "ConfigDriftMonitorStarted").await;
+    assert!(events.iter().any(|e| e.contains(&name)), "{events:?}");
+    // What the agent does itself is no drift.
+    assert_eq!(self::events(cluster, "worker-0", "ConfigDriftDetected").await, Vec::<String>::new());
+
+    let file = "/etc/app/one.conf";
+    let link = "/etc/systemd/system/multi-user.target.wants/one.service";
+    let damage = [
+        ("other contents", file, "printf bad > /etc/app/one.conf", "printf good > /etc/app/one.conf"),
+        ("other mode", file, "chmod 600 /etc/app/one.conf", "chmod 644 /etc/app/one.conf"),
+        ("gone", file, "mv /etc/app /etc/away", "mv /etc/away /etc/app"),
+        ("disabled", "one.service", &format!("mv {link} /root/link"), &format!("mv /root/link {link}")),
+    ];
+    for (about, path, harm, repair) in damage {
+        node.run(["sh", "-c", harm]).await.unwrap();
+        let reason = says(cluster, about, "Degraded").await;
+        assert!(reason.contains(path) && !reason.contains("bad"), "{about}: {reason}");
+        node.run(["sh", "-c", repair]).await.unwrap();
+        assert_eq!(says(cluster, about, "Done").await, "", "{about}");
+    }
+    let detected = self::events(cluster, "worker-0", "ConfigDriftDetected").await;
+    assert!(detected.iter().any(|e| e.contains(file)), "{detected:?}");
+    let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await.unwrap();
+    let cpu =
+        node.run(["sh", "-c", &format!("cut -d ' ' -f 14,15 /proc/{}/stat", pid.trim())]).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let now =
+        node.run(["sh", "-c", &format!("cut -d ' ' -f 14,15 /proc/{}/stat", pid.trim())]).await.unwrap();
+    let ticks = |t: &str| t.split_whitespace().map(|n| n.parse::<u64>().unwrap()).sum::<u64>();
+    assert!(ticks(&now) - ticks(&cpu) <= 5, "it does not rest while nothing happens: {cpu} {now}");
+}
+
+/// Waits until the node says this, soon; returns the reason.
+async fn says(cluster: &Cluster, about: &str, state: &str) -> String {
+    let start = Instant::now();
+    loop {
+        let node = cluster.get("Node", "worker-0").await;
+        if note(&node, "state") == state {
+            println!("{about}: {state} after {:?}", start.elapsed());
+            return note(&node, "reason");
+        }
+        assert!(
+            start.elapsed() < SOON,
+            "{about}: not {state} within {SOON:?}: {}",
+            node["metadata"]["annotations"]
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn events(cluster: &Cluster, about: &str, reason: &str) -> Vec<String> {
+    cluster.events(about).await.into_iter().filter(|e| e.starts_with(reason)).collect()
+}
+
+async fn power_cut(cluster: &Cluster) {
+    let node = cluster.lab.node(0);
+    let machine = cluster.lab.real_node(0).unwrap().machine();
+    let files: Vec<Value> = (0..2000)
+        .map(|i| json!({"path": format!("/etc/many/{i}"), "contents": {"source": format!("data:,{i}")}}))
+        .collect();
+    let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+    let upper = cluster.lab.folder().join("nodes/worker-0/upper");
+    let before = node.read_file("/var/kubelet.log").await.unwrap();
+    assert!(!before.contains("between"), "{before}");
+    cluster.create(machine_config("60-many", "worker", config)).await;
+    let many = upper.join("etc/many");
+    let start = Instant::now();
+    while !many.exists() {
+        assert!(start.elapsed() < LIMIT, "it is never applied");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    machine.power_cut().await.unwrap();
+    assert!(
+        upper.join("var/lib/machine-config-daemon/journal/begin.json").exists(),
+        "cut too late: the change is through"
+    );
+    machine.power_on();
+    node.wait_ready(&cluster.client, LIMIT).await.unwrap();
+    let recovered = node.logs(RECOVER_UNIT).await.unwrap();
+    assert!(recovered.contains("undone: "), "{recovered}");
+    // The update is made after all.
+    cluster.settled("worker", 1, &["60-many"], &[]).await;
+    let count = node.run(["sh", "-c", "ls -A /etc/many | wc -l"]).await.unwrap();
+    assert_eq!(count.trim(), "2000");
+    let log = node.read_file("/var/kubelet.log").await.unwrap();
+    let new: Vec<&str> = log.lines().skip(before.lines().count()).collect();
+    // After the cut in the old state, and after the update's own reboot in the new one.
+    assert_eq!(new, ["whole", "0", "whole", "2000"], "{log}");
+}
