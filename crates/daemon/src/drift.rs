@@ -93,6 +93,50 @@ impl Drift {
             *self = Self::Polled;
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::v1::{MachineConfig, MachineConfigSpec};
+    use host::fault::NoFaults;
+    use host::{DisruptionPolicy, FakeSystemd, Host, Options, Root, Unsupported};
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn config(name: &str, text: &str) -> MachineConfig {
+        let files = json!([{"path": "/etc/app.conf", "contents": {"source": format!("data:,{text}")}}]);
+        let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+        MachineConfig::new(name, MachineConfigSpec { config: Some(config), ..Default::default() })
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_watched_against_the_config_that_it_is_in() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+        let options = Options { sync: false, owners: false };
+        let root = Root::open_with(dir.path(), options, Arc::new(NoFaults)).unwrap();
+        let systemd = FakeSystemd::new(&root);
+        let machine = Machine::new(Host::new(root, Box::new(systemd), Box::new(Unsupported)));
+        assert!(matches!(Drift::begin(&machine), Drift::Polled), "there is no config yet");
+        let (one, empty) = (config("one", "1"), MachineConfig::new("zero", Default::default()));
+        let (_, work) = machine.prepare(&empty, &one, &DisruptionPolicy::default()).unwrap();
+        machine.apply(work).unwrap();
+
+        let mut drift = Drift::begin(&machine);
+        let Drift::Watched(guard) = &drift else { panic!("{drift:?}") };
+        assert_eq!(guard.config, "one");
+        let file = dir.path().join("etc/app.conf");
+        for (text, good) in [("by hand", false), ("1", true)] {
+            std::fs::write(&file, text).unwrap();
+            tokio::time::timeout(Duration::from_secs(1), drift.touched()).await.unwrap();
+            assert_eq!(machine.check(None).is_ok(), good, "{text}");
+        }
+        std::fs::write(dir.path().join("etc/other.conf"), "not ours").unwrap();
+        let quiet = tokio::time::timeout(Duration::from_millis(200), drift.touched()).await;
+        assert!(quiet.is_err(), "a file that no config names was told");
     }
 }
