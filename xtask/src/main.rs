@@ -1,9 +1,10 @@
-//! What developers run: `demo`, `test`, `bench`, `gen`, `lab`.
+//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `gen`, `lab`.
 //!
 //! What it is not: product. Users get `mco`; nothing of it calls anything here.
 
 mod bench;
 mod conformance;
+mod crash_test;
 mod demo;
 mod generate;
 mod lab_command;
@@ -42,6 +43,8 @@ enum Command {
     },
     /// Compare with what was recorded of the reference implementation
     Conformance(conformance::Conformance),
+    /// End changes of a host at every instruction, and see that nothing half-done stays (needs root)
+    CrashTest(crash_test::CrashTest),
     /// A cluster to play with
     #[command(subcommand)]
     Lab(lab_command::LabCommand),
@@ -66,6 +69,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test { unit, rest } => test::run(&root, unit, &rest),
         Command::Gen { check } => generate::run(&root, check),
         Command::Conformance(a) => conformance::run(&root, &a),
+        Command::CrashTest(a) => crash_test::run(&root, &a),
         Command::Lab(a) => lab_command::run(&root, &a),
         Command::Bench(a) => bench::run(&root, &a),
     }
