@@ -255,6 +255,7 @@ fn a_kill_at_every_point_leaves_the_old_state_or_the_new() {
     if !is_root() {
         return;
     }
+    #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
     let told = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
     match told("MCO_CRASH_POINTS") {
         None => assert!(kill_everywhere(1, 5) > 2000),
