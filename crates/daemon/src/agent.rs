@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::policy::policy;
 use crate::protocol::{
     Action, Changes, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
-    View, Waiting, backoff, cut_reason, step,
+    View, Waiting, backoff, cut_reason, outage_backoff, step,
 };
 use crate::report::{Milestone, Reporter};
 use crate::{DaemonError, Exit, Reporting};
@@ -220,7 +220,7 @@ impl Agent {
     fn look_again(&mut self) {
         self.view.checked = false;
         if let Hand::Failed(failure) = &mut self.view.hand
-            && matches!(failure.job, Job::Check { .. })
+            && matches!(failure.job, Job::Check { .. } | Job::Update(_))
         {
             failure.retry_at = Timestamp::now();
         }
@@ -354,7 +354,7 @@ impl Agent {
     /// The API server did not do what was asked: nothing is lost, look again in a while.
     fn missed(&mut self, error: &CallError) -> Next {
         self.misses = self.misses.saturating_add(1);
-        let wait = backoff(self.misses, jitter());
+        let wait = outage_backoff(self.misses, jitter());
         tracing::warn!(%error, again_in = %wait, "the API server did not take it");
         Next::Wait(Some(Timestamp::now() + wait))
     }
@@ -383,7 +383,8 @@ impl Agent {
         };
         let tries = before.saturating_add(1);
         let now = Timestamp::now();
-        let retry_at = now + backoff(tries, jitter());
+        let wait = if kind == FailureKind::Transient { outage_backoff } else { backoff };
+        let retry_at = now + wait(tries, jitter());
         tracing::warn!(?job, %reason, %retry_at, "failed");
         if before == 0
             && let Some(kind) = event
@@ -526,12 +527,17 @@ impl Agent {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
                 self.work = Some(work);
                 self.view.hand = Hand::Prepared { pair, cost, asked: None };
+                self.view.checked = true;
                 self.reporter.reach(&self.view, &Milestone::Prepared(cost));
                 Next::Step
             }
             Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
             Err(PlanError::Machine(e)) => {
                 self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
+                if e.event == Some(EventKind::PreflightConfigDriftCheckFailed) {
+                    // Tried again as soon as it is repaired.
+                    self.watch_disk().await;
+                }
                 self.failed(Job::Update(pair), e.kind, e.event, e.text).await
             }
         }

@@ -236,6 +236,13 @@ pub fn backoff(tries: u32, jitter: f64) -> SignedDuration {
     most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
+/// The same for an API server that does not answer: 8 s at most, so that a node goes on soon after an outage, however
+/// long that was.
+pub fn outage_backoff(tries: u32, jitter: f64) -> SignedDuration {
+    const DOUBLINGS: u32 = 4;
+    backoff(tries.min(DOUBLINGS), jitter)
+}
+
 /// A reason as it fits on the Node.
 pub fn cut_reason(reason: &str) -> String {
     reason.chars().take(MAX_REASON_CHARS).collect()

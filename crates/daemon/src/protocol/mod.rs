@@ -22,6 +22,7 @@ mod walk;
 
 pub use facts::{
     Cost, DiskFacts, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, backoff, cut_reason,
+    outage_backoff,
 };
 pub use step::{Action, Changes, EventKind, Note, Waiting, step};
 

@@ -2,7 +2,7 @@
 
 use super::{
     Action, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair,
-    RebootFact, View, Waiting, backoff, cut_reason, step,
+    RebootFact, View, Waiting, backoff, cut_reason, outage_backoff, step,
 };
 use api::names::annotation as a;
 use jiff::{SignedDuration, Timestamp};
@@ -246,6 +246,24 @@ fn drift_degrades_a_node_that_is_in_step_and_its_repair_ends_that() {
 }
 
 #[test]
+fn drift_does_not_keep_a_node_from_another_config() {
+    let job = Job::Check { config: "a".into() };
+    let mut view = with_failure(mk_view("a", "a", "b", "Degraded"), job, FailureKind::Degraded, 1030);
+    view.checked = false;
+    assert_eq!(step(&view), Action::Prepare(pair("a", "b")));
+    // The update does not bring it right either: it waits, and is not compared in between.
+    let mut refused = with_failure(view.clone(), Job::Update(pair("a", "b")), FailureKind::Degraded, 1040);
+    write(&mut refused);
+    assert!(matches!(step(&refused), Action::Wait { why: Waiting::Retry { .. }, .. }));
+    // Without another config there is only the comparison.
+    refused.node.desired = "a".into();
+    assert!(matches!(step(&refused), Action::Check { .. }));
+    // A process that has not looked yet looks first.
+    view.hand = Hand::Nothing;
+    assert!(matches!(step(&view), Action::Check { .. }));
+}
+
+#[test]
 fn a_drain_that_takes_too_long_is_said_once_and_still_waited_for() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
     view.node.desired_drain = "drain-b".into();
@@ -271,5 +289,6 @@ fn waits_grow_to_a_minute_and_reasons_stay_within_the_limit() {
     let seconds: Vec<i64> = (1..9).map(|n| backoff(n, 1.0).as_secs()).collect();
     assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
     assert_eq!(backoff(u32::MAX, 0.0), SignedDuration::from_secs(30));
+    assert_eq!(outage_backoff(u32::MAX, 1.0), SignedDuration::from_secs(8));
     assert_eq!(cut_reason(&"ü".repeat(3000)).chars().count(), 2000);
 }
