@@ -4,6 +4,7 @@
 
 mod live;
 mod manifest;
+mod workload;
 
 use anyhow::{Context, bail};
 use api::v1::{MachineConfig, MachineConfigPool};
@@ -12,6 +13,7 @@ use cli::status::{Snapshot, snapshot};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use lab::{Kubelet, Lab, NodeHandle, NodeKind, Program, Programs, Reporter};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -132,7 +134,7 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
         if a.keep {
             return crate::lab_command::keep(builder.spec(), |client, nodes| {
                 let config = &config;
-                async move { rollout(&client, &nodes, config, start).await }
+                async move { rollout(&client, &nodes, config, a.kubelet, start).await }
             })
             .await;
         }
@@ -144,7 +146,7 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
         let client = lab.client();
         let nodes = lab.nodes();
         let outcome = tokio::select! {
-            outcome = rollout(&client, &nodes, &config, start) => outcome,
+            outcome = rollout(&client, &nodes, &config, a.kubelet, start) => outcome,
             _ = &mut interrupted => Err(anyhow::anyhow!("interrupted")),
         };
         if outcome.is_err() {
@@ -173,12 +175,20 @@ async fn rollout(
     client: &kube::Client,
     nodes: &[NodeHandle],
     config: &MachineConfig,
+    kubelet: KubeletKind,
     start: Instant,
 ) -> anyhow::Result<()> {
     let mut view = live::Live::new(start);
     let limit = PATIENCE_PER_NODE * u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     println!("waiting until every node has joined its pool");
     follow(client, &mut view, limit, |now| all_updated(now, nodes.len())).await?;
+    let mut pods = BTreeMap::new();
+    if kubelet == KubeletKind::Real {
+        println!("\nstarting three pods, two of which must always run");
+        workload::start(client).await?;
+        pods = workload::pods(client).await?;
+        pods.iter().for_each(|(pod, node)| println!("  {pod} on {node}"));
+    }
     let before = rendered(client).await?;
     let name = config.name_any();
     println!("\napplying MachineConfig {name} at {:.1} s", start.elapsed().as_secs_f64());
@@ -200,6 +210,12 @@ async fn rollout(
     );
     for node in nodes {
         look(node, config).await?;
+    }
+    if kubelet == KubeletKind::Real {
+        let now = workload::pods(client).await?;
+        let evicted = pods.keys().filter(|p| !now.contains_key(*p)).count();
+        println!("\npods: {evicted} of the first {} were evicted; now:", pods.len());
+        now.iter().for_each(|(pod, node)| println!("  {pod} on {node}"));
     }
     Ok(())
 }
