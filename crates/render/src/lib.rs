@@ -9,10 +9,13 @@
 pub mod bootstrap;
 mod check;
 mod container_runtime;
+mod diff;
 mod error;
+mod explain;
 mod generated;
 pub mod kubelet;
 mod kubelet_config;
+mod lint;
 mod merge;
 mod mirrors;
 mod name;
@@ -26,8 +29,10 @@ mod yaml;
 
 pub use check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
 pub use container_runtime::ContainerRuntimeError;
+pub use diff::diff;
 pub use error::{Finding, Reason, RenderError};
 pub use kubelet_config::KubeletConfigError;
+pub use lint::{Lint, Severity, default_pools, lint};
 pub use merge::{Merged, OsImages, merge, sort};
 pub use mirrors::MirrorError;
 pub use name::name;
