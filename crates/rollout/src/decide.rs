@@ -23,7 +23,7 @@ use std::sync::Arc;
 ///
 /// # Guarantees
 /// - No pool has more nodes on their way after the plan than `maxUnavailable`, unless it had before.
-/// - A held pool's nodes keep their annotations, taints and labels.
+/// - A held pool's nodes keep their annotations, taints and labels, but for what OpenShift's Scheduler says of masters.
 /// - Applied to the inputs, the plan leads to inputs whose plan has no patches. Two cases take one more round: labels
 ///   that change a node's pool, and a node that is back in service by being told to stay where it is.
 ///
@@ -186,9 +186,6 @@ impl<'a> Eval<'a> {
             (plan.status, plan.events) = said;
             return plan;
         }
-        if goal.config.is_empty() {
-            return plan;
-        }
         self.choice_events(&choice, &target, &mut plan.events);
         let facts = status::PoolFacts {
             input: self.input,
@@ -201,7 +198,7 @@ impl<'a> Eval<'a> {
         let (status, events) = status::of(&facts, &inputs.now);
         plan.status = status;
         plan.events.extend(events);
-        plan.target = Some(target);
+        plan.target = (!goal.config.is_empty()).then_some(target);
         plan
     }
 

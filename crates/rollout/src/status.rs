@@ -53,7 +53,9 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     if !expirys.is_empty() || new.cert_expirys.is_some() {
         new.cert_expirys = Some(expirys);
     }
-    let all_updated = new.updated_machine_count == new.machine_count
+    let rendered = !pool.spec.configuration.name.is_empty();
+    let all_updated = rendered
+        && new.updated_machine_count == new.machine_count
         && new.ready_machine_count == new.machine_count
         && new.unavailable_machine_count == 0
         && !input.layering.building();
@@ -72,11 +74,12 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         set(UPDATED, false, "", String::new());
     }
     let (mut updating, mut message) = match (all_updated, paused) {
+        _ if !rendered => (false, Hold::NothingRendered.to_string()),
         (true, _) => (false, String::new()),
         (false, true) => (false, format!("Pool is paused; will not update to {line}")),
         (false, false) => (true, format!("All nodes are updating to {line}")),
     };
-    if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated) {
+    if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated).filter(|_| rendered) {
         (updating, message) = (status, text);
     } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_))) = hold
         && !all_updated

@@ -239,3 +239,28 @@ fn transitions_are_told_once_and_keep_their_times() {
     assert_eq!(time("NodeDegraded"), common::at(100_000), "it has said so all the time");
     assert!(world.plan_at(300_000).pools[0].status.is_none(), "nothing new, nothing written");
 }
+
+#[test]
+fn a_pool_with_nothing_rendered_yet_says_so_and_tells_of_nodes_that_another_wants_too() {
+    let mut world = World::workers(json!(1), vec![node("n").roles(&["worker", "infra", "gpu"])]);
+    for name in ["infra", "gpu"] {
+        world.pools.push(common::pool(name, "", json!(1)));
+    }
+    let plan = world.plan();
+    for name in ["infra", "gpu"] {
+        let of = plan.pools.iter().find(|p| &*p.pool == name).unwrap();
+        assert!(of.target.is_none() && of.patches.is_empty(), "{of}");
+        let status = of.status.as_ref().unwrap();
+        for type_ in ["Updated", "Degraded"] {
+            assert_eq!(says(status, type_).0, "False", "{name} {type_}");
+        }
+        let updating = says(status, "Updating");
+        assert_eq!((updating.0.as_str(), updating.1.contains("rendered")), ("False", true), "{updating:?}");
+        let conflict = says(status, "MembershipConflict");
+        assert_eq!(conflict.0, "True");
+        assert!(conflict.1.contains("infra") && conflict.1.contains("gpu"), "{}", conflict.1);
+        assert!(status.configuration.name.is_empty());
+    }
+    world.apply(&plan);
+    assert!(world.plan().pools.iter().all(|p| p.status.is_none()), "said once");
+}
