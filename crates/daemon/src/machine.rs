@@ -5,9 +5,10 @@
 //! Node.
 
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
-use api::v1::MachineConfig;
+use api::v1::{MachineConfig, MachineConfigSpec};
 use host::{
-    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction, Watch,
+    DisruptionPolicy, Drift, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
+    ServiceAction, Watch,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -72,9 +73,42 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A planned update.
-#[derive(Debug)]
-pub(crate) struct Work(HostPlan);
+/// A planned update, with what it was planned from.
+pub(crate) struct Work {
+    plan: HostPlan,
+    from: MachineConfigSpec,
+    to: MachineConfigSpec,
+    policy: DisruptionPolicy,
+}
+
+impl std::fmt::Debug for Work {
+    /// Configs hold contents of files: only the plan is shown.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl Work {
+    /// The same from what stands on the host now: pods may have taken hours to leave. What the host itself has at a
+    /// path is kept only where it is found.
+    fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
+        let Self { plan, from, to, policy } = self;
+        let facts = host.probe(&from, &to)?;
+        let again = host::plan(&from, &to, &plan.names, &policy, &facts).map_err(|e| refusal(&e))?;
+        if cost(&again) == cost(&plan) {
+            return Ok(again);
+        }
+        let text = format!(
+            "the host changed while the node was drained: the update costs {} now, and {} before; it is planned anew",
+            again.disruption, plan.disruption
+        );
+        Err(MachineError { kind: FailureKind::Transient, event: None, text })
+    }
+}
+
+fn cost(plan: &HostPlan) -> Cost {
+    Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() }
+}
 
 /// The host of one agent. Its work is synchronous; the agent gives it a thread.
 #[derive(Debug)]
@@ -166,7 +200,8 @@ impl Machine {
         let recorded = self.current()?;
         let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(()) };
         let mut host = self.host();
-        validate(&mut host, config, EventKind::OnDiskStateValidationFailed)?;
+        let found = host.validate(&config.spec)?;
+        judge(found, config, EventKind::OnDiskStateValidationFailed)?;
         if recorded.is_none() {
             let name = config.metadata.name.clone().unwrap_or_default();
             let names = Names { current: name.clone(), desired: name };
@@ -199,21 +234,25 @@ impl Machine {
         let facts = host.probe(&from.spec, &to.spec)?;
         let plan = host::plan(&from.spec, &to.spec, &names, policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
-            validate(&mut host, from, EventKind::PreflightConfigDriftCheckFailed)?;
+            // What the update writes itself is no reason to refuse it: it is the repair.
+            let found = host.validate_before(&from.spec, &to.spec)?;
+            judge(found, from, EventKind::PreflightConfigDriftCheckFailed)?;
         }
         for note in &plan.notes {
             tracing::info!("{note}");
         }
-        let cost = Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() };
+        let cost = cost(&plan);
         tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
-        Ok((cost, Work(plan)))
+        Ok((cost, Work { plan, from: from.spec.clone(), to: to.spec.clone(), policy: policy.clone() }))
     }
 
     /// Does what was planned: all of it or nothing.
     #[allow(clippy::needless_pass_by_value, reason = "a plan is used once")]
     pub(crate) fn apply(&self, work: Work) -> Result<Vec<Note>, MachineError> {
-        let Work(plan) = work;
-        self.host().apply(&plan)?;
+        let mut host = self.host();
+        let plan =
+            if work.plan.disruption.needs_drain() { work.planned_again(&mut host)? } else { work.plan };
+        host.apply(&plan)?;
         let mut notes: Vec<Note> = plan
             .disruption
             .services
@@ -247,8 +286,8 @@ impl Machine {
     }
 }
 
-fn validate(host: &mut Host, config: &MachineConfig, event: EventKind) -> Result<(), MachineError> {
-    match host.validate(&config.spec)? {
+fn judge(found: Result<(), Drift>, config: &MachineConfig, event: EventKind) -> Result<(), MachineError> {
+    match found {
         Ok(()) => Ok(()),
         Err(drift) => {
             let name = config.metadata.name.as_deref().unwrap_or_default();
@@ -268,4 +307,34 @@ fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
     let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     MachineError { kind, event: Some(EventKind::FailedToReconcile), text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_file_that_came_while_the_node_was_drained_is_kept_for_later() {
+        let dir = tempfile::TempDir::new().unwrap();
+        std::fs::create_dir(dir.path().join("etc")).unwrap();
+        let options = host::Options { sync: false, owners: false };
+        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+        let systemd = Box::new(host::FakeSystemd::new(&root));
+        let machine = Machine::new(Host::new(root, systemd, Box::new(host::Unsupported)));
+        let config = |name: &str, files: serde_json::Value| {
+            let config = Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}}));
+            MachineConfig::new(name, MachineConfigSpec { config, ..MachineConfigSpec::default() })
+        };
+        let from = config(EMPTY_CONFIG, json!([]));
+        let to = config("one", json!([{"path": "/etc/app.conf", "contents": {"source": "data:,ours"}}]));
+        let (cost, work) = machine.prepare(&from, &to, &DisruptionPolicy::default()).unwrap();
+        assert_eq!(cost, Cost { drain: true, reboot: true });
+        assert!(!format!("{work:?}").contains("ours"), "{work:?}");
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        std::fs::write(dir.path().join("etc/app.conf"), "the host's").unwrap();
+        machine.apply(work).unwrap();
+        assert_eq!(read("etc/app.conf"), "ours");
+        assert_eq!(read("etc/machine-config-daemon/orig/etc/app.conf.mcdorig"), "the host's");
+    }
 }

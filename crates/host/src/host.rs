@@ -470,15 +470,41 @@ impl Host {
         Ok(())
     }
 
+    /// Compares the host with the config that it is in, before a change to another one: but for what the change
+    /// writes or removes itself, which it brings right.
+    ///
+    /// # Errors
+    /// As [`Host::validate`].
+    pub fn validate_before(
+        &mut self,
+        current: &MachineConfigSpec,
+        desired: &MachineConfigSpec,
+    ) -> Result<Result<(), Drift>, Error> {
+        let new = Wanted::read_lenient(desired);
+        self.compare(current, |wanted| {
+            wanted.paths.retain(|(path, want)| new.at(path) == Some(want));
+            wanted.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
+        })
+    }
+
     /// Compares the host with a config.
     ///
     /// # Errors
     /// Something cannot be read; the inner result is the first difference.
     pub fn validate(&mut self, config: &MachineConfigSpec) -> Result<Result<(), Drift>, Error> {
-        let wanted = Wanted::read(config).map_err(|bad| Error::Config {
+        self.compare(config, |_| ())
+    }
+
+    fn compare(
+        &mut self,
+        config: &MachineConfigSpec,
+        narrow: impl FnOnce(&mut Wanted),
+    ) -> Result<Result<(), Drift>, Error> {
+        let mut wanted = Wanted::read(config).map_err(|bad| Error::Config {
             name: "the config".to_owned(),
             why: bad.first().map(ToString::to_string).unwrap_or_default(),
         })?;
+        narrow(&mut wanted);
         let facts = self.facts(&[&wanted])?;
         Ok(drift(&wanted, &facts))
     }

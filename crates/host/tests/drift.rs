@@ -163,3 +163,23 @@ fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
     stop.stop();
     assert_eq!(waiting.join().unwrap(), Touched::Stopped);
 }
+
+#[test]
+fn before_a_change_only_what_it_does_not_touch_is_compared() {
+    let (dir, mut host) = mk_applied();
+    let mut next = config();
+    let files = next.config.as_mut().unwrap();
+    files["storage"]["files"][0]["contents"]["source"] = json!("data:,new");
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    assert!(host.validate(&config()).unwrap().is_err());
+    assert_eq!(host.validate_before(&config(), &next).unwrap(), Ok(()), "the change writes that very file");
+    fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
+    let drift = host.validate_before(&config(), &next).unwrap().unwrap_err();
+    assert!(drift.to_string().contains("/etc/deep/er/packed"), "{drift}");
+    // A change that takes the file away brings it right too, and so does one of a unit.
+    next.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap().pop();
+    next.config.as_mut().unwrap()["systemd"]["units"][0]["enabled"] = json!(false);
+    FakeSystemd::new(host.root()).disable(&["unittest.service".to_owned()]).unwrap();
+    assert_eq!(host.validate_before(&config(), &next).unwrap(), Ok(()));
+    assert!(host.validate(&config()).unwrap().is_err());
+}

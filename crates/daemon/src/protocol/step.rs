@@ -193,8 +193,16 @@ fn job(view: &View) -> Option<Job> {
         let to = Some(&node.desired).filter(|d| !d.is_empty()).unwrap_or(&base).clone();
         return Some(Job::Update(Pair { from: base, to }));
     }
+    // A host that has drifted from its config may still go to another one: the update looks itself at what it does not
+    // bring right.
+    let drifted = match &view.hand {
+        Hand::Failed(Failure { job: Job::Check { config }, .. }) => *config == base,
+        Hand::Failed(Failure { job: Job::Update(pair), .. }) => pair.from == base,
+        _ => false,
+    };
+    let leaves = !node.desired.is_empty() && node.desired != base && disk.current.is_some();
     // A host that nothing was ever applied to has nothing to be compared with.
-    if !view.checked && !blank && base != EMPTY_CONFIG {
+    if !view.checked && !blank && base != EMPTY_CONFIG && !(drifted && leaves) {
         return Some(Job::Check { config: base });
     }
     if node.desired.is_empty() && node.current.is_empty() {

@@ -108,6 +108,7 @@ impl World {
             Action::Prepare(pair) | Action::Apply(pair) if broken => self.fail(Job::Update(pair)),
             Action::Prepare(pair) => {
                 v.hand = Hand::Prepared { cost: cost(&pair.from, &pair.to), pair, asked: None };
+                v.checked = true;
             }
             Action::Apply(pair) => {
                 let c = cost(&pair.from, &pair.to);
