@@ -153,7 +153,7 @@ impl Machine {
         let reboot = match host.reboot_status()? {
             RebootStatus::None => RebootFact::None,
             RebootStatus::Owed(r) => RebootFact::Owed { config: r.config },
-            RebootStatus::Rebooted(r) => RebootFact::Rebooted { config: r.config },
+            RebootStatus::Rebooted(r) => RebootFact::Rebooted { config: r.config, boot_id: r.boot_id },
         };
         Ok(DiskFacts {
             current: host.current_config()?.map(|c| c.name),

@@ -50,6 +50,8 @@ pub struct NodeFacts {
     pub unschedulable: bool,
     /// The `Ready` condition; a node without conditions counts as ready.
     pub ready: bool,
+    /// The boot that the kubelet last reported; empty where none has.
+    pub boot_id: String,
     /// The labels, for finding the node's pool.
     pub labels: BTreeMap<String, String>,
     /// The object's UID, for events.
@@ -92,6 +94,12 @@ impl NodeFacts {
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
             ready: ready.is_none_or(|c| c.status == "True"),
+            boot_id: node
+                .status
+                .as_ref()
+                .and_then(|s| s.node_info.as_ref())
+                .map(|i| i.boot_id.clone())
+                .unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             uid: node.metadata.uid.clone().unwrap_or_default(),
             resource_version: node.metadata.resource_version.clone().unwrap_or_default(),
@@ -129,6 +137,8 @@ pub enum RebootFact {
     Rebooted {
         /// The config that needed it.
         config: String,
+        /// The boot that the update was applied in.
+        boot_id: String,
     },
 }
 

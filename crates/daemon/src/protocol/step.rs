@@ -73,6 +73,8 @@ pub enum Waiting {
     Drain,
     /// The drain controller, to give the node back.
     Uncordon,
+    /// The kubelet, to be Ready under the new boot.
+    Kubelet,
     /// The time of the next try.
     Retry {
         /// What failed.
@@ -178,7 +180,7 @@ fn base(view: &View) -> String {
 /// What there is to do. `None`: nothing until the controller names a config.
 fn job(view: &View) -> Option<Job> {
     let (node, disk) = (&view.node, &view.disk);
-    if let RebootFact::Owed { config } | RebootFact::Rebooted { config } = &disk.reboot {
+    if let RebootFact::Owed { config } | RebootFact::Rebooted { config, .. } = &disk.reboot {
         return Some(Job::Reboot { config: config.clone() });
     }
     if disk.annotations_file {
@@ -293,7 +295,15 @@ fn overdue(
 }
 
 fn reboot(view: &View, config: String) -> Action {
-    if matches!(view.disk.reboot, RebootFact::Rebooted { .. }) {
+    if let RebootFact::Rebooted { boot_id, .. } = &view.disk.reboot {
+        // What the Node says of itself may still be from before: the cluster notices a machine that is gone after
+        // the better part of a minute. Calling it done now would send the next node on its way beside this one.
+        let back = view.node.ready && (view.node.boot_id.is_empty() || view.node.boot_id != *boot_id);
+        // Another config may be what brings a kubelet back that this one has broken.
+        let superseded = !view.node.desired.is_empty() && view.node.desired != config;
+        if !back && !superseded {
+            return Action::Wait { why: Waiting::Kubelet, until: None };
+        }
         return Action::ForgetReboot { config };
     }
     if view.node.post_action != state::REBOOTING {

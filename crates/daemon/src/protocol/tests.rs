@@ -147,7 +147,17 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
     // A restart of the daemon alone is not a reboot.
     view.checked = false;
     assert_eq!(step(&view), Action::Reboot { config: "b".into() });
-    view.disk.reboot = RebootFact::Rebooted { config: "b".into() };
+    view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into() };
+    // Nobody has noticed yet that the machine was away.
+    (view.node.boot_id, view.node.ready) = ("one".into(), true);
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
+    (view.node.boot_id, view.node.ready) = ("two".into(), false);
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
+    // Another config is not kept waiting by a kubelet that this one has broken.
+    view.node.desired = "c".into();
+    assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
+    view.node.desired = "b".into();
+    view.node.ready = true;
     assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
     view.disk.reboot = RebootFact::None;
     assert_eq!(step(&view), Action::Check { config: "b".into(), record: false });

@@ -88,6 +88,7 @@ impl World {
         match step(v) {
             Action::Idle => return false,
             Action::Wait { why: Waiting::Retry { .. }, until } => v.now = until.unwrap(),
+            Action::Wait { why: Waiting::Kubelet, .. } => v.node.ready = true,
             Action::Wait { .. } => return false,
             Action::Write { changes, .. } => {
                 assert!(!changes.is_empty(), "an empty write would be made for ever: {v:?}");
@@ -122,7 +123,7 @@ impl World {
             }
             Action::Reboot { config } if broken => self.fail(Job::Reboot { config }),
             Action::Reboot { config } => {
-                v.disk.reboot = RebootFact::Rebooted { config };
+                v.disk.reboot = RebootFact::Rebooted { config, boot_id: "one".into() };
                 self.restart();
             }
             Action::ForgetReboot { .. } => {
