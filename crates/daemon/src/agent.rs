@@ -11,17 +11,19 @@
 
 use crate::cluster::{CallError, Cluster, is_ours};
 use crate::drift::Drift;
+use crate::error::DaemonError;
 use crate::feed::Feed;
+use crate::jitter::jitter;
 use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
+use crate::parts::{Exit, Reporting};
 use crate::policy::policy;
 use crate::protocol::{
     Action, Changes, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
     View, Waiting, backoff, cut_reason, outage_backoff, step,
 };
 use crate::report::{Milestone, Reporter};
-use crate::{DaemonError, Exit, Reporting};
 use api::k8s::Node;
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
@@ -208,6 +210,7 @@ impl Agent {
             changed = self.feed.changed() => {
                 if changed.is_err() {
                     // Whoever feeds us is gone: nothing will ever change again.
+                    tracing::error!("nothing tells of the Node any more; restart the agent unless it is being stopped");
                     self.shutdown.cancelled().await;
                 }
             }
@@ -638,12 +641,4 @@ impl From<MachineError> for PlanError {
 /// How long until then; nothing if it is past.
 fn until_then(then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default()
-}
-
-/// A number from 0 to 1, different for each process and call: the hasher's random keys are the source, as nothing
-/// here needs more than that nodes do not act at the same instant.
-pub(crate) fn jitter() -> f64 {
-    use std::hash::{BuildHasher, Hasher};
-    let bits = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    f64::from(u32::try_from(bits >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }

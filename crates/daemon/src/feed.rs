@@ -2,7 +2,7 @@
 //!
 //! What it is not: a cache. Only the newest state is kept; whoever reads late misses the ones between, on purpose.
 
-use crate::agent::jitter;
+use crate::jitter::jitter;
 use crate::protocol::NodeFacts;
 use api::k8s::Node;
 use futures::StreamExt;

@@ -2,7 +2,7 @@
 //!
 //! What it is not: a reason to do anything. An alert reads the count.
 
-use crate::Metrics;
+use crate::metrics::Metrics;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,8 +3,8 @@
 //!
 //! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
-use crate::Reporting;
 use crate::cluster::{CallError, Cluster};
+use crate::parts::Reporting;
 use crate::protocol::{Cost, NodeFacts, View, cut_reason};
 use api::k8s::Time;
 use api::names::node_condition as c;

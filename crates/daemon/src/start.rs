@@ -2,7 +2,10 @@
 //!
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
-use crate::{DaemonError, Exit, Metrics, Parts, Reporting, run_with};
+use crate::error::DaemonError;
+use crate::metrics::Metrics;
+use crate::parts::{Exit, Parts, Reporting};
+use crate::run::run_with;
 use host::{DbusSystemd, Host, Recovery, Root, Unsupported};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};

@@ -5,6 +5,9 @@ use api::names::annotation;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
+/// The config of a host that no config was ever applied to. It has no object in the cluster.
+pub const EMPTY_CONFIG: &str = "mco-empty-mc";
+
 /// The longest `reason` on a Node, in characters: the published limit of the annotation.
 const MAX_REASON_CHARS: usize = 2000;
 /// The first wait after a failure.

@@ -21,10 +21,7 @@ mod tests;
 mod walk;
 
 pub use facts::{
-    Cost, DiskFacts, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, backoff, cut_reason,
-    outage_backoff,
+    Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View,
+    backoff, cut_reason, outage_backoff,
 };
 pub use step::{Action, Changes, EventKind, Note, Waiting, step};
-
-/// The config of a host that no config was ever applied to. It has no object in the cluster.
-pub const EMPTY_CONFIG: &str = "mco-empty-mc";

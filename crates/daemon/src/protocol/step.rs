@@ -1,7 +1,8 @@
 //! The decision itself.
 
-use super::EMPTY_CONFIG;
-use super::facts::{Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason};
+use super::facts::{
+    EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
+};
 use api::names::{annotation, state};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;

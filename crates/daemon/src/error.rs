@@ -1,0 +1,37 @@
+//! Why a daemon cannot run at all. What goes wrong later is on the Node.
+
+/// A daemon that cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// No name.
+    #[error("the node's name is empty; pass --node-name")]
+    NoName,
+    /// The root folder.
+    #[error("the host's root folder {path} cannot be used: {source}")]
+    Root {
+        /// Which.
+        path: String,
+        /// Why.
+        source: host::FsError,
+    },
+    /// No thread to talk to systemd with.
+    #[error("no runtime: {0}")]
+    Runtime(#[source] std::io::Error),
+    /// The kubeconfig, or the pod's service account.
+    #[error("no way to the API server: {why}")]
+    Client {
+        /// Why.
+        why: String,
+    },
+    /// The metrics' address.
+    #[error("metrics cannot be served on {address}: {source}")]
+    Metrics {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A crash's traces cannot be cleared.
+    #[error("the host cannot be recovered: {0}")]
+    Recover(#[source] host::Error),
+}

@@ -1,0 +1,47 @@
+//! Puts an agent together from its parts, and runs it.
+//!
+//! What it is not: a program (see `start`); many agents can share a process and a client.
+
+use crate::agent::{Agent, Settings};
+use crate::cluster::Cluster;
+use crate::error::DaemonError;
+use crate::feed::watch_own;
+use crate::machine::Machine;
+use crate::parts::{Exit, Parts};
+use kube::Client;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Runs one agent with the parts given, until `shutdown` or a reboot. Host work runs in a blocking thread, and only
+/// while there is some; a step that has begun is finished and recorded even when `shutdown` comes.
+///
+/// # Errors
+/// An empty node name. Everything later is retried, and visible on the Node.
+pub async fn run_with(
+    client: Client,
+    parts: Parts,
+    shutdown: CancellationToken,
+) -> Result<Exit, DaemonError> {
+    let Parts { host, node_name, feed, reporting, watch_disk, drift_period, metrics } = parts;
+    if node_name.is_empty() {
+        return Err(DaemonError::NoName);
+    }
+    let (feed, _watch) = match feed {
+        Some(feed) => (feed, None),
+        None => {
+            let (feed, guard) = watch_own(client.clone(), &node_name);
+            (feed, Some(guard))
+        }
+    };
+    let cluster = Cluster::new(client, &node_name);
+    let machine = Arc::new(Machine::new(host));
+    let agent = Agent::new(
+        Settings { reporting, watch_disk, drift_period, metrics },
+        cluster,
+        machine,
+        feed,
+        shutdown,
+    );
+    let span = tracing::info_span!("node", name = %node_name);
+    tracing::Instrument::instrument(agent.run(), span).await
+}
