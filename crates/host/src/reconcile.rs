@@ -4,11 +4,15 @@ use ignition::{Passwd, User};
 
 use crate::facts::Facts;
 use crate::irreconcilable::{Irreconcilable, Scope};
-use crate::paths::FORCE_FILE;
+use crate::paths::{CURRENT_CONFIG, FORCE_FILE, STATE_DIR};
 use crate::wanted::Wanted;
 
 /// The user that may be managed.
 pub(crate) const CORE: &str = api::names::CORE_USER;
+
+/// What undo and originals depend on: a config that writes there would take the ground from under its own change.
+const OURS: [&str; 4] =
+    [STATE_DIR, CURRENT_CONFIG, "/etc/machine-config-daemon/orig", "/etc/machine-config-daemon/noorig"];
 
 /// Every difference that cannot be applied to a running machine.
 pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<Irreconcilable> {
@@ -54,9 +58,14 @@ pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<I
             let path = format!("spec.config.storage.files[{i}].append");
             refuse(&path, "appending cannot be repeated or undone", "give the whole file in contents");
         }
+        let path = format!("spec.config.storage.files[{i}].path");
         if f.path == FORCE_FILE {
-            let path = format!("spec.config.storage.files[{i}].path");
             refuse(&path, "this file asks the daemon to apply everything again", "use another path");
+        } else if OURS
+            .iter()
+            .any(|ours| f.path.strip_prefix(ours).is_some_and(|r| r.starts_with('/') || r.is_empty()))
+        {
+            refuse(&path, &format!("{} is the daemon's own record of this host", f.path), "use another path");
         }
     }
     for (i, u) in b.systemd.units.iter().enumerate() {

@@ -149,6 +149,13 @@ fn configs_that_no_running_machine_can_reach_are_refused_with_their_place() {
             files(&[json!({"path": "/etc/x", "append": [{"source": "data:,x"}]})]),
         ),
         ("spec.config.storage.files[0].path", files(&[file(host::paths::FORCE_FILE)])),
+        ("spec.config.storage.files[0].path", files(&[file(host::paths::CURRENT_CONFIG)])),
+        ("spec.config.storage.files[0].path", files(&[file(host::paths::REBOOT_PENDING)])),
+        (
+            "spec.config.storage.files[0].path",
+            files(&[file("/var/lib/machine-config-daemon/journal/undo.data")]),
+        ),
+        ("spec.config.storage.files[0].path", files(&[file(&host::paths::original("/etc/issue.net"))])),
         ("spec.config.passwd.users[0]", user(json!({"name": "bob", "sshAuthorizedKeys": ["k"]}))),
         (
             "spec.config.passwd.users[0]",
