@@ -1,5 +1,6 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
+use crate::args_render::{Explain, Lint, Render};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -22,11 +23,14 @@ pub struct Mco {
     pub(crate) log: Log,
 }
 
+/// Each connection that fails would be an error line of the client library's own; whoever needed it says so already.
+const DEFAULT_LOG: &str = "info,kube_client::client::builder=off";
+
 /// How the program speaks of what it does, on standard error.
 #[derive(Debug, Clone, Args)]
 pub struct Log {
     /// What to log: a level, or filters like `info,controller=debug`
-    #[arg(long, global = true, env = "MCO_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long, global = true, env = "MCO_LOG", default_value = DEFAULT_LOG, value_name = "FILTER")]
     pub(crate) log: String,
     /// One JSON object per log line
     #[arg(long, global = true, env = "MCO_LOG_JSON")]
@@ -39,6 +43,12 @@ pub(crate) enum Command {
     Install(Install),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
+    /// Say which MachineConfig set a file, unit or argument of a pool, and which lost
+    Explain(Explain),
+    /// Render manifests without a cluster, or show what they would change
+    Render(Render),
+    /// Check manifests: every rule, with the place and the remedy
+    Lint(Lint),
     /// The controller: renders configs, rolls them out, drains nodes
     #[command(subcommand)]
     Controller(Controller),
@@ -81,7 +91,7 @@ pub(crate) struct Install {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// With --dry-run: how to print the objects
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t, requires = "dry_run")]
     pub(crate) output: Format,
 }
 

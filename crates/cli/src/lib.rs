@@ -6,9 +6,12 @@
 //! Called by another name (a link), it plays that role: `machine-config-daemon start …` is `mco daemon start …`.
 
 pub mod args;
+mod args_render;
 mod client;
 mod commands;
 pub mod exit;
+pub mod explain;
+mod manifests;
 pub mod output;
 pub mod status;
 

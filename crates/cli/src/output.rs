@@ -26,10 +26,14 @@ pub fn print<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Str
         Format::Json => serde_json::to_string_pretty(value)? + "\n",
         Format::Yaml => api::yaml::to_string(value)?,
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(out.as_bytes())?;
-    if !out.ends_with('\n') && !out.is_empty() {
-        stdout.write_all(b"\n")?;
-    }
-    Ok(())
+    write(&out)?;
+    if out.ends_with('\n') || out.is_empty() { Ok(()) } else { write("\n") }
+}
+
+/// Writes text as it is. Unlike `println!` it does not panic when whoever reads has gone (`mco install | head -1`).
+///
+/// # Errors
+/// A closed or full standard output.
+pub fn write(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }

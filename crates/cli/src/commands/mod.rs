@@ -2,12 +2,15 @@
 
 mod controller;
 mod daemon;
+mod explain;
 mod install;
+mod lint;
+mod render;
 mod server;
 mod status;
 
 use crate::args::{Command, Controller, Daemon, Log, Mco, Server};
-use crate::exit;
+use crate::{exit, output};
 use clap::CommandFactory;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -30,6 +33,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Install(a) => runtime()?.block_on(install::run(a)),
         Command::Status(a) => runtime()?.block_on(status::run(a)),
+        Command::Explain(a) => runtime()?.block_on(explain::run(a)),
+        Command::Render(a) => runtime()?.block_on(render::run(a)),
+        Command::Lint(a) => lint::run(&a),
         Command::Controller(Controller::Start(a)) => runtime()?.block_on(controller::start(a)),
         Command::Controller(Controller::Bootstrap(a)) => controller::bootstrap(a),
         Command::Daemon(Daemon::Start(a)) => small_runtime()?.block_on(daemon::start(a)),
@@ -37,7 +43,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),
         Command::Server(Server::Bootstrap(a)) => runtime()?.block_on(server::bootstrap(a)),
         Command::Completion(a) => {
-            clap_complete::generate(a.shell, &mut Mco::command(), "mco", &mut std::io::stdout());
+            // Made whole first: the generator panics when it cannot write.
+            let mut script = vec![];
+            clap_complete::generate(a.shell, &mut Mco::command(), "mco", &mut script);
+            output::write(&String::from_utf8_lossy(&script))?;
             Ok(exit::OK)
         }
     }

@@ -1,0 +1,82 @@
+//! What the command line can say about rendering: `render`, `lint`, `explain`.
+
+use crate::args::Cluster;
+use crate::output::Format;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Manifests from files.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Manifests {
+    /// A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several
+    /// times
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without manifests of pools, each role in the MachineConfigs' labels is one; without a ControllerConfig, \
+    that of a plain cluster is taken.\nWith --diff the manifests are laid over what the cluster has.\n\nExamples:\n  \
+    mco render -f manifests/ --pool worker\n  mco render -f new/ --diff-with old/ --exit-code\n  \
+    mco render -f 50-motd.yaml --diff --pool worker      what would change in the cluster"
+)]
+pub(crate) struct Render {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    #[command(flatten)]
+    pub(crate) manifests: Manifests,
+    /// The folder of templates that base MachineConfigs are made from
+    #[arg(long, value_name = "DIR")]
+    pub(crate) templates: Option<PathBuf>,
+    /// Only this pool; may be given several times
+    #[arg(long = "pool", value_name = "NAME")]
+    pub(crate) pools: Vec<String>,
+    /// Show what differs from the live pools instead of the result
+    #[arg(long, conflicts_with = "diff_with")]
+    pub(crate) diff: bool,
+    /// Show what differs from the rendering of these manifests, or from rendered configs
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) diff_with: Vec<PathBuf>,
+    /// With a diff: exit with 3 when there is a difference
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exits with 3 when there are errors, so that a CI job fails.\n\nExamples:\n  mco lint -f manifests/\n  \
+    mco lint -f manifests/ --strict      warnings count too\n  mco lint -f - -o json < all.yaml | jq '.[].rule'"
+)]
+pub(crate) struct Lint {
+    #[command(flatten)]
+    pub(crate) manifests: Manifests,
+    /// Exit with 3 for warnings too
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  mco explain worker\n  mco explain worker /etc/motd\n  mco explain worker kubelet.service\n  \
+    mco explain worker quiet -o json"
+)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
+    /// A path, unit, UNIT/DROPIN, user, kernel argument, extension or field of the spec
+    #[arg(value_name = "PATH|UNIT|KARG")]
+    pub(crate) what: Option<String>,
+    /// Only what more than one MachineConfig sets
+    #[arg(long, conflicts_with = "what")]
+    pub(crate) contested: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}

@@ -1,0 +1,36 @@
+//! `mco lint`.
+
+use crate::args_render::Lint;
+use crate::{exit, manifests, output};
+use render::Severity;
+use std::fmt::Write;
+
+pub(super) fn run(a: &Lint) -> anyhow::Result<u8> {
+    let manifests = manifests::read(&a.manifests.files)?;
+    if manifests.is_empty() {
+        anyhow::bail!("there is no manifest in what -f names");
+    }
+    let findings = render::lint(&manifests);
+    output::print(a.output, &findings, || text(&findings, manifests.len()))?;
+    let bad = findings.iter().any(|f| a.strict || f.severity == Severity::Error);
+    Ok(if bad { exit::FINDINGS } else { exit::OK })
+}
+
+fn text(findings: &[render::Lint], manifests: usize) -> String {
+    let mut out = String::new();
+    for f in findings {
+        let severity = match f.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let path = if f.path.is_empty() { String::new() } else { format!(": {}", f.path) };
+        let _ = writeln!(
+            out,
+            "{severity}[{}]: {}{path}\n  {}\n  remedy: {}",
+            f.rule, f.object, f.message, f.remedy
+        );
+    }
+    let errors = findings.iter().filter(|f| f.severity == Severity::Error).count();
+    let _ = writeln!(out, "{manifests} manifests, {errors} errors, {} warnings", findings.len() - errors);
+    out
+}

@@ -1,0 +1,131 @@
+//! What `mco explain` shows: who set what in a pool's rendered config, and who lost. Pure.
+
+use comfy_table::{Table, presets};
+use render::{Origin, Provenance};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Where the answer comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// It was stored when the config was rendered.
+    Stored,
+    /// Worked out from the MachineConfigs as they are now, and why.
+    WorkedOut(String),
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The pool.
+    pub pool: String,
+    /// Its rendered config.
+    pub config: String,
+    /// Set when nothing stored could be used and the MachineConfigs may have changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worked_out_because: Option<String>,
+    /// Each thing, with who set it and who lost, in merge order.
+    pub origins: Provenance,
+}
+
+impl Explanation {
+    /// All of a config.
+    pub fn new(pool: &str, config: &str, origins: Provenance, source: &Source) -> Self {
+        let worked_out_because = match source {
+            Source::Stored => None,
+            Source::WorkedOut(why) => Some(why.clone()),
+        };
+        Self { pool: pool.to_owned(), config: config.to_owned(), worked_out_because, origins }
+    }
+
+    /// What was asked for.
+    ///
+    /// # Errors
+    /// Nothing goes by that name; the text says what there is.
+    pub fn only(mut self, what: Option<&str>, contested: bool) -> anyhow::Result<Self> {
+        if contested {
+            self.origins.0.retain(|o| !o.lost.is_empty());
+        }
+        let Some(what) = what else { return Ok(self) };
+        let found: Vec<Origin> = self.origins.find(what).into_iter().cloned().collect();
+        if found.is_empty() {
+            let near = self.origins.nearest(what);
+            let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+            self.origins.0.iter().for_each(|o| *kinds.entry(kind(o)).or_default() += 1);
+            let kinds: Vec<String> = kinds.iter().map(|(k, n)| format!("{n} {k}")).collect();
+            let hint = match near.as_slice() {
+                [] => format!("it has: {}; `mco explain {}` lists them", kinds.join(", "), self.pool),
+                near => format!("nearest: {}", near.join(", ")),
+            };
+            anyhow::bail!("no MachineConfig of pool {} sets {what:?} in {}; {hint}", self.pool, self.config);
+        }
+        self.origins = Provenance(found);
+        Ok(self)
+    }
+
+    /// A table for people.
+    pub fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header([
+            "KIND",
+            "NAME",
+            "PART",
+            "SET BY",
+            "LOST, IN MERGE ORDER",
+        ]);
+        for o in &self.origins.0 {
+            table.add_row([kind(o), o.name.clone(), o.field.clone(), o.set_by.clone(), o.lost.join(", ")]);
+        }
+        let mut out = format!("pool {}: {}\n", self.pool, self.config);
+        if let Some(why) = &self.worked_out_because {
+            out += &format!("worked out from the MachineConfigs as they are now, because {why}\n");
+        }
+        let lines: Vec<String> = table.lines().map(|l| l.trim_end().to_owned()).collect();
+        format!("{out}\n{}\n", lines.join("\n"))
+    }
+}
+
+/// The kind as it is written in JSON.
+fn kind(o: &Origin) -> String {
+    serde_json::to_value(o.kind).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use render::provenance::Kind;
+
+    fn mk() -> Explanation {
+        let origin = |kind, name: &str, field: &str, set_by: &str, lost: &[&str]| Origin {
+            kind,
+            name: name.to_owned(),
+            field: field.to_owned(),
+            set_by: set_by.to_owned(),
+            lost: lost.iter().map(|l| (*l).to_owned()).collect(),
+        };
+        let all = vec![
+            origin(Kind::File, "/etc/motd", "contents", "50-motd", &["00-worker", "40-base"]),
+            origin(Kind::File, "/etc/motd", "mode", "00-worker", &[]),
+            origin(Kind::KernelArgument, "nosmt=force", "", "50-karg", &[]),
+        ];
+        Explanation::new("worker", "rendered-worker-1", Provenance(all), &Source::Stored)
+    }
+
+    #[test]
+    fn the_table_shows_who_set_what_and_who_lost() {
+        insta::assert_snapshot!(mk().text());
+        let why = Source::WorkedOut("nothing is stored on it".to_owned());
+        let all = Explanation::new("worker", "rendered-worker-1", mk().origins, &why);
+        insta::assert_snapshot!(all.only(Some("nosmt"), false).unwrap().text());
+        assert_eq!(mk().only(None, true).unwrap().origins.0.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_there_is_answered_with_what_there_is() {
+        let error = mk().only(Some("/etc/mtod"), false).unwrap_err().to_string();
+        assert!(error.contains("\"/etc/mtod\"") && error.contains("nearest: /etc/motd"), "{error}");
+        let error = mk().only(Some("zzzz"), false).unwrap_err().to_string();
+        assert!(error.contains("2 file, 1 kernelArgument"), "{error}");
+    }
+}

@@ -1,0 +1,56 @@
+//! `mco render` and `mco lint` as a user runs them, against golden output. `INSTA_UPDATE=always cargo test -p cli`
+//! accepts what they print now.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::process::Command;
+
+/// Exit code, then standard output, then errors; run where the manifests are.
+fn mco(arguments: &[&str]) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/render");
+    let out = Command::new(env!("CARGO_BIN_EXE_mco"))
+        .args(arguments)
+        .args(["--log", "off"])
+        .env_remove("KUBECONFIG")
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    format!("exit {}\n{stdout}{stderr}", out.status.code().unwrap())
+}
+
+#[test]
+fn lint_tells_every_error_and_exits_with_3() {
+    insta::assert_snapshot!(mco(&["lint", "-f", "bad.yaml"]));
+}
+
+#[test]
+fn lint_lets_warnings_pass_unless_strict() {
+    insta::assert_snapshot!(mco(&["lint", "-f", "good.yaml", "-o", "json"]));
+    assert!(mco(&["lint", "-f", "good.yaml", "--strict"]).starts_with("exit 3\n"));
+    assert!(mco(&["lint", "-f", "one.yaml", "--strict"]).starts_with("exit 0\n"));
+}
+
+#[test]
+fn render_prints_the_rendered_config_of_each_pool() {
+    insta::assert_snapshot!(mco(&["render", "-f", "good.yaml"]));
+}
+
+#[test]
+fn a_diff_shows_decoded_contents_and_is_told_by_the_exit_code() {
+    insta::assert_snapshot!(mco(&["render", "-f", "good.yaml", "--diff-with", "one.yaml", "--exit-code"]));
+    assert_eq!(mco(&["render", "-f", "good.yaml", "--diff-with", "good.yaml", "--exit-code"]), "exit 0\n");
+}
+
+#[test]
+fn errors_name_the_object_the_file_or_what_there_is() {
+    for (arguments, want) in [
+        (&["render", "-f", "bad.yaml"][..], "MachineConfig 50-a: spec.kernelType"),
+        (&["render", "-f", "good.yaml", "--pool", "nope"], "there is: infra, worker"),
+        (&["render", "-f", "missing.yaml"], "missing.yaml"),
+        (&["render", "-f", "good.yaml", "--exit-code"], "add --diff or --diff-with"),
+        (&["explain", "worker", "--kubeconfig", "missing"], "cannot read the kubeconfig missing"),
+    ] {
+        let said = mco(arguments);
+        assert!(said.starts_with("exit 1\n") && said.contains(want), "{arguments:?}: {said}");
+    }
+}
