@@ -124,7 +124,7 @@ fn ignition(report: &mut Report, i: &Ignition) {
     report.unique("ignition.security.tls.certificateAuthorities", sources(authorities));
     let Proxy { http_proxy, https_proxy, no_proxy } = &i.proxy;
     for (name, value) in [("httpProxy", http_proxy), ("httpsProxy", https_proxy)] {
-        let Some(value) = value.as_deref().filter(|v| !v.is_empty()) else { continue };
+        let Some(value) = value.as_deref() else { continue };
         let known = url::Url::parse(value).is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
         if !known {
             report.add(format!("ignition.proxy.{name}"), "must be an http: or https: URL");
@@ -160,13 +160,19 @@ pub(crate) fn resource(report: &mut Report, path: &str, r: &Resource) {
         report.check(format!("{path}.source"), check_source(source));
     }
     if !r.http_headers.is_empty() {
-        if !["http:", "https:"].iter().any(|s| source.starts_with(s)) && !source.is_empty() {
+        if !["http:", "https:"].iter().any(|s| source.starts_with(s)) {
             report.add(format!("{path}.httpHeaders"), "only http: and https: sources have headers");
         }
         report.unique(&format!("{path}.httpHeaders"), r.http_headers.iter().map(|h| h.name.as_str()));
         for (i, h) in r.http_headers.iter().enumerate() {
             if h.name.is_empty() {
                 report.add(format!("{path}.httpHeaders[{i}].name"), "a header needs a name");
+            }
+            if h.value.as_deref() == Some("") {
+                report.add(
+                    format!("{path}.httpHeaders[{i}].value"),
+                    "must not be empty; leave it out to take away a parent's header",
+                );
             }
         }
     }
