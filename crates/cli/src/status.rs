@@ -1,22 +1,19 @@
 //! `mco status`: where pools and nodes stand, who waits for what, and why.
 //!
 //! The answers come from `rollout::plan`, the same value that the controller acts on; what stands here is how they are
-//! gathered (two lists) and shown. Also used by the demo.
+//! gathered ([`Followed`]) and shown. Also used by the demo.
 
-use api::k8s::{Node, Time};
-use api::names;
-use api::v1::{ControllerConfig, MachineConfigPool};
+mod follow;
+
+pub use follow::Followed;
+
+use api::v1::MachineConfigPool;
 use comfy_table::{Table, presets};
-use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt};
-use rollout::view::{Names, NodeView};
-use rollout::{Facts, Hold, Inputs, NodeStep, PoolInput, RolloutPlan, Step};
+use kube::Client;
+use rollout::view::NodeView;
+use rollout::{Hold, NodeStep, RolloutPlan, Step};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// An API server that needs longer for a list is as good as away.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything that is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -83,47 +80,26 @@ pub struct NodeRow {
 /// # Errors
 /// An API server that does not answer, or refuses.
 pub async fn snapshot(client: &Client, only: &[String]) -> anyhow::Result<Snapshot> {
-    let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let nodes: Api<Node> = Api::all(client.clone());
-    let configs: Api<ControllerConfig> = Api::all(client.clone());
-    let params = ListParams::default();
-    let all = async {
-        tokio::try_join!(pools.list(&params), nodes.list(&params), configs.get_opt(names::CONTROLLER_CONFIG))
-    };
-    let (pools, nodes, config) = tokio::time::timeout(REQUEST_TIMEOUT, all).await.map_err(|_| {
-        anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
-    })??;
-    let topology = config.as_ref().map(|c| c.spec.control_plane_topology()).unwrap_or_default();
-    let facts = Facts { control_plane_topology: topology.into(), ..Facts::default() };
-    let mut shared = Names::default();
-    let views: Vec<NodeView> = nodes.items.iter().map(|n| NodeView::interned(n, &mut shared)).collect();
-    let plan = rollout::plan(&Inputs {
-        pools: pools.items.iter().map(PoolInput::of).collect(),
-        nodes: views.iter().collect(),
-        facts: &facts,
-        now: Time(jiff::Timestamp::now()),
-    });
-    Ok(from_plan(&plan, &pools.items, &views, only))
+    Ok(Followed::start(client).await?.snapshot(only))
 }
 
 /// The pure part of [`snapshot`].
-pub fn from_plan(
+fn from_plan(
     plan: &RolloutPlan,
-    pools: &[MachineConfigPool],
-    nodes: &[NodeView],
+    pools: &BTreeMap<String, MachineConfigPool>,
+    nodes: &BTreeMap<String, NodeView>,
     only: &[String],
 ) -> Snapshot {
-    let by_name: BTreeMap<&str, &NodeView> = nodes.iter().map(|n| (&*n.name, n)).collect();
     let mut rows = vec![];
     for p in &plan.pools {
         if !only.is_empty() && !only.iter().any(|o| **o == *p.pool) {
             continue;
         }
-        let pool = pools.iter().find(|x| x.name_any() == *p.pool);
+        let pool = pools.get(&*p.pool);
         let conditions = pool.and_then(|x| x.status.as_ref()).and_then(|s| s.conditions.as_deref());
         let count = |f: fn(&Step) -> bool| p.nodes.iter().filter(|n| f(&n.step)).count();
         let row = |n: &NodeStep| {
-            let view = by_name.get(&*n.node);
+            let view = nodes.get(&*n.node);
             let text = |s: Option<&str>| s.unwrap_or_default().to_owned();
             NodeRow {
                 name: n.node.to_string(),

@@ -1,7 +1,7 @@
 //! `mco daemon`.
 
 use crate::args::{DaemonRecover, DaemonStart};
-use crate::exit;
+use crate::{exit, output};
 use host::Recovery;
 
 pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
@@ -17,12 +17,12 @@ pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
 
 pub(super) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
     let recovery = daemon::recover(&a.root_mount)?;
-    match recovery {
-        Recovery::Nothing => println!("nothing was interrupted"),
+    output::write(&match recovery {
+        Recovery::Nothing => "nothing was interrupted\n".to_owned(),
         Recovery::Undone { config, desired } => {
-            println!("undone: a change to {desired} was interrupted; the host is in {config}");
+            format!("undone: a change to {desired} was interrupted; the host is in {config}\n")
         }
-        Recovery::Finished { config } => println!("finished: the host is in {config}"),
-    }
+        Recovery::Finished { config } => format!("finished: the host is in {config}\n"),
+    })?;
     Ok(exit::OK)
 }

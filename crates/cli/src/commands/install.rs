@@ -22,8 +22,9 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     options.kube_api_ca = pem(config.root_cert.as_deref().unwrap_or_default());
     let steps = plan(&options)?;
     let client = kube::Client::try_from(config)?;
-    apply(&client, &steps, |step| println!("{step}")).await?;
-    println!("installed: {} objects", steps.len());
+    // Whoever reads the progress may go; the installation goes on.
+    apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
+    output::write(&format!("installed: {} objects\n", steps.len()))?;
     Ok(exit::OK)
 }
 

@@ -2,41 +2,40 @@
 
 use crate::args::Status;
 use crate::output::Format;
-use crate::status::{Snapshot, snapshot};
+use crate::status::{Followed, Snapshot};
 use crate::{client, exit, output};
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
-
-/// How often `--watch` looks: as fast as an eye follows, and a light load for one client.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let mut cluster = Followed::start(&client).await?;
     let mut last: Option<Snapshot> = None;
     loop {
-        let now = snapshot(&client, &a.pools).await?;
+        let now = cluster.snapshot(&a.pools);
         for wanted in &a.pools {
             if !now.pools.iter().any(|p| p.name == *wanted) {
                 anyhow::bail!("there is no pool {wanted:?}; `mco status` shows those that there are");
             }
         }
         if last.as_ref() != Some(&now) {
-            show(&a, &now)?;
+            show(&a, &now, last.is_none())?;
         }
         if !a.watch || (a.until_updated && now.is_updated()) {
             return Ok(if a.exit_code && now.is_degraded() { exit::FINDINGS } else { exit::OK });
         }
         last = Some(now);
-        tokio::time::sleep(WATCH_INTERVAL).await;
+        cluster.changed().await;
     }
 }
 
-fn show(a: &Status, now: &Snapshot) -> anyhow::Result<()> {
-    let in_place = a.watch && a.output == Format::Text && std::io::stdout().is_terminal();
-    if in_place {
+fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {
+    match a.output {
         // Home, then clear to the end: less flicker than clearing first.
-        print!("\x1b[H\x1b[J");
-        std::io::stdout().flush()?;
+        Format::Text if a.watch && std::io::stdout().is_terminal() => output::write("\x1b[H\x1b[J")?,
+        // Each is a document of its own.
+        Format::Yaml if !first => output::write("---\n")?,
+        _ => {}
     }
-    output::print(a.output, now, || now.text())
+    output::print(a.output, now, || now.text())?;
+    Ok(std::io::stdout().flush()?)
 }
