@@ -30,6 +30,9 @@ complete -c mco -n "__fish_mco_needs_command" -s h -l help -d 'Print help (see m
 complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
 complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Put namespace, CRDs, ControllerConfig and pools into a cluster'
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
+complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Say which MachineConfig set a file, unit or argument of a pool, and which lost'
+complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
+complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: every rule, with the place and the remedy'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
 complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: hands booting machines their Ignition config'
@@ -55,6 +58,32 @@ complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'Wit
 complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when a pool shown is degraded'
 complete -c mco -n "__fish_mco_using_subcommand status" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand explain" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand explain" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand explain" -l contested -d 'Only what more than one MachineConfig sets'
+complete -c mco -n "__fish_mco_using_subcommand explain" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand render" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand render" -l templates -d 'The folder of templates that base MachineConfigs are made from' -r -F
+complete -c mco -n "__fish_mco_using_subcommand render" -l pool -d 'Only this pool; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand render" -l diff-with -d 'Show what differs from the rendering of these manifests, or from rendered configs' -r -F
+complete -c mco -n "__fish_mco_using_subcommand render" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand render" -l diff -d 'Show what differs from the live pools instead of the result'
+complete -c mco -n "__fish_mco_using_subcommand render" -l exit-code -d 'With a diff: exit with 3 when there is a difference'
+complete -c mco -n "__fish_mco_using_subcommand render" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand render" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand lint" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand lint" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand lint" -l strict -d 'Exit with 3 for warnings too'
+complete -c mco -n "__fish_mco_using_subcommand lint" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand lint" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'

@@ -69,6 +69,57 @@ yaml\:"For programs and people"))' \
 '*::pools -- Only these pools:_default' \
 && ret=0
 ;;
+(explain)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'()--contested[Only what more than one MachineConfig sets]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':pool -- The pool:_default' \
+'::what -- A path, unit, UNIT/DROPIN, user, kernel argument, extension or field of the spec:_default' \
+&& ret=0
+;;
+(render)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'--templates=[The folder of templates that base MachineConfigs are made from]:DIR:_files' \
+'*--pool=[Only this pool; may be given several times]:NAME:_default' \
+'*--diff-with=[Show what differs from the rendering of these manifests, or from rendered configs]:FILE|DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'(--diff-with)--diff[Show what differs from the live pools instead of the result]' \
+'--exit-code[With a diff\: exit with 3 when there is a difference]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(lint)
+_arguments "${_arguments_options[@]}" : \
+'*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--strict[Exit with 3 for warnings too]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
 (controller)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -233,6 +284,9 @@ _mco_commands() {
     local commands; commands=(
 'install:Put namespace, CRDs, ControllerConfig and pools into a cluster' \
 'status:Show pools and nodes\: who waits for what, and why' \
+'explain:Say which MachineConfig set a file, unit or argument of a pool, and which lost' \
+'render:Render manifests without a cluster, or show what they would change' \
+'lint:Check manifests\: every rule, with the place and the remedy' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
 'server:The config server\: hands booting machines their Ignition config' \
@@ -281,10 +335,25 @@ _mco__subcmd__daemon__subcmd__start_commands() {
     local commands; commands=()
     _describe -t commands 'mco daemon start commands' commands "$@"
 }
+(( $+functions[_mco__subcmd__explain_commands] )) ||
+_mco__subcmd__explain_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco explain commands' commands "$@"
+}
 (( $+functions[_mco__subcmd__install_commands] )) ||
 _mco__subcmd__install_commands() {
     local commands; commands=()
     _describe -t commands 'mco install commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__lint_commands] )) ||
+_mco__subcmd__lint_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco lint commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__render_commands] )) ||
+_mco__subcmd__render_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco render commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__server_commands] )) ||
 _mco__subcmd__server_commands() {
