@@ -4,18 +4,22 @@
 use ignition::data_url;
 use libfuzzer_sys::fuzz_target;
 
+/// The content may be a secret: no error may tell it.
+const MARK: &str = "c2VjcmV0";
+
 fuzz_target!(|bytes: &[u8]| {
     assert_eq!(data_url::decode(&data_url::encode(bytes)).as_deref(), Ok(bytes));
     assert_eq!(data_url::decode(&data_url::encode_base64("text/plain", bytes)).as_deref(), Ok(bytes));
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    for url in [text.to_owned(), format!("data:{text}"), format!("data:;base64,{text}")] {
+    for head in ["", "data:", "data:,", "data:;base64,"] {
+        let url = format!("{head}{text}{MARK}");
         match data_url::decode(&url) {
             Ok(decoded) => {
                 assert!(data_url::is_data_url(&url));
                 assert!(decoded.len() <= url.len(), "decoding never makes more of it");
             }
-            // The content may be a secret.
-            Err(e) => assert!(text.len() < 24 || !e.to_string().contains(text)),
+            Err(e) => assert!(!e.to_string().contains(MARK)),
         }
+        let _ = data_url::decode(url.trim_end_matches(MARK));
     }
 });

@@ -217,6 +217,7 @@ fn is_secret(path: &str, text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "helpers of tests")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

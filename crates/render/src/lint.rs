@@ -434,6 +434,7 @@ fn default_remedy(rule: &str) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "helpers of tests")]
 mod tests {
     use super::*;
 
