@@ -270,8 +270,11 @@ mod tests {
 
     fn mk(configs: usize) -> Provenance {
         let origin = |kind, name: String, field: &str, i: usize| {
-            let lost =
-                if i.is_multiple_of(10) { vec!["00-worker".to_owned(), format!("40-base-{i}")] } else { Vec::new() };
+            let lost = if i.is_multiple_of(10) {
+                vec!["00-worker".to_owned(), format!("40-base-{i}")]
+            } else {
+                Vec::new()
+            };
             Origin {
                 kind,
                 name,
