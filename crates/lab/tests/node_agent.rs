@@ -69,6 +69,20 @@ async fn changed_by_hand(cluster: &Cluster) {
         node.run(["sh", "-c", repair]).await.unwrap();
         assert_eq!(says(cluster, about, "Done").await, "", "{about}");
     }
+    // An update that writes the file anew needs no repair before it.
+    node.run(["sh", "-c", "printf bad > /etc/app/one.conf"]).await.unwrap();
+    says(cluster, "before an update", "Degraded").await;
+    let better = json!([{"path": "/etc/app/one.conf", "contents": {"source": "data:,better"}}]);
+    // A degraded node counts as unavailable: the pool has to allow one more.
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    let patch = json!({"spec": {"config": {"storage": {"files": better}}}});
+    cluster.patch("MachineConfig", "50-drift", patch).await;
+    let start = Instant::now();
+    while node.read_file(file).await.unwrap_or_default() != "better" {
+        assert!(start.elapsed() < LIMIT, "the update is held up: {}", cluster.state().await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cluster.settled("worker", 1, &["50-drift"], &[]).await;
     let detected = self::events(cluster, "worker-0", "ConfigDriftDetected").await;
     assert!(detected.iter().any(|e| e.contains(file)), "{detected:?}");
     let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await.unwrap();
