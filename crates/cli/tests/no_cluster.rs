@@ -28,6 +28,7 @@ fn what_went_wrong_is_told_by_the_exit_code_and_in_one_line_that_names_the_remed
         let text = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(code), "{args:?}: {text}");
         assert!(text.contains(want), "{args:?}: {text}");
+        assert!(text.matches("(os error").count() <= 1, "said twice: {text}");
         assert!(!text.contains("ERROR"), "the client library speaks beside us: {text}");
     }
 }

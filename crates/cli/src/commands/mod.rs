@@ -23,7 +23,7 @@ pub(crate) fn run(mco: Mco) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(e) if broken_pipe(&e) => ExitCode::from(exit::OK),
         Err(e) => {
-            eprintln!("mco: {e:#}");
+            eprintln!("mco: {}", in_one_line(&e));
             ExitCode::from(exit::FAILED)
         }
     }
@@ -91,6 +91,19 @@ fn shutdown_signal() -> anyhow::Result<CancellationToken> {
         cancel.cancel();
     });
     Ok(token)
+}
+
+/// An error and its causes; many repeat their cause's text in their own, which is said once.
+fn in_one_line(e: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        match text.contains(&cause) {
+            true => {}
+            false if text.is_empty() => text = cause,
+            false => text = format!("{text}: {cause}"),
+        }
+    }
+    text
 }
 
 fn broken_pipe(e: &anyhow::Error) -> bool {
