@@ -158,7 +158,10 @@ async fn requests(client: &kube::Client) -> anyhow::Result<BTreeMap<String, f64>
     for line in text.lines().filter_map(|l| l.strip_prefix("apiserver_request_total{")) {
         let Some((labels, value)) = line.rsplit_once("} ") else { continue };
         let label = |name: &str| {
-            labels.split(',').find_map(|l| l.strip_prefix(name)).map(|v| v.trim_matches(['=', '"']).to_owned())
+            labels
+                .split(',')
+                .find_map(|l| l.strip_prefix(name))
+                .map(|v| v.trim_matches(['=', '"']).to_owned())
         };
         let (Some(verb), resource) = (label("verb"), label("resource").unwrap_or_default()) else { continue };
         if verb != "WATCH" && resource != "leases" {

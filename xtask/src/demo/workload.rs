@@ -41,7 +41,10 @@ pub(super) async fn start(client: &kube::Client) -> anyhow::Result<()> {
         "spec": {"minAvailable": REPLICAS - 1, "selector": {"matchLabels": labels}},
     });
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-    deployments.patch(NAME, &params, &Patch::Apply(&deployment)).await.context("cannot make the demo's pods")?;
+    deployments
+        .patch(NAME, &params, &Patch::Apply(&deployment))
+        .await
+        .context("cannot make the demo's pods")?;
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), NAMESPACE);
     budgets.patch(NAME, &params, &Patch::Apply(&budget)).await.context("cannot make the demo's budget")?;
     let start = Instant::now();
