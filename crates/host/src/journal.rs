@@ -23,6 +23,7 @@ use crate::plan::HostPlan;
 use crate::record::Names;
 use crate::root::{Root, hex, sha256, split};
 use crate::step::{ServiceAction, Step};
+use crate::xattr::Like;
 
 /// A change is under way.
 const BEGIN: &str = "/var/lib/machine-config-daemon/journal/begin.json";
@@ -52,7 +53,14 @@ enum Was {
     /// A link.
     Link { target: String, uid: u32, gid: u32 },
     /// A file, its contents at this place in the data.
-    File { attributes: Attributes, modified: (i64, i64), offset: u64, len: u64, sha256: String },
+    File {
+        attributes: Attributes,
+        #[serde(flatten)]
+        like: Like,
+        offset: u64,
+        len: u64,
+        sha256: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,7 +290,7 @@ impl Journal {
                     _ => root.remove(&b.path)?,
                 },
                 Was::Link { target, uid, gid } => root.link(&b.path, target, Some((*uid, *gid)))?,
-                Was::File { attributes, modified, offset, len, sha256 } => {
+                Was::File { attributes, like, offset, len, sha256 } => {
                     let mut part = self.data(root, *offset, *len)?;
                     let mut sha = Sha256::new();
                     io::copy(&mut part, &mut HashWriter(&mut sha))
@@ -292,7 +300,7 @@ impl Journal {
                         return Err(put_away(root, BEGIN, why));
                     }
                     let mut part = self.data(root, *offset, *len)?;
-                    root.write_timed(&b.path, &mut part, *attributes, Some(*modified))?;
+                    root.write_like(&b.path, &mut part, *attributes, like)?;
                 }
             }
         }
@@ -386,7 +394,7 @@ fn note(
         Found::Link { target, uid, gid } => Was::Link { target, uid, gid },
         Found::File { mode, uid, gid, len, sha256, .. } => Was::File {
             attributes: Attributes { mode, uid, gid },
-            modified: root.modified(path)?,
+            like: root.like(path)?,
             offset: 0,
             len,
             sha256,

@@ -36,6 +36,7 @@ mod users;
 mod validate;
 mod wanted;
 mod watch;
+mod xattr;
 
 pub use dbus::DbusSystemd;
 pub use disruption::{Disruption, ServiceDisruption};

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::fault::{Faults, NoFaults, Point, as_io};
 use crate::found::{Attributes, Found, FsError};
+use crate::xattr::{self, Like, Xattr};
 
 /// The mode of folders that we create.
 pub(crate) const DIR_MODE: u32 = 0o755;
@@ -322,7 +323,7 @@ impl Root {
     /// # Errors
     /// The path and the call that failed. The temporary file is removed.
     pub fn write(&self, path: &str, contents: &mut dyn Read, a: Attributes) -> Result<(), FsError> {
-        self.write_timed(path, contents, a, None)
+        self.write_like(path, contents, a, &Like::default())
     }
 
     /// As [`Root::write`], from memory.
@@ -333,23 +334,19 @@ impl Root {
         self.write(path, &mut contents, a)
     }
 
-    /// As [`Root::write`], with a time of the last change.
-    pub(crate) fn write_timed(
+    /// As [`Root::write`], with the times and extended attributes of another file.
+    pub(crate) fn write_like(
         &self,
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
-        modified: Option<(i64, i64)>,
+        like: &Like,
     ) -> Result<(), FsError> {
-        let times = modified.map(|(tv_sec, tv_nsec)| {
-            let t = fs::Timespec { tv_sec, tv_nsec };
-            fs::Timestamps { last_access: t, last_modification: t }
-        });
         self.make_parents(path)?;
         let (dir, name) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
         let temp = temp_name(path);
         self.discard(&dir, &temp, path)?;
-        let written = self.fill(&dir, path, contents, a, times, self.0.options.sync).and_then(|()| {
+        let written = self.fill(&dir, path, contents, a, like, self.0.options.sync).and_then(|()| {
             self.call("rename into place", path, || {
                 fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
             })
@@ -365,7 +362,7 @@ impl Root {
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
-        times: Option<fs::Timestamps>,
+        like: &Like,
         sync: bool,
     ) -> Result<(), FsError> {
         let fd = self.call("create a temporary file for", path, || {
@@ -377,12 +374,27 @@ impl Root {
         let fd = OwnedFd::from(file);
         self.call("set mode and owner of", path, || {
             self.attribute(&fd, a)?;
-            times.map_or(Ok(()), |t| fs::futimens(&fd, &t).map_err(Into::into))
+            if like.xattrs.is_empty() {
+                xattr::set(&fd, self.label(dir, path).iter());
+            } else {
+                xattr::set(&fd, &like.xattrs);
+            }
+            let Some((tv_sec, tv_nsec)) = like.modified else { return Ok(()) };
+            let t = fs::Timespec { tv_sec, tv_nsec };
+            let times = fs::Timestamps { last_access: t, last_modification: t };
+            fs::futimens(&fd, &times).map_err(Into::into)
         })?;
         if sync {
             self.call("sync", path, || fs::fsync(&fd).map_err(Into::into))?;
         }
         Ok(())
+    }
+
+    /// The security label of the file that a new one is put in place of.
+    fn label(&self, dir: &OwnedFd, path: &str) -> Option<Xattr> {
+        let (_, name) = split(path).ok()?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        xattr::label(&fs::openat(dir, name, flags, Mode::empty()).ok()?)
     }
 
     /// Puts many files in place, each all or nothing, and waits for the disk twice instead of twice per file: every
@@ -398,7 +410,7 @@ impl Root {
                 let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
                 let temp = temp_name(path);
                 self.discard(&dir, &temp, path)?;
-                let filled = self.fill(&dir, path, &mut &**contents, *a, None, false);
+                let filled = self.fill(&dir, path, &mut &**contents, *a, &Like::default(), false);
                 self.tidy(&dir, &temp, filled)?;
                 Ok(dir)
             };
@@ -486,7 +498,7 @@ impl Root {
         }
     }
 
-    /// Copies a file or link with its mode, owner and times.
+    /// Copies a file or link with its mode, owner and times, and a file's extended attributes.
     ///
     /// # Errors
     /// `from` is neither, or one of the calls failed.
@@ -499,8 +511,8 @@ impl Root {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = fs::openat(&dir, name, flags, Mode::empty()).map_err(|e| fail(e.into()))?;
                 let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
-                let times = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0));
-                self.write_timed(to, &mut std::fs::File::from(fd), a, Some(times))
+                let like = Like::of(&fd).map_err(fail)?;
+                self.write_like(to, &mut std::fs::File::from(fd), a, &like)
             }
             FileType::Symlink => {
                 let target = fs::readlinkat(&dir, name, Vec::new()).map_err(|e| fail(e.into()))?;
@@ -596,12 +608,9 @@ impl Root {
         }
     }
 
-    /// When the file at `path` was changed last: seconds and nanoseconds.
-    pub(crate) fn modified(&self, path: &str) -> Result<(i64, i64), FsError> {
-        let fail = |e: io::Error| FsError::new("read", path, e);
-        let (dir, name) = self.parent(path).map_err(fail)?;
-        let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| fail(e.into()))?;
-        Ok((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)))
+    /// What of the file at `path` a copy of it is to have.
+    pub(crate) fn like(&self, path: &str) -> Result<Like, FsError> {
+        Like::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))
     }
 
     /// A file to read from start to end; links at the last part are not followed.

@@ -444,3 +444,38 @@ fn links_that_systemd_made_are_on_the_disk_before_the_change_counts_as_through()
         ]
     );
 }
+
+#[test]
+fn a_file_of_the_hosts_own_comes_back_with_its_extended_attributes() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let dir = mk_host_tree();
+    let path = dir.path().join("etc/issue.net");
+    let (own, label) = ("user.of-the-host", "security.selinux");
+    if setxattr(&path, own, b"kept", XattrFlags::empty()).is_err() {
+        eprintln!("skipped: this file system has no extended attributes");
+        return;
+    }
+    let labels = setxattr(&path, label, b"special_t", XattrFlags::empty()).is_ok();
+    let read = |name: &str| {
+        let mut value = [0; 64];
+        getxattr(&path, name, &mut value).ok().map(|n| value[..n].to_vec())
+    };
+    let managed = files(&[file("/etc/issue.net")]);
+    // Undone by the journal.
+    interrupted(dir.path());
+    assert_eq!(read(own), None);
+    mk(dir.path()).recover().unwrap();
+    assert_eq!(read(own).as_deref(), Some(&b"kept"[..]));
+    // Given up by a later config.
+    let mut host = mk(dir.path());
+    let there = planned(&mut host, &managed, &DisruptionPolicy::default()).unwrap();
+    host.apply(&there).unwrap();
+    assert_eq!(read(own), None, "it is another file now");
+    assert!(!labels || read(label).as_deref() == Some(&b"special_t"[..]), "{:?}", read(label));
+    let none = MachineConfigSpec::default();
+    let facts = host.probe(&managed, &none).unwrap();
+    let back = plan(&managed, &none, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&back).unwrap();
+    assert_eq!(read(own).as_deref(), Some(&b"kept"[..]));
+    assert!(!labels || read(label).as_deref() == Some(&b"special_t"[..]));
+}

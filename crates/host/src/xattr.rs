@@ -1,0 +1,75 @@
+//! What a copy of a file has of it beside contents, mode and owner: the time of its last change, and its extended
+//! attributes (security labels, capabilities, access lists).
+//!
+//! What it is not: an opinion on them. What the kernel or a file system does not let us read or set is left out, as
+//! the tools for copying files do it too.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use serde::{Deserialize, Serialize};
+
+/// The label that SELinux decides by: a new file gets that of its folder, which is wrong for `/etc/shadow` and others.
+const LABEL: &str = "security.selinux";
+/// The kernel's own limit for a list of names and for one value.
+const MAX: usize = 64 * 1024;
+/// Labels are a few words.
+const MAX_LABEL: usize = 4 * 1024;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Xattr {
+    name: String,
+    value: Vec<u8>,
+}
+
+/// What of another file a written one gets, beside contents, mode and owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Like {
+    /// When it was changed last: seconds and nanoseconds.
+    pub(crate) modified: Option<(i64, i64)>,
+    /// Its extended attributes. None: the security label of the file that is replaced.
+    #[serde(default)]
+    pub(crate) xattrs: Vec<Xattr>,
+}
+
+impl Like {
+    pub(crate) fn of(file: &OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(file)?;
+        let modified = Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)));
+        Ok(Self { modified, xattrs: all(file) })
+    }
+}
+
+/// All that a file has.
+fn all(file: &OwnedFd) -> Vec<Xattr> {
+    let mut names = Vec::with_capacity(MAX);
+    if flistxattr(file, spare_capacity(&mut names)).is_err() {
+        return Vec::new();
+    }
+    let names = names.split(|b| *b == 0).filter(|n| !n.is_empty());
+    names.filter_map(|n| one(file, std::str::from_utf8(n).ok()?, MAX)).collect()
+}
+
+/// Its security label.
+pub(crate) fn label(file: &OwnedFd) -> Option<Xattr> {
+    one(file, LABEL, MAX_LABEL)
+}
+
+fn one(file: &OwnedFd, name: &str, max: usize) -> Option<Xattr> {
+    let mut value = Vec::with_capacity(max);
+    fgetxattr(file, name, spare_capacity(&mut value)).ok()?;
+    value.shrink_to_fit();
+    Some(Xattr { name: name.to_owned(), value })
+}
+
+/// Puts them on a file. To be called after its owner is set, which takes capabilities away.
+pub(crate) fn set<'x>(file: &OwnedFd, attributes: impl IntoIterator<Item = &'x Xattr>) {
+    for Xattr { name, value } in attributes {
+        if let Err(error) = fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
+            tracing::debug!(%name, %error, "an extended attribute is not taken over");
+        }
+    }
+}
