@@ -263,8 +263,10 @@ impl Rendering {
     /// What is now to be said of a pool and was not said the last time.
     fn news(&self, pool: &str, all: BTreeSet<String>) -> Vec<String> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.insert(pool.to_owned(), all.clone()).unwrap_or_default();
-        all.difference(&before).cloned().collect()
+        let before = told.remove(pool).unwrap_or_default();
+        let news = all.difference(&before).cloned().collect();
+        told.insert(pool.to_owned(), all);
+        news
     }
 }
 

@@ -1,11 +1,11 @@
 //! Two things that a node gets beside its config: scheduling of control-plane nodes where OpenShift's Scheduler says
 //! so, and the labels of the custom pool that a machine first booted into. What it is not: the choice of nodes.
 
-use crate::decide::is_built_in;
 use crate::patch::NodePatch;
 use crate::plan::Facts;
 use crate::view::NodeView;
 use api::k8s::{LabelSelector, Taint};
+use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -93,4 +93,9 @@ pub(crate) fn selector_labels(selector: Option<&LabelSelector>) -> LabelSet {
         labels.insert(key.as_str().into(), value.as_str().into());
     }
     labels
+}
+
+/// Pools whose nodes get labels from elsewhere are never these.
+fn is_built_in(pool: &str) -> bool {
+    matches!(pool, MASTER | WORKER)
 }

@@ -14,7 +14,7 @@ use crate::plan::{
 };
 use crate::status;
 use crate::view::NodeView;
-use api::names::{ARBITER, MASTER, WORKER};
+use api::names::{ARBITER, MASTER};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -335,9 +335,4 @@ fn hold_control_plane(evals: &mut [Eval<'_>]) {
     if let Some(eval) = evals.get_mut(arbiter).filter(|e| e.hold.is_none() && !busy.is_empty()) {
         (eval.hold, eval.tends) = (Some(Hold::Masters(busy)), !held);
     }
-}
-
-/// Pools whose nodes get labels from elsewhere are never these.
-pub(crate) fn is_built_in(pool: &str) -> bool {
-    matches!(pool, MASTER | WORKER)
 }

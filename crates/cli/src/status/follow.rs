@@ -60,7 +60,8 @@ impl<T> Kind<T> {
     }
 }
 
-/// What one of the watches brought.
+/// What one of the watches brought. It lives for a moment, and one at a time.
+#[allow(clippy::large_enum_variant)]
 enum Seen {
     Pool(Event<MachineConfigPool>),
     Node(Event<Node>),
