@@ -302,6 +302,8 @@ impl Agent {
         let hand = &mut self.view.hand;
         match (why, &mut *hand) {
             (Waiting::Drain, Hand::Prepared { asked: asked @ None, .. }) => *asked = Some(now),
+            (Waiting::Kubelet, Hand::Returned { .. }) => return Next::Wait(until),
+            (Waiting::Kubelet, _) => *hand = Hand::Returned { since: now },
             (Waiting::Uncordon, Hand::Applied { asked: Some(_), .. }) => return Next::Wait(until),
             (Waiting::Uncordon, _) => *hand = Hand::Applied { config, asked: Some(now) },
             _ => return Next::Wait(until),

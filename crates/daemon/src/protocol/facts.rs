@@ -185,6 +185,11 @@ pub enum Hand {
         /// When the uncordon was asked for.
         asked: Option<Timestamp>,
     },
+    /// The machine is back from a reboot; its kubelet is waited for.
+    Returned {
+        /// Since when.
+        since: Timestamp,
+    },
     /// Something did not work.
     Failed(Failure),
 }

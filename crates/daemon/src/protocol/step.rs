@@ -12,6 +12,9 @@ const DRAIN_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 /// How long the uncordon may take before the node says so.
 const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
+/// How long the kubelet may take after a reboot before the node says so. A slow disk and a long image check fit in.
+const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);
+
 /// Annotations to set; all of them in one patch.
 pub type Changes = BTreeMap<&'static str, String>;
 
@@ -272,7 +275,7 @@ fn update(view: &View, pair: Pair) -> Action {
             "pods have not left this node within {} minutes; see the controller's events for what holds them, the update goes on once they are gone",
             DRAIN_LIMIT.as_mins()
         );
-        return overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, EventKind::FailedToDrain, &why);
+        return overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, Some(EventKind::FailedToDrain), &why);
     }
     Action::Apply(pair)
 }
@@ -283,14 +286,14 @@ fn overdue(
     asked: Option<Timestamp>,
     limit: SignedDuration,
     waiting: Waiting,
-    event: EventKind,
+    event: Option<EventKind>,
     why: &str,
 ) -> Action {
     let end = asked.and_then(|t| t.checked_add(limit).ok());
     let late = end.is_some_and(|end| end <= view.now);
     if late && (view.node.state != state::DEGRADED || view.node.reason != why) {
         let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.to_owned())];
-        return write(changes, [Note::new(event, why)]);
+        return write(changes, event.map(|kind| Note::new(kind, why)));
     }
     Action::Wait { why: waiting, until: end.filter(|_| !late) }
 }
@@ -303,7 +306,15 @@ fn reboot(view: &View, config: String) -> Action {
         // Another config may be what brings a kubelet back that this one has broken.
         let superseded = !view.node.desired.is_empty() && view.node.desired != config;
         if !back && !superseded {
-            return Action::Wait { why: Waiting::Kubelet, until: None };
+            let since = match &view.hand {
+                Hand::Returned { since } => Some(*since),
+                _ => None,
+            };
+            let why = format!(
+                "the kubelet is not Ready {} minutes after the reboot into {config}; look at its unit on the host, or move the pool to another config",
+                KUBELET_LIMIT.as_mins()
+            );
+            return overdue(view, since, KUBELET_LIMIT, Waiting::Kubelet, None, &why);
         }
         return Action::ForgetReboot { config };
     }
@@ -339,7 +350,7 @@ fn finish(view: &View, config: &str) -> Action {
             "the controller has not made this node schedulable again within {} minutes; is it running?",
             UNCORDON_LIMIT.as_mins()
         );
-        let event = EventKind::FailedToUncordon;
+        let event = Some(EventKind::FailedToUncordon);
         return overdue(view, asked, UNCORDON_LIMIT, Waiting::Uncordon, event, &why);
     }
     let mut notes = vec![];

@@ -153,6 +153,17 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
     (view.node.boot_id, view.node.ready) = ("two".into(), false);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
+    // A kubelet that does not come back is told of, and still waited for.
+    view.hand = Hand::Returned { since: view.now };
+    let now = view.now;
+    assert!(matches!(step(&view), Action::Wait { why: Waiting::Kubelet, until: Some(_) }));
+    view.now = now.checked_add(jiff::SignedDuration::from_mins(10)).unwrap();
+    assert!(write(&mut view).is_empty());
+    assert!(view.node.state == "Degraded" && view.node.reason.contains("kubelet"), "{}", view.node.reason);
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
+    (view.now, view.hand) = (now, Hand::Nothing);
+    view.node.reason.clear();
+    view.node.state = "Working".into();
     // Another config is not kept waiting by a kubelet that this one has broken.
     view.node.desired = "c".into();
     assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
