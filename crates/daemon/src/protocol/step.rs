@@ -208,7 +208,8 @@ fn job(view: &View) -> Option<Job> {
     };
     let leaves = !node.desired.is_empty() && node.desired != base && disk.current.is_some();
     // A host that nothing was ever applied to has nothing to be compared with.
-    if !view.checked && !blank && base != EMPTY_CONFIG && !(drifted && leaves) {
+    let compared = view.checked || blank || base == EMPTY_CONFIG;
+    if !compared && !(drifted && leaves) {
         return Some(Job::Check { config: base });
     }
     if node.desired.is_empty() && node.current.is_empty() {
