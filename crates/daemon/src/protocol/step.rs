@@ -208,8 +208,9 @@ fn job(view: &View) -> Option<Job> {
     };
     let leaves = !node.desired.is_empty() && node.desired != base && disk.current.is_some();
     // A host that nothing was ever applied to has nothing to be compared with.
-    let compared = view.checked || blank || base == EMPTY_CONFIG;
-    if !compared && !(drifted && leaves) {
+    let nothing_to_compare = blank || base == EMPTY_CONFIG;
+    let settled = view.checked || nothing_to_compare || drifted && leaves;
+    if !settled {
         return Some(Job::Check { config: base });
     }
     if node.desired.is_empty() && node.current.is_empty() {
