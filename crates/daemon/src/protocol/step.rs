@@ -77,7 +77,7 @@ pub enum Waiting {
     Drain,
     /// The drain controller, to give the node back.
     Uncordon,
-    /// The kubelet, to be Ready under the new boot.
+    /// The kubelet, to report under the new boot.
     Kubelet,
     /// The time of the next try.
     Retry {
@@ -304,7 +304,8 @@ fn reboot(view: &View, config: String) -> Action {
     if let RebootFact::Rebooted { boot_id, .. } = &view.disk.reboot {
         // What the Node says of itself may still be from before: the cluster notices a machine that is gone after
         // the better part of a minute. Calling it done now would send the next node on its way beside this one.
-        let back = view.node.ready && (view.node.boot_id.is_empty() || view.node.boot_id != *boot_id);
+        // Once the kubelet reports under the new boot, its Ready is of today, whatever it says.
+        let back = view.node.boot_id.is_empty() || view.node.boot_id != *boot_id;
         // Another config may be what brings a kubelet back that this one has broken.
         let superseded = !view.node.desired.is_empty() && view.node.desired != config;
         if !back && !superseded {
@@ -313,7 +314,7 @@ fn reboot(view: &View, config: String) -> Action {
                 _ => None,
             };
             let why = format!(
-                "the kubelet is not Ready {} minutes after the reboot into {config}; look at its unit on the host, or move the pool to another config",
+                "the kubelet has not reported within {} minutes of the reboot into {config}; look at its unit on the host, or move the pool to another config",
                 KUBELET_LIMIT.as_mins()
             );
             return overdue(view, since, KUBELET_LIMIT, Waiting::Kubelet, None, &why);

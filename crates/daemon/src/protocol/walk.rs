@@ -88,7 +88,7 @@ impl World {
         match step(v) {
             Action::Idle => return false,
             Action::Wait { why: Waiting::Retry { .. }, until } => v.now = until.unwrap(),
-            Action::Wait { why: Waiting::Kubelet, .. } => v.node.ready = true,
+            Action::Wait { why: Waiting::Kubelet, .. } => v.node.boot_id = "two".into(),
             Action::Wait { .. } => return false,
             Action::Write { changes, .. } => {
                 assert!(!changes.is_empty(), "an empty write would be made for ever: {v:?}");
