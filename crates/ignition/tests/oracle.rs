@@ -37,7 +37,10 @@ impl Oracle {
 
     fn unpack() -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let script = "apt-get download -q ignition && dpkg-deb -x ignition_*.deb .";
+        // Where the machine has no package lists yet, it gets some of its own: no root, and no lock to wait for.
+        let script = "apt-get download -q ignition || { mkdir -p lists/partial cache/archives/partial && \
+            own=\"-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache -o APT::Sandbox::User=\" && \
+            apt-get -qq $own update && apt-get -q $own download ignition; } && dpkg-deb -x ignition_*.deb .";
         let out = Command::new("sh")
             .args(["-c", script])
             .current_dir(dir.path())
