@@ -1,31 +1,8 @@
 //! The few things of unit files that matter here: names, the `[Install]` section, presets. Pure.
 
-/// Suffixes of unit names.
-const SUFFIXES: [&str; 11] = [
-    "service",
-    "socket",
-    "device",
-    "mount",
-    "automount",
-    "swap",
-    "target",
-    "path",
-    "timer",
-    "slice",
-    "scope",
-];
-/// The longest name that systemd takes, with the terminating zero left out.
-const MAX_NAME: usize = 255;
-
 /// Whether systemd would take this as the name of a unit.
 pub(crate) fn is_unit_name(name: &str) -> bool {
-    let Some((stem, suffix)) = name.rsplit_once('.') else { return false };
-    let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    !stem.is_empty()
-        && !stem.starts_with('@')
-        && name.len() <= MAX_NAME
-        && SUFFIXES.contains(&suffix)
-        && stem.chars().all(plain)
+    ignition::unit::check_name(name).is_ok()
 }
 
 /// `x@.service` for `x@` with any instance; `None` for names without an `@`.

@@ -33,13 +33,13 @@ impl Live {
         let mut out = std::io::stdout().lock();
         if self.terminal {
             let text = format!("\n{elapsed:6.1} s\n{}", now.text());
+            let text = text.trim_end_matches('\n');
             if self.lines > 0 {
                 // Back to where the last one began, then clear to the end.
                 write!(out, "\x1b[{}F\x1b[J", self.lines)?;
             }
+            writeln!(out, "{text}")?;
             self.lines = text.lines().count();
-            writeln!(out, "{}", text.trim_end_matches('\n'))?;
-            self.lines = text.trim_end_matches('\n').matches('\n').count() + 1;
             return out.flush();
         }
         for line in self.changes(now) {
