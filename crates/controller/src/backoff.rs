@@ -35,7 +35,7 @@ impl Limits {
 /// A number in `0.0..1.0` from the hasher's random keys: jitter needs no better source.
 fn random_fraction() -> f64 {
     let bits = RandomState::new().hash_one(0_u8) >> 11;
-    #[allow(clippy::cast_precision_loss)]
+    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     let fraction = bits as f64 / (1_u64 << 53) as f64;
     fraction
 }

@@ -81,7 +81,10 @@ pub(crate) fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, St
 }
 
 /// Follows any kind until `stop`.
-#[allow(clippy::too_many_arguments)] // Each is a different thing, and all callers stand in two places.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "each is a different thing, and all callers stand in two places"
+)]
 pub(crate) async fn follow<K, T>(
     api: Api<K>,
     config: watcher::Config,

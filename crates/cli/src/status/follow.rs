@@ -60,8 +60,8 @@ impl<T> Kind<T> {
     }
 }
 
-/// What one of the watches brought. It lives for a moment, and one at a time.
-#[allow(clippy::large_enum_variant)]
+/// What one of the watches brought.
+#[allow(clippy::large_enum_variant, reason = "it lives for a moment, and one at a time")]
 enum Seen {
     Pool(Event<MachineConfigPool>),
     Node(Event<Node>),
