@@ -49,6 +49,8 @@ pub mod annotation {
     pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
     /// On rendered MachineConfigs: which MachineConfig set what in it, packed. Ours alone; no other implementation reads it.
     pub const PROVENANCE: &str = "machineconfiguration.openshift.io/provenance";
+    /// On ControllerConfig: how many rendered MachineConfigs a pool keeps that nobody names; a whole number. Ours alone.
+    pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
     /// Node: the rendered MachineConfig in effect. Written by the daemon.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
     /// Node: the rendered MachineConfig to move to. Written by the controller.
@@ -69,6 +71,9 @@ pub mod annotation {
     pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
     /// Node: the last request that the drain controller completed.
     pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+    /// MachineConfigPool, and copied from it to its Nodes: what happens to managed paths that are changed by hand, see
+    /// [`crate::drift`]. Ours alone.
+    pub const DRIFT: &str = "machineconfiguration.openshift.io/drift";
     /// Node: a copy of the infrastructure's control-plane topology.
     pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
     /// Node: `Rebooting` between the reboot's start and the first sync after it, else empty.

@@ -397,7 +397,9 @@ impl Context {
             return;
         }
         self.queues.template.mark(change.name.clone());
-        self.queues.render.mark_all(self.stores.pools.names());
+        let pools = self.stores.pools.names();
+        self.queues.render.mark_all(pools.clone());
+        self.queues.garbage.mark_all(pools);
         self.mark_cluster();
     }
 
@@ -421,6 +423,12 @@ impl Context {
         self.queues.drain.mark(change.name.clone());
         self.queues.progress.mark(change.name.clone());
         self.mark_cluster();
+        let config = |node: Option<&NodeView>| node.and_then(|n| n.current_config.clone());
+        let left = config(old).filter(|left| config(new).as_ref() != Some(left));
+        if let Some(Config::Rendered(left)) = left.and_then(|name| self.stores.configs.get(&name)).as_deref()
+        {
+            self.queues.garbage.mark(left.pool.clone());
+        }
     }
 
     /// Puts the answer to a write of ours to a Node into the cache.

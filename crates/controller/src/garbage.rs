@@ -1,23 +1,29 @@
 //! Rendered configs that nobody uses any more are deleted: each can be over a megabyte in etcd.
 //!
 //! Kept: what a pool's spec or status names, what any node names (in effect, wanted, or first booted into), what an
-//! image build names, and the newest few of each pool, to go back to. Deletions are bound to the version that was
-//! looked at.
+//! image build names, and the newest few of each pool, to go back to. The caches say what could go; before anything
+//! goes, nodes, pools and builds are read from the API server itself, since a machine may have booted into an old config
+//! a moment ago. Deletions are bound to the version that was looked at.
 //!
-//! What it is not: a part of the rollout. It runs after a new config was rendered and nothing waits for it.
+//! What it is not: a part of the rollout. It runs after a new config was rendered or a node has left one, and nothing
+//! waits for it.
 
 use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::queue::Outcome;
-use api::k8s::ResourceExt;
-use api::v1::MachineConfig;
+use api::k8s::{Node, ObjectMeta, ResourceExt};
+use api::names::annotation;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
 use kube::core::GroupVersionKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Configs kept for each pool although nobody names them: enough to look back over a bad week.
+/// Configs kept for each pool although nobody names them: enough to look back over a bad week. The annotation
+/// [`annotation::KEEP_RENDERED_CONFIGS`] on the ControllerConfig says another number.
 const KEEP: usize = 10;
+/// Objects in one answer.
+const PAGE: u32 = 500;
 
 /// A rendered config, as far as the choice needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,15 +31,30 @@ struct Candidate {
     name: String,
     /// Seconds since 1970.
     created: i64,
+    /// The resource version: a burst makes several in one second, and the older ones of them are to go first.
+    version: u64,
 }
 
 /// Those to delete, oldest first: not among the newest `keep` and named by nobody.
 fn choose(mut all: Vec<Candidate>, named: &BTreeSet<String>, keep: usize) -> Vec<String> {
-    all.sort_by(|a, b| (b.created, &b.name).cmp(&(a.created, &a.name)));
+    all.sort_by(|a, b| (b.created, b.version, &b.name).cmp(&(a.created, a.version, &a.name)));
     let unused = all.into_iter().skip(keep).filter(|c| !named.contains(&c.name));
     let mut names: Vec<String> = unused.map(|c| c.name).collect();
     names.reverse();
     names
+}
+
+/// How many to keep: what the annotation says, or the default; with what is wrong with it.
+fn kept(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
+    let Some(said) = config.and_then(|c| c.annotations().get(annotation::KEEP_RENDERED_CONFIGS)) else {
+        return (KEEP, None);
+    };
+    match said.trim().parse() {
+        Ok(keep) => (keep, None),
+        Err(_) => {
+            (KEEP, Some(format!("{} is {said:?}, not a whole number", annotation::KEEP_RENDERED_CONFIGS)))
+        }
+    }
 }
 
 /// One pass over one pool's rendered configs.
@@ -46,6 +67,10 @@ pub(crate) async fn pass(context: Arc<Context>, pool: String) -> Outcome {
 }
 
 async fn collect(context: &Context, pool: &str) -> Result<(), CallError> {
+    let (keep, wrong) = kept(context.stores.controller_config().as_deref());
+    if let Some(wrong) = wrong {
+        tracing::warn!("ControllerConfig: annotation {wrong}; {keep} rendered configs a pool are kept");
+    }
     let all: Vec<Candidate> = context
         .stores
         .configs
@@ -55,18 +80,25 @@ async fn collect(context: &Context, pool: &str) -> Result<(), CallError> {
             Config::Rendered(r) if r.pool == pool => Some(Candidate {
                 name: r.metadata.name.clone().unwrap_or_default(),
                 created: r.metadata.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
+                version: r
+                    .metadata
+                    .resource_version
+                    .as_ref()
+                    .and_then(|v| v.parse().ok())
+                    .unwrap_or_default(),
             }),
             _ => None,
         })
         .collect();
-    if all.len() <= KEEP {
+    // In most passes nothing is to go, and the API server is not asked.
+    if choose(all.clone(), &in_use(context), keep).is_empty() {
         return Ok(());
     }
-    let mut named = builds(context).await?;
-    // Read after the builds: a name that was given meanwhile is seen.
+    let mut named = named_now(context).await?;
+    // Read after the lists: a name that was given meanwhile is seen.
     named.extend(in_use(context));
     let api = context.api::<MachineConfig>();
-    for name in choose(all, &named, KEEP) {
+    for name in choose(all, &named, keep) {
         let Some(config) = context.stores.configs.get(&name) else { continue };
         let Config::Rendered(rendered) = &*config else { continue };
         let params = DeleteParams {
@@ -82,11 +114,21 @@ async fn collect(context: &Context, pool: &str) -> Result<(), CallError> {
     Ok(())
 }
 
+fn pool_names(pool: &MachineConfigPool) -> impl Iterator<Item = String> + '_ {
+    let status = pool.status.iter().map(|s| s.configuration.name.clone());
+    status.chain([pool.spec.configuration.name.clone()])
+}
+
+/// What a drain request names is the config that the node moves to.
+fn of_request(request: &str) -> Option<String> {
+    request.split_once('-').map(|(_, name)| name.to_owned())
+}
+
+/// What is named as far as the caches know.
 fn in_use(context: &Context) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for pool in context.stores.pools.all() {
-        named.insert(pool.spec.configuration.name.clone());
-        named.extend(pool.status.as_ref().map(|s| s.configuration.name.clone()));
+        named.extend(pool_names(&pool));
     }
     for node in context.stores.nodes.all() {
         for name in
@@ -94,12 +136,36 @@ fn in_use(context: &Context) -> BTreeSet<String> {
         {
             named.insert(name.to_string());
         }
-        // A drain request names the config that the node moves to.
         for request in [&node.desired_drain, &node.last_applied_drain].into_iter().flatten() {
-            named.extend(request.split_once('-').map(|(_, name)| name.to_owned()));
+            named.extend(of_request(request));
         }
     }
     named
+}
+
+/// What is named in the cluster, read from the API server.
+async fn named_now(context: &Context) -> Result<BTreeSet<String>, CallError> {
+    let mut named = builds(context).await?;
+    let pools = context.api::<MachineConfigPool>();
+    let list = call(|| "list of machineconfigpools".to_owned(), pools.list(&ListParams::default())).await?;
+    named.extend(list.iter().flat_map(pool_names));
+    let (nodes, mut params) = (context.api::<Node>(), ListParams::default().limit(PAGE));
+    loop {
+        let page = call(|| "list of nodes".to_owned(), nodes.list_metadata(&params)).await?;
+        named.extend(page.items.iter().flat_map(|node| node_names(&node.metadata)));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(named),
+        }
+    }
+}
+
+fn node_names(metadata: &ObjectMeta) -> Vec<String> {
+    let note = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned();
+    let configs = [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG, annotation::FIRST_PIVOT_CONFIG];
+    let requests = [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN];
+    let requests = requests.into_iter().filter_map(note).filter_map(|r| of_request(&r));
+    configs.into_iter().filter_map(note).chain(requests).collect()
 }
 
 /// Configs that image builds name; none where that kind does not exist.
@@ -125,7 +191,8 @@ mod tests {
 
     #[test]
     fn the_newest_stay_and_so_does_whatever_is_named() {
-        let all = || (0..5).map(|i| Candidate { name: format!("r{i}"), created: i }).collect::<Vec<_>>();
+        let mk = |i| Candidate { name: format!("r{i}"), created: i, version: 7 };
+        let all = || (0..5).map(mk).collect::<Vec<_>>();
         let named = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<_>>();
         for (keep, names, want) in [
             (5, &[][..], &[][..]),
@@ -135,5 +202,45 @@ mod tests {
         ] {
             assert_eq!(choose(all(), &named(names), keep), want, "keep {keep}, named {names:?}");
         }
+    }
+
+    #[test]
+    fn of_those_made_in_one_second_the_earlier_go_first_whatever_their_names() {
+        let mk = |(name, version): (&str, u64)| Candidate { name: name.to_owned(), created: 1, version };
+        let all = [("z", 9), ("a", 10), ("m", 11)].map(mk).to_vec();
+        assert_eq!(choose(all, &BTreeSet::new(), 1), ["z", "a"]);
+    }
+
+    #[test]
+    fn the_annotation_says_how_many_are_kept_and_nonsense_changes_nothing() {
+        let with = |said: Option<&str>| {
+            let mut config = ControllerConfig::new("c", api::v1::ControllerConfigSpec::default());
+            let said = said.map(|s| (annotation::KEEP_RENDERED_CONFIGS.to_owned(), s.to_owned()));
+            config.metadata.annotations = Some(said.into_iter().collect());
+            config
+        };
+        for (said, want, fine) in
+            [(None, 10, true), (Some("3"), 3, true), (Some("0"), 0, true), (Some("-1"), 10, false)]
+        {
+            let (keep, wrong) = kept(Some(&with(said)));
+            assert_eq!((keep, wrong.is_none()), (want, fine), "{said:?}");
+        }
+        assert_eq!(kept(None).0, 10);
+    }
+
+    #[test]
+    fn a_node_names_what_it_is_in_goes_to_came_from_and_drains_for() {
+        let annotations = [
+            (annotation::CURRENT_CONFIG, "rendered-w-1"),
+            (annotation::DESIRED_CONFIG, "rendered-w-2"),
+            (annotation::FIRST_PIVOT_CONFIG, "rendered-w-0"),
+            (annotation::DESIRED_DRAIN, "drain-rendered-w-3"),
+            (annotation::STATE, "Done"),
+        ];
+        let annotations = annotations.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let metadata = ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
+        let mut names = node_names(&metadata);
+        names.sort();
+        assert_eq!(names, ["rendered-w-0", "rendered-w-1", "rendered-w-2", "rendered-w-3"]);
     }
 }
