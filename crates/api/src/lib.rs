@@ -10,6 +10,7 @@
 
 pub mod conditions;
 pub mod crds;
+pub mod drift;
 pub mod names;
 mod resource;
 mod rules;

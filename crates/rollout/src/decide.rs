@@ -14,7 +14,7 @@ use crate::plan::{
 };
 use crate::status;
 use crate::view::NodeView;
-use api::names::{ARBITER, MASTER};
+use api::names::{ARBITER, MASTER, annotation};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -159,6 +159,9 @@ impl<'a> Eval<'a> {
                     patch.topology = Change::Set(topology.clone());
                 }
             }
+            if !matches!(self.hold, Some(Hold::SelectsAll)) {
+                patch.drift = drift_rules(self.input.pool, node);
+            }
             control_plane::adjust(node, inputs.facts, &mut patch);
             let step = if goes {
                 Step::Goes
@@ -297,6 +300,16 @@ fn send(node: &NodeView, target: &Target, patch: &mut NodePatch) {
 }
 
 /// Where a node stands that was asked to be in the pool's config before.
+/// The pool's rules for drift on a node that does not have them; a paused pool's too, as they are no update.
+fn drift_rules(pool: &MachineConfigPool, node: &NodeView) -> Change<Arc<str>> {
+    let rules = pool.metadata.annotations.as_ref().and_then(|a| a.get(annotation::DRIFT));
+    match (rules.filter(|r| !r.is_empty()), &node.drift) {
+        (Some(want), has) if has.as_deref() != Some(want.as_str()) => Change::Set(want.as_str().into()),
+        (None, Some(_)) => Change::Remove,
+        _ => Change::Keep,
+    }
+}
+
 fn moving(node: &NodeView, f: Flags) -> Step {
     if f.updated && f.ready {
         Step::Done

@@ -61,6 +61,8 @@ pub struct NodePatch {
     pub desired_image: Change<Arc<str>>,
     /// A copy of the control plane's topology.
     pub topology: Change<Arc<str>>,
+    /// A copy of the pool's rules for drift.
+    pub drift: Change<Arc<str>>,
     /// The last drain request that was completed.
     pub last_applied_drain: Change<Arc<str>>,
     /// Whose cordon it is.
@@ -94,6 +96,7 @@ impl NodePatch {
             desired_config,
             desired_image,
             topology,
+            drift,
             last_applied_drain,
             cordon,
             drain_wait,
@@ -105,6 +108,7 @@ impl NodePatch {
         desired_config.is_keep()
             && desired_image.is_keep()
             && topology.is_keep()
+            && drift.is_keep()
             && last_applied_drain.is_keep()
             && cordon.is_keep()
             && drain_wait.is_keep()
@@ -142,6 +146,7 @@ impl NodePatch {
             (annotation::DESIRED_CONFIG, &self.desired_config),
             (annotation::DESIRED_IMAGE, &self.desired_image),
             (annotation::CONTROL_PLANE_TOPOLOGY, &self.topology),
+            (annotation::DRIFT, &self.drift),
             (annotation::LAST_APPLIED_DRAIN, &self.last_applied_drain),
             (own::DRAIN_WAIT, &self.drain_wait),
         ] {
@@ -181,6 +186,7 @@ impl NodePatch {
         self.desired_config.apply(&mut after.desired_config);
         self.desired_image.apply(&mut after.desired_image);
         self.topology.apply(&mut after.control_plane_topology);
+        self.drift.apply(&mut after.drift);
         self.last_applied_drain.apply(&mut after.last_applied_drain);
         self.cordon.apply(&mut after.cordon);
         self.drain_wait.apply(&mut after.drain_wait);
@@ -205,6 +211,7 @@ impl fmt::Display for NodePatch {
             ("desiredConfig", &self.desired_config),
             ("desiredImage", &self.desired_image),
             ("controlPlaneTopology", &self.topology),
+            ("drift", &self.drift),
             ("lastAppliedDrain", &self.last_applied_drain),
             ("drainWaitsFor", &self.drain_wait),
         ] {

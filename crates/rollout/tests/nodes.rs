@@ -426,6 +426,26 @@ fn nodes_learn_the_control_planes_topology_once() {
     assert!(world.plan_of("worker").patches.is_empty(), "49");
 }
 
+#[test]
+fn nodes_get_their_pools_rules_for_drift_and_lose_them_with_it() {
+    let rules = "repair /etc/app/**";
+    let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
+    world.pools[0]
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(api::names::annotation::DRIFT.into(), rules.into());
+    let plan = world.plan_of("worker");
+    assert_eq!(patch(&plan, "a"), notes(&[("drift", Some(rules))]));
+    assert_eq!(patch(&plan, "b"), notes(&[("desiredConfig", Some("v1")), ("drift", Some(rules))]));
+    world.pools[0].spec.paused = true;
+    assert_eq!(patch(&world.plan_of("worker"), "b"), notes(&[("drift", Some(rules))]), "it is no update");
+    world.nodes = vec![moved("a", "v1", "v1").note("drift", rules).view()];
+    assert!(world.plan_of("worker").patches.is_empty());
+    world.pools[0].metadata.annotations = None;
+    assert_eq!(patch(&world.plan_of("worker"), "a"), notes(&[("drift", None)]));
+}
+
 fn booted(extra: Mk) -> World {
     let mut world = World::new(
         vec![pool("worker", "v1", json!(3)), pool("infra", "v2", json!(1)), pool("master", "v3", json!(1))],

@@ -3,9 +3,11 @@
 //! What it is not: a rule. A Node becomes a few hundred bytes here; two views that are [`NodeView::alike`] lead to
 //! the same plan, so that a heartbeat costs nothing.
 
+mod builds;
 mod names;
 mod workload;
 
+pub use builds::{OsBuild, OsConfig};
 pub use names::{Labels, Names};
 pub use workload::{BudgetView, Owner, PodPhase, PodView};
 
@@ -81,6 +83,9 @@ impl fmt::Display for DaemonState {
 pub enum CordonMark {
     /// `drain`: ours; the node takes pods again when the update is over.
     Drain,
+    /// `daemon`: as `drain`, made by the node's daemon together with its request. It gives the node back itself, and
+    /// tells these steps on its MachineConfigNode.
+    Daemon,
     /// `kept`: it was cordoned when the drain began; it stays so.
     Kept,
 }
@@ -90,12 +95,13 @@ impl CordonMark {
     pub fn text(self) -> &'static str {
         match self {
             Self::Drain => "drain",
+            Self::Daemon => "daemon",
             Self::Kept => "kept",
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        [Self::Drain, Self::Kept].into_iter().find(|m| m.text() == text)
+        [Self::Drain, Self::Daemon, Self::Kept].into_iter().find(|m| m.text() == text)
     }
 }
 
@@ -147,6 +153,8 @@ pub struct NodeView {
     pub last_applied_drain: Option<Arc<str>>,
     /// [`annotation::CONTROL_PLANE_TOPOLOGY`].
     pub control_plane_topology: Option<Arc<str>>,
+    /// [`annotation::DRIFT`].
+    pub drift: Option<Arc<str>>,
     /// [`own::CORDON`].
     pub cordon: Option<CordonMark>,
     /// [`own::DRAIN_WAIT`].
@@ -190,6 +198,7 @@ impl NodeView {
             desired_drain: shared(annotation::DESIRED_DRAIN),
             last_applied_drain: shared(annotation::LAST_APPLIED_DRAIN),
             control_plane_topology: shared(annotation::CONTROL_PLANE_TOPOLOGY),
+            drift: shared(annotation::DRIFT),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
         };
@@ -257,6 +266,7 @@ impl NodeView {
             desired_drain,
             last_applied_drain,
             control_plane_topology,
+            drift,
             cordon,
             drain_wait,
         } = self;
@@ -271,7 +281,7 @@ impl NodeView {
             && *first_pivot_config == other.first_pivot_config
             && *custom_pool_labels_applied == other.custom_pool_labels_applied
             && (desired_drain, last_applied_drain) == (&other.desired_drain, &other.last_applied_drain)
-            && *control_plane_topology == other.control_plane_topology
+            && (control_plane_topology, drift) == (&other.control_plane_topology, &other.drift)
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
             && *labels == other.labels
     }
