@@ -38,17 +38,37 @@ pub fn is_data_url(source: &str) -> bool {
 /// # Errors
 /// A URL of another scheme, without a comma, with a broken escape or with broken base64.
 pub fn decode(source: &str) -> Result<Vec<u8>, DataUrlError> {
+    let (base64, data) = parts(source)?;
+    if !base64 {
+        return unescape(data);
+    }
+    let plain = !data.iter().any(|b| matches!(b, b'%' | b'\r' | b'\n'));
+    if plain {
+        return Ok(DECODER.decode(data)?);
+    }
+    let text: Vec<u8> = unescape(data)?.into_iter().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    Ok(DECODER.decode(text)?)
+}
+
+/// As [`decode`], for those who want to know only whether it can be read.
+///
+/// # Errors
+/// As [`decode`].
+pub fn check(source: &str) -> Result<(), DataUrlError> {
+    match parts(source)? {
+        (false, data) if !data.contains(&b'%') => Ok(()),
+        _ => decode(source).map(|_| ()),
+    }
+}
+
+/// Whether it says base64, and the data as written.
+fn parts(source: &str) -> Result<(bool, &[u8]), DataUrlError> {
     if !is_data_url(source) {
         return Err(DataUrlError::NotData);
     }
     let (header, data) = source.get(5..).and_then(|s| s.split_once(',')).ok_or(DataUrlError::NoComma)?;
-    let bytes = unescape(data.as_bytes())?;
-    let base64 = header.rsplit(';').next().is_some_and(|last| last.eq_ignore_ascii_case("base64"));
-    if !base64 || !header.contains(';') {
-        return Ok(bytes);
-    }
-    let text: Vec<u8> = bytes.into_iter().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
-    Ok(DECODER.decode(text)?)
+    let last = header.rsplit_once(';').map(|(_, last)| last);
+    Ok((last.is_some_and(|last| last.eq_ignore_ascii_case("base64")), data.as_bytes()))
 }
 
 /// A data URL of the bytes, percent-escaped as templates write it: all but `A-Z a-z 0-9 - _ . ! ~ * ' ( )`.
@@ -75,25 +95,17 @@ pub fn encode_base64(media_type: &str, bytes: &[u8]) -> String {
 }
 
 fn unescape(data: &[u8]) -> Result<Vec<u8>, DataUrlError> {
+    let hex = |d: &u8| char::from(*d).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let mut out = Vec::with_capacity(data.len());
-    let mut rest = data;
-    while let Some((&b, tail)) = rest.split_first() {
-        if b != b'%' {
-            out.push(b);
-            rest = tail;
-            continue;
-        }
-        let hex = |d: &u8| char::from(*d).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        match tail {
-            [h, l, after @ ..] => match (hex(h), hex(l)) {
-                (Some(h), Some(l)) => {
-                    out.push(h << 4 | l);
-                    rest = after;
-                }
-                _ => return Err(DataUrlError::Escape { at: data.len() - rest.len() }),
-            },
-            _ => return Err(DataUrlError::Escape { at: data.len() - rest.len() }),
-        }
+    let mut pieces = data.split(|b| *b == b'%');
+    out.extend_from_slice(pieces.next().unwrap_or_default());
+    let mut at = out.len();
+    for piece in pieces {
+        let [h, l, after @ ..] = piece else { return Err(DataUrlError::Escape { at }) };
+        let (Some(h), Some(l)) = (hex(h), hex(l)) else { return Err(DataUrlError::Escape { at }) };
+        out.push(h << 4 | l);
+        out.extend_from_slice(after);
+        at += piece.len() + 1;
     }
     Ok(out)
 }

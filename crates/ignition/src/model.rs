@@ -574,17 +574,16 @@ impl Merge for Storage {
     /// Files, directories and links share the name space of paths: an entry of the child takes the place of the
     /// parent's even where that is of another sort.
     fn merge(mut self, child: Self) -> Self {
-        let paths = |f: bool, d: bool, l: bool| -> HashSet<String> {
-            let files = child.files.iter().filter(|_| f).map(|x| &x.path);
-            let directories = child.directories.iter().filter(|_| d).map(|x| &x.path);
-            let links = child.links.iter().filter(|_| l).map(|x| &x.path);
-            files.chain(directories).chain(links).cloned().collect()
+        // Mostly the child has files only, and the parent few others.
+        let files: HashSet<&str> = child.files.iter().map(|x| x.path.as_str()).collect();
+        let directories: HashSet<&str> = child.directories.iter().map(|x| x.path.as_str()).collect();
+        let links: HashSet<&str> = child.links.iter().map(|x| x.path.as_str()).collect();
+        let stays = |path: &str, a: &HashSet<&str>, b: &HashSet<&str>| {
+            (a.is_empty() || !a.contains(path)) && (b.is_empty() || !b.contains(path))
         };
-        let (not_file, not_directory, not_link) =
-            (paths(false, true, true), paths(true, false, true), paths(true, true, false));
-        self.files.retain(|x| !not_file.contains(&x.path));
-        self.directories.retain(|x| !not_directory.contains(&x.path));
-        self.links.retain(|x| !not_link.contains(&x.path));
+        self.files.retain(|x| stays(&x.path, &directories, &links));
+        self.directories.retain(|x| stays(&x.path, &files, &links));
+        self.links.retain(|x| stays(&x.path, &files, &directories));
         Self {
             directories: self.directories.merge(child.directories),
             disks: self.disks.merge(child.disks),

@@ -102,7 +102,7 @@ impl<T: Scalar> Merge for Option<T> {
         child.or(self)
     }
 }
-impl<T: Keyed + Merge> Merge for Vec<T> {
+impl<T: Keyed + Merge + Default> Merge for Vec<T> {
     fn merge(self, child: Self) -> Self {
         keyed(self, child)
     }
@@ -125,27 +125,52 @@ impl Keyed for String {
     }
 }
 
+/// A child list of up to this many elements is looked up in the parent one by one: MachineConfigs mostly hold one file,
+/// and a table of the parent's five hundred would be made for each.
+const FEW: usize = 8;
+
 /// Merges two keyed lists: the parent's order, with the child's new elements after it in the child's order.
-fn keyed<T: Keyed + Merge>(parent: Vec<T>, child: Vec<T>) -> Vec<T> {
+fn keyed<T: Keyed + Merge + Default>(mut parent: Vec<T>, child: Vec<T>) -> Vec<T> {
     if child.is_empty() {
         return parent;
     }
     if parent.is_empty() {
         return child;
     }
-    let index: HashMap<String, usize> =
-        child.iter().enumerate().map(|(i, c)| (c.key().into_owned(), i)).collect();
-    let mut slots: Vec<Option<T>> = child.into_iter().map(Some).collect();
-    let mut merged = Vec::with_capacity(parent.len() + slots.len());
-    for p in parent {
-        let over = index.get(p.key().as_ref()).and_then(|i| slots.get_mut(*i)).and_then(Option::take);
-        merged.push(match over {
-            Some(c) => p.merge(c),
-            None => p,
-        });
+    let places = if child.len() <= FEW { search(&parent, &child) } else { look_up(&parent, &child) };
+    let mut new = Vec::new();
+    for (c, place) in child.into_iter().zip(places) {
+        match place.and_then(|i| parent.get_mut(i)) {
+            Some(p) => *p = std::mem::take(p).merge(c),
+            None => new.push(c),
+        }
     }
-    merged.extend(slots.into_iter().flatten());
-    merged
+    parent.extend(new);
+    parent
+}
+
+/// For each element of the child the one of the parent that it goes over. Of several with one key, which no valid list
+/// has, the child's last goes over the parent's first.
+fn search<T: Keyed>(parent: &[T], child: &[T]) -> Vec<Option<usize>> {
+    let mut later = child;
+    let mut place = |c: &T| {
+        later = later.get(1..).unwrap_or_default();
+        let key = c.key();
+        if later.iter().any(|l| l.key() == key) { None } else { parent.iter().position(|p| p.key() == key) }
+    };
+    child.iter().map(&mut place).collect()
+}
+
+/// As [`search`], by a table.
+fn look_up<T: Keyed>(parent: &[T], child: &[T]) -> Vec<Option<usize>> {
+    let index: HashMap<Cow<'_, str>, usize> = child.iter().enumerate().map(|(i, c)| (c.key(), i)).collect();
+    let mut places = vec![None; child.len()];
+    for (i, p) in parent.iter().enumerate() {
+        if let Some(place @ None) = index.get(p.key().as_ref()).and_then(|j| places.get_mut(*j)) {
+            *place = Some(i);
+        }
+    }
+    places
 }
 
 /// Merges one field: by its type, or appended where the table says so.
@@ -217,3 +242,20 @@ macro_rules! object {
 }
 
 pub(crate) use {data, merge_field, object};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searching_and_looking_up_find_the_same_places() {
+        let list = |keys: &str| keys.chars().map(String::from).collect::<Vec<String>>();
+        for (parent, child) in
+            [("", "a"), ("ab", ""), ("abc", "xca"), ("aba", "aa"), ("abc", "bxb"), ("zyx", "xyzxyz")]
+        {
+            let (parent, child) = (list(parent), list(child));
+            assert_eq!(search(&parent, &child), look_up(&parent, &child), "{parent:?} {child:?}");
+        }
+        assert_eq!(search(&list("aba"), &list("aab")), [None, Some(0), Some(1)]);
+    }
+}

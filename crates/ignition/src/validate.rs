@@ -180,7 +180,7 @@ pub(crate) fn resource(report: &mut Report, path: &str, r: &Resource) {
 
 fn check_source(source: &str) -> Result<(), String> {
     if data_url::is_data_url(source) {
-        return data_url::decode(source).map(|_| ()).map_err(|e| e.to_string());
+        return data_url::check(source).map_err(|e| e.to_string());
     }
     let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {
