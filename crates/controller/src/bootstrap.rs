@@ -55,8 +55,9 @@ impl BootstrapFailed {
 pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
     let BootstrapArgs { manifest_dir, dest_dir, pull_secret, templates } = args;
     let mut manifests: Vec<(String, Value)> = vec![];
-    for (name, text) in files::folder(manifest_dir)? {
-        for document in documents(&name, &text)? {
+    for path in files::folder(manifest_dir)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for document in documents(&name, &files::read(&path)?)? {
             manifests.push((name.clone(), document));
         }
     }
@@ -68,8 +69,10 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
     })?;
     let set = TemplateSet::from_map(files::tree(templates)?);
     let output = plan(manifests, &set, Some(&secret), &versions())?;
-    for (path, text) in output.files()? {
-        files::write(dest_dir, &path, &text)?;
+    let mut dest = files::Output::new(dest_dir);
+    for file in output.files() {
+        let (path, text) = file.map_err(BootstrapFailed::Plan)?;
+        dest.write(&path, &text)?;
     }
     Ok(output.warnings.iter().map(ToString::to_string).collect())
 }

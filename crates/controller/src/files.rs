@@ -2,8 +2,9 @@
 //!
 //! What it is not: parsing. Text goes in and out; errors name the path.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirEntry, FileType, OpenOptions, Permissions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -45,8 +46,7 @@ pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
                 continue;
             }
             let relative = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
-            // Links are followed: a projected file is one.
-            let kind = std::fs::metadata(&path).map_err(failed(&path, "cannot be read"))?;
+            let kind = kind(&entry, &path)?;
             if kind.is_dir() {
                 if depth == MAX_DEPTH {
                     let e = io::Error::new(io::ErrorKind::InvalidData, "folders are nested too deep");
@@ -68,17 +68,26 @@ pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
 }
 
 /// The regular files of one folder, not those of folders in it, by name.
-pub(crate) fn folder(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
-    let mut files = BTreeMap::new();
+pub(crate) fn folder(root: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let mut files = vec![];
     for entry in std::fs::read_dir(root).map_err(failed(root, "cannot list the folder"))? {
-        let path = entry.map_err(failed(root, "cannot list the folder"))?.path();
-        if !std::fs::metadata(&path).map_err(failed(&path, "cannot be read"))?.is_file() {
-            continue;
+        let entry = entry.map_err(failed(root, "cannot list the folder"))?;
+        let path = entry.path();
+        if kind(&entry, &path)?.is_file() {
+            files.push(path);
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        files.insert(name, read(&path)?);
     }
+    files.sort();
     Ok(files)
+}
+
+/// What an entry of a folder is. Links are followed: a projected file is one.
+fn kind(entry: &DirEntry, path: &Path) -> Result<FileType, FileError> {
+    let kind = entry.file_type().map_err(failed(path, "cannot be read"))?;
+    if !kind.is_symlink() {
+        return Ok(kind);
+    }
+    Ok(std::fs::metadata(path).map_err(failed(path, "cannot be read"))?.file_type())
 }
 
 /// One file's text.
@@ -90,23 +99,43 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
 const FOLDER_MODE: u32 = 0o764;
 const FILE_MODE: u32 = 0o664;
 
-/// Writes one file, by its path from `root`, making folders on the way. A reader sees the old file or the whole new
-/// one.
-pub(crate) fn write(root: &Path, relative: &str, text: &str) -> Result<(), FileError> {
-    let path = root.join(relative);
-    let folder = path.parent().unwrap_or(root);
-    std::fs::create_dir_all(folder).map_err(failed(folder, "cannot make the folder"))?;
-    if folder != root {
-        let mode = std::fs::Permissions::from_mode(FOLDER_MODE);
-        std::fs::set_permissions(folder, mode).map_err(failed(folder, "cannot set the mode"))?;
+/// A folder that files are written into.
+#[derive(Debug)]
+pub(crate) struct Output<'a> {
+    root: &'a Path,
+    /// Folders that are there and have their mode.
+    made: BTreeSet<PathBuf>,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(root: &'a Path) -> Self {
+        Self { root, made: BTreeSet::new() }
     }
-    let mut temporary = path.clone().into_os_string();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    std::fs::write(&temporary, text).map_err(failed(&temporary, "cannot be written"))?;
-    let mode = std::fs::Permissions::from_mode(FILE_MODE);
-    std::fs::set_permissions(&temporary, mode).map_err(failed(&temporary, "cannot set the mode"))?;
-    std::fs::rename(&temporary, &path).map_err(failed(&path, "cannot be put in place"))
+
+    /// Writes one file, by its path from the root, making folders on the way. A reader sees the old file or the whole
+    /// new one.
+    pub(crate) fn write(&mut self, relative: &str, text: &str) -> Result<(), FileError> {
+        let path = self.root.join(relative);
+        let folder = path.parent().unwrap_or(self.root);
+        if !self.made.contains(folder) {
+            std::fs::create_dir_all(folder).map_err(failed(folder, "cannot make the folder"))?;
+            if folder != self.root {
+                let mode = Permissions::from_mode(FOLDER_MODE);
+                std::fs::set_permissions(folder, mode).map_err(failed(folder, "cannot set the mode"))?;
+            }
+            self.made.insert(folder.to_owned());
+        }
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
+        let open = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary);
+        let mut file = open.map_err(failed(&temporary, "cannot be written"))?;
+        file.write_all(text.as_bytes()).map_err(failed(&temporary, "cannot be written"))?;
+        let mode = Permissions::from_mode(FILE_MODE);
+        file.set_permissions(mode).map_err(failed(&temporary, "cannot set the mode"))?;
+        drop(file);
+        std::fs::rename(&temporary, &path).map_err(failed(&path, "cannot be put in place"))
+    }
 }
 
 #[cfg(test)]
@@ -145,8 +174,9 @@ mod tests {
     #[test]
     fn output_has_the_modes_that_the_server_expects_and_leaves_nothing_beside() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), "machine-pools/worker.yaml", "a: 1\n").unwrap();
-        write(dir.path(), "machine-pools/worker.yaml", "a: 2\n").unwrap();
+        let mut output = Output::new(dir.path());
+        output.write("machine-pools/worker.yaml", "a: 1\n").unwrap();
+        output.write("machine-pools/worker.yaml", "a: 2\n").unwrap();
         let mode = |p: &str| std::fs::metadata(dir.path().join(p)).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("machine-pools"), mode("machine-pools/worker.yaml")), (0o764, 0o664));
         assert_eq!(std::fs::read_to_string(dir.path().join("machine-pools/worker.yaml")).unwrap(), "a: 2\n");

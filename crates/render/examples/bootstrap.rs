@@ -46,7 +46,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     for warning in &out.warnings {
         eprintln!("warning: {warning}");
     }
-    for (path, text) in out.files()? {
+    for file in out.files() {
+        let (path, text) = file?;
         let path = Path::new(flag("--dest-dir")?).join(path);
         path.parent().map(fs::create_dir_all).transpose()?;
         fs::write(path, text)?;

@@ -105,32 +105,22 @@ pub struct BootstrapOutput {
 }
 
 impl BootstrapOutput {
-    /// Relative paths and YAML texts.
-    ///
-    /// # Errors
-    /// None that is known; the types allow it.
-    pub fn files(&self) -> Result<Vec<(String, String)>, BootstrapError> {
+    /// Relative paths and YAML texts, one after the other: together they are as large as everything else.
+    pub fn files(&self) -> impl Iterator<Item = Result<(String, String), BootstrapError>> + '_ {
         fn yaml<T: serde::Serialize>(path: String, object: &T) -> Result<(String, String), BootstrapError> {
             match api::yaml::to_string(object) {
                 Ok(text) => Ok((path, text)),
                 Err(e) => Err(BootstrapError::Write { path, message: e.to_string() }),
             }
         }
-        let mut files = Vec::new();
-        for pool in &self.pools {
-            files.push(yaml(format!("machine-pools/{}.yaml", pool.name_any()), pool)?);
-        }
-        for mc in &self.machine_configs {
-            files.push(yaml(format!("machine-configs/{}.yaml", mc.name_any()), mc)?);
-        }
-        files.push(yaml(
-            "controller-config/machine-config-controller.yaml".to_owned(),
-            &self.controller_config,
-        )?);
-        if let Some(api_server) = &self.api_server {
-            files.push(yaml("api-server/api-server.yaml".to_owned(), api_server)?);
-        }
-        Ok(files)
+        let pools = self.pools.iter().map(|p| yaml(format!("machine-pools/{}.yaml", p.name_any()), p));
+        let configs =
+            self.machine_configs.iter().map(|mc| yaml(format!("machine-configs/{}.yaml", mc.name_any()), mc));
+        let facts = std::iter::once_with(|| {
+            yaml("controller-config/machine-config-controller.yaml".to_owned(), &self.controller_config)
+        });
+        let api_server = self.api_server.iter().map(|o| yaml("api-server/api-server.yaml".to_owned(), o));
+        pools.chain(configs).chain(facts).chain(api_server)
     }
 }
 

@@ -46,7 +46,7 @@ pub use tls::TlsProfile;
 use api::k8s::{ObjectMeta, ObjectReference, OwnerReference, ResourceExt as _};
 use api::names::{GROUP, MAX_RENDERED_BYTES, annotation};
 use api::selector;
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfigSpec};
 use std::collections::BTreeMap;
 
 /// The build that renders.
@@ -152,7 +152,7 @@ pub fn select<'a>(
             }
         }
     }
-    picked.sort_by_key(|mc| mc.name_any());
+    picked.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     Ok(picked)
 }
 
@@ -181,8 +181,10 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     }
     let (mut components, mut warnings) = read(configs, mode).map_err(|f| fail(Reason::Refused, f))?;
     sort(&mut components);
+    let order: Vec<&MachineConfig> = components.iter().map(|c| c.machine_config).collect();
+    let provenance = provenance::trace(&components);
     let base = base_images(controller_config, stream);
-    let merged = merge(&components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
+    let merged = merge(components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
     let overridden = merged.spec.os_image_url != base.os;
     if overridden && pool.spec.os_image_stream.is_some() {
         let message = "a MachineConfig of this pool sets osImageURL; remove that or the stream".to_owned();
@@ -190,14 +192,12 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         return Err(fail(Reason::Refused, vec![finding]));
     }
     if overridden && !merged.spec.os_image_url.contains("sha256:") {
-        let by =
-            components.iter().rev().find(|c| c.machine_config.spec.os_image_url == merged.spec.os_image_url);
-        let name = by.map(Component::name).unwrap_or_default();
-        warnings.push(Finding::on(name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
+        let by = order.iter().rev().find(|mc| mc.spec.os_image_url == merged.spec.os_image_url);
+        let name = by.map(|mc| mc.name_any()).unwrap_or_default();
+        warnings.push(Finding::on(&name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
     }
     // A merge of valid configs can be invalid: a mode without contents, a path under another config's link.
     if let Err(errors) = ignition::validate(&merged.config) {
-        let provenance = provenance::trace(&components);
         let findings: Vec<Finding> =
             errors.0.into_iter().map(|e| blame(&merged.config, &provenance, &e)).collect();
         if mode == Mode::Cluster || overridden {
@@ -205,13 +205,17 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         }
         warnings.extend(findings);
     }
-    let mut rendered = rendered(pool, controller_config, versions, &merged, overridden);
-    if let Some(current) = current.filter(|c| c.metadata.name != rendered.metadata.name) {
-        compare(current, &merged, &components, overrides).map_err(|f| fail(Reason::Irreconcilable, f))?;
+    let name = name::name(&pool_name, &merged.spec);
+    if let Some(current) = current.filter(|c| c.metadata.name.as_ref() != Some(&name)) {
+        compare(current, &merged, &order, overrides).map_err(|f| fail(Reason::Irreconcilable, f))?;
+    }
+    let mut rendered = rendered(pool, controller_config, versions, &name, merged.spec);
+    if overridden {
+        let annotations = rendered.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
     }
     warnings.extend(fits(&rendered).map_err(|f| fail(Reason::TooLarge, vec![f]))?);
-    let source = components.iter().map(|c| reference(c.name())).collect();
-    let provenance = provenance::trace(&components);
+    let source = order.iter().map(|mc| reference(mc.metadata.name.as_deref().unwrap_or_default())).collect();
     // Before there is a cluster the output is what the reference implementation's is.
     if mode == Mode::Cluster {
         keep(&mut rendered, &provenance);
@@ -306,20 +310,17 @@ fn rendered(
     pool: &MachineConfigPool,
     controller_config: &ControllerConfig,
     versions: &Versions,
-    merged: &Merged,
-    overridden: bool,
+    name: &str,
+    spec: MachineConfigSpec,
 ) -> MachineConfig {
     let release = controller_config.metadata.annotations.as_ref();
     let release = release.and_then(|a| a.get(annotation::RELEASE_IMAGE_VERSION)).cloned().unwrap_or_default();
-    let mut annotations = BTreeMap::from([
+    let annotations = BTreeMap::from([
         (annotation::GENERATED_BY_CONTROLLER.to_owned(), versions.hash.clone()),
         (annotation::RELEASE_IMAGE_VERSION.to_owned(), release),
     ]);
-    if overridden {
-        annotations.insert(annotation::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
-    }
     let pool_name = pool.name_any();
-    let mut mc = MachineConfig::new(&name::name(&pool_name, &merged.spec), merged.spec.clone());
+    let mut mc = MachineConfig::new(name, spec);
     mc.metadata.annotations = Some(annotations);
     mc.metadata.owner_references = Some(vec![OwnerReference {
         api_version: format!("{GROUP}/v1"),
@@ -346,7 +347,22 @@ fn keep(rendered: &mut MachineConfig, provenance: &Provenance) {
 
 /// The object's size as JSON.
 fn size(rendered: &MachineConfig) -> usize {
-    serde_json::to_vec(rendered).map(|v| v.len()).unwrap_or(usize::MAX)
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, rendered).map(|()| count.0).unwrap_or(usize::MAX)
+}
+
+/// Counts what is written to it.
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A reference to a MachineConfig as pools carry it.
@@ -362,7 +378,7 @@ pub fn reference(machine_config: &str) -> ObjectReference {
 fn compare(
     current: &MachineConfig,
     merged: &Merged,
-    components: &[Component<'_>],
+    order: &[&MachineConfig],
     overrides: Overrides,
 ) -> Result<(), Vec<Finding>> {
     let name = current.name_any();
@@ -375,7 +391,12 @@ fn compare(
         }
     };
     let new = (&merged.config, merged.spec.fips);
-    reconcilable((&old, current.spec.fips), new, components, overrides)
+    let old = (&old, current.spec.fips);
+    reconcilable(old, new, &[], overrides).or_else(|_| {
+        // Merging has used the configs up; they are read again only to say which of them asks for it.
+        let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
+        reconcilable(old, new, &components, overrides)
+    })
 }
 
 /// Does the object fit into the store? A warning when it soon will not.

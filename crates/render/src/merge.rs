@@ -38,8 +38,8 @@ pub fn sort(components: &mut [Component<'_>]) {
 ///
 /// # Errors
 /// A combination that no host can be in.
-pub fn merge(components: &[Component<'_>], images: &OsImages) -> Result<Merged, Finding> {
-    let config = ignition_config(components);
+pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Merged, Finding> {
+    let config = ignition_config(&mut components);
     let specs = || components.iter().map(|c| &c.machine_config.spec);
     let kernel_type =
         specs().rev().map(|s| s.kernel_type.as_str()).find(|k| matches!(*k, "realtime" | "64k-pages"));
@@ -86,11 +86,12 @@ pub(crate) fn is_generated(c: &Component<'_>) -> bool {
     annotations.and_then(|a| a.get(annotation::GENERATED_BY_CONTROLLER)).is_some_and(|v| !v.is_empty())
 }
 
-fn ignition_config(components: &[Component<'_>]) -> Config {
-    let mut rest = components.iter();
-    let mut merged = rest.next().and_then(|c| c.config.clone()).unwrap_or_else(ignition::empty);
+/// Takes the configs out of the components.
+fn ignition_config(components: &mut [Component<'_>]) -> Config {
+    let mut rest = components.iter_mut();
+    let mut merged = rest.next().and_then(|c| c.config.take()).unwrap_or_else(ignition::empty);
     let mut any = false;
-    for config in rest.filter_map(|c| c.config.clone()) {
+    for config in rest.filter_map(|c| c.config.take()) {
         any = true;
         merged = ignition::merge(merged, plain_unless_packed(config));
     }

@@ -17,15 +17,16 @@ const SALT: [u8; 80] = [
 /// The rendered MachineConfig's name for a spec.
 pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
     use std::fmt::Write as _;
-    let digest = Md5::new().chain_update(SALT).chain_update(canonical(spec)).finalize();
-    digest.iter().fold(format!("rendered-{pool}-"), |mut name, b| {
+    let mut hash = Md5::new().chain_update(SALT);
+    canonical(spec, |piece| hash.update(piece));
+    hash.finalize().iter().fold(format!("rendered-{pool}-"), |mut name, b| {
         let _ = write!(name, "{b:02x}");
         name
     })
 }
 
-/// The text that is hashed.
-fn canonical(spec: &MachineConfigSpec) -> String {
+/// The text that is hashed, in pieces.
+fn canonical(spec: &MachineConfigSpec, sink: impl FnMut(&str)) {
     let MachineConfigSpec {
         os_image_url,
         base_os_extensions_container_image,
@@ -35,20 +36,27 @@ fn canonical(spec: &MachineConfigSpec) -> String {
         fips,
         kernel_type,
     } = spec;
-    yaml::emit(&json!({
-        "osImageURL": os_image_url,
-        "baseOSExtensionsContainerImage": base_os_extensions_container_image,
-        "config": config.as_ref().unwrap_or(&Value::Null),
-        "kernelArguments": kernel_arguments,
-        "extensions": extensions,
-        "fips": fips,
-        "kernelType": kernel_type,
-    }))
+    let fields = [
+        ("baseOSExtensionsContainerImage", &json!(base_os_extensions_container_image)),
+        ("config", config.as_ref().unwrap_or(&Value::Null)),
+        ("extensions", &json!(extensions)),
+        ("fips", &json!(fips)),
+        ("kernelArguments", &json!(kernel_arguments)),
+        ("kernelType", &json!(kernel_type)),
+        ("osImageURL", &json!(os_image_url)),
+    ];
+    yaml::emit_fields(&fields, sink);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn canonical(spec: &MachineConfigSpec) -> String {
+        let mut text = String::new();
+        super::canonical(spec, |piece| text.push_str(piece));
+        text
+    }
 
     fn hash(spec: &MachineConfigSpec) -> String {
         name("p", spec).trim_start_matches("rendered-p-").to_owned()

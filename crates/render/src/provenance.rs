@@ -128,8 +128,11 @@ impl Ledger {
         let others = [Kind::File, Kind::Directory, Kind::Link].into_iter().filter(|k| *k != kind);
         let mut history = Vec::new();
         for other in others {
+            // Fields sort after the empty one, so all of this path's stand together from here.
+            let first = (other, path.to_owned(), String::new());
+            let these = self.keyed.range(first..).map(|(key, _)| key);
             let keys: Vec<_> =
-                self.keyed.keys().filter(|(k, name, _)| *k == other && name == path).cloned().collect();
+                these.take_while(|(k, name, _)| *k == other && name == path).cloned().collect();
             for key in keys {
                 if let Some((set_by, lost)) = self.keyed.remove(&key) {
                     history.extend(lost.into_iter().chain([set_by]));

@@ -11,17 +11,36 @@ const WIDTH: usize = 80;
 
 /// The text, with a newline at its end.
 pub(crate) fn emit(value: &Value) -> String {
-    let mut e = Emitter { out: String::new(), column: 0 };
-    e.node(value, 0, Place::Root);
-    if !e.out.ends_with('\n') {
-        e.out.push('\n');
-    }
-    e.out
+    let mut text = String::new();
+    run(|piece| text.push_str(piece), |e| e.node(value, 0, Place::Root));
+    text
 }
 
-struct Emitter {
+/// Hands the text of a map to `sink`, in pieces. The fields must stand in the order that they are written in.
+pub(crate) fn emit_fields(fields: &[(&str, &Value)], sink: impl FnMut(&str)) {
+    run(sink, |e| {
+        for (i, (key, value)) in fields.iter().enumerate() {
+            e.entry(i, key, value, 0, Place::Root);
+        }
+    });
+}
+
+fn run<F: FnMut(&str)>(sink: F, write: impl FnOnce(&mut Emitter<F>)) {
+    let mut e = Emitter { out: String::new(), column: 0, sink };
+    write(&mut e);
+    if e.column != 0 {
+        e.put('\n');
+    }
+    (e.sink)(&e.out);
+}
+
+/// So much is gathered before it is handed on.
+const PIECE: usize = 16 * 1024;
+
+struct Emitter<F> {
     out: String,
     column: usize,
+    sink: F,
 }
 
 /// Where a node stands: it decides about the first line break and about indentation.
@@ -32,14 +51,23 @@ enum Place {
     AfterDash,
 }
 
-impl Emitter {
+impl<F: FnMut(&str)> Emitter<F> {
     fn put(&mut self, c: char) {
         self.out.push(c);
         self.column = if c == '\n' { 0 } else { self.column + 1 };
     }
 
     fn text(&mut self, s: &str) {
-        s.chars().for_each(|c| self.put(c));
+        if self.out.len() > PIECE {
+            (self.sink)(&self.out);
+            self.out.clear();
+        }
+        self.out.push_str(s);
+        let width = |s: &str| if s.is_ascii() { s.len() } else { s.chars().count() };
+        self.column = match s.rsplit_once('\n') {
+            Some((_, last)) => width(last),
+            None => self.column + width(s),
+        };
     }
 
     /// Starts a line at a column.
@@ -61,11 +89,8 @@ impl Emitter {
                 keys.sort_by(|a, b| natural(a, b));
                 let indent = if place == Place::AfterKey { indent + 2 } else { indent };
                 for (i, key) in keys.into_iter().enumerate() {
-                    self.item(i, indent, place);
-                    self.scalar(key, indent, true);
-                    self.put(':');
                     if let Some(v) = map.get(key) {
-                        self.node(v, indent, Place::AfterKey);
+                        self.entry(i, key, v, indent, place);
                     }
                 }
             }
@@ -86,6 +111,14 @@ impl Emitter {
             Value::Bool(b) => self.text(&format!("{space}{b}")),
             Value::Number(n) => self.text(&format!("{space}{n}")),
         }
+    }
+
+    /// Writes one entry of a map.
+    fn entry(&mut self, index: usize, key: &str, value: &Value, indent: usize, place: Place) {
+        self.item(index, indent, place);
+        self.scalar(key, indent, true);
+        self.put(':');
+        self.node(value, indent, Place::AfterKey);
     }
 
     /// Goes to where the next entry of a list or map starts; the first one after a dash stays on its line.
@@ -112,6 +145,9 @@ impl Emitter {
     }
 
     fn plain(&mut self, s: &str, indent: usize, fold: bool) {
+        if !fold || self.column + s.len() <= WIDTH || !s.contains(' ') {
+            return self.text(s);
+        }
         let chars: Vec<char> = s.chars().collect();
         let mut spaces = false;
         for (i, &c) in chars.iter().enumerate() {
@@ -213,19 +249,21 @@ struct Traits {
 
 impl Traits {
     fn of(s: &str) -> Self {
-        let chars: Vec<char> = s.chars().collect();
-        let blank = |c: Option<&char>| matches!(c, None | Some(' ' | '\t' | '\n' | '\r'));
+        let blank = |c: Option<char>| matches!(c, None | Some(' ' | '\t' | '\n' | '\r'));
         let mut t = Self {
             indicators: s.starts_with("---") || s.starts_with("..."),
             leading_space: s.starts_with(' '),
             trailing_space: s.ends_with(' '),
             ..Self::default()
         };
-        for (i, &c) in chars.iter().enumerate() {
-            let next_blank = blank(chars.get(i + 1));
-            let after_blank = i > 0 && blank(chars.get(i - 1));
+        let mut chars = s.chars().peekable();
+        let (mut i, mut before) = (0_usize, None);
+        while let Some(c) = chars.next() {
+            let next = chars.peek().copied();
+            let next_blank = blank(next);
+            let after_blank = i > 0 && blank(before);
             t.special |= !printable(c);
-            t.space_before_break |= c == ' ' && chars.get(i + 1) == Some(&'\n');
+            t.space_before_break |= c == ' ' && next == Some('\n');
             t.indicators |= match c {
                 '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@'
                 | '`'
@@ -238,6 +276,7 @@ impl Traits {
                 '#' => after_blank,
                 _ => false,
             };
+            (i, before) = (i + 1, Some(c));
         }
         t
     }
@@ -298,6 +337,10 @@ fn resolves(s: &str) -> bool {
 
 fn word(s: &str) -> bool {
     const BOTH: [&str; 8] = ["y", "yes", "n", "no", "true", "false", "on", "off"];
+    const LONGEST: usize = 5;
+    if s.len() > LONGEST {
+        return false;
+    }
     if matches!(s, "~" | "null" | "Null" | "NULL") {
         return true;
     }
@@ -426,6 +469,10 @@ fn timestamp(s: &str) -> bool {
 
 /// The order of map keys: runs of digits by their number, letters after everything else.
 fn natural(a: &str, b: &str) -> Ordering {
+    let letters = |s: &str| s.bytes().all(|c| c.is_ascii_alphabetic());
+    if letters(a) && letters(b) {
+        return a.cmp(b);
+    }
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let Some(i) = a.iter().zip(&b).position(|(x, y)| x != y) else { return a.len().cmp(&b.len()) };
     let (Some(&x), Some(&y)) = (a.get(i), b.get(i)) else { return Ordering::Equal };
