@@ -8,6 +8,7 @@
 //!
 //! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
 
+pub mod boot_token;
 pub mod conditions;
 pub mod crds;
 pub mod drift;
@@ -15,6 +16,7 @@ pub mod names;
 mod resource;
 mod rules;
 pub mod selector;
+pub mod user_data;
 pub mod v1;
 pub mod yaml;
 

@@ -18,6 +18,7 @@ pub mod data_url;
 mod model;
 mod object;
 mod parse;
+pub mod pointer;
 mod resource;
 mod translate;
 pub mod unit;

@@ -108,25 +108,20 @@ fn storage(s: &v3::Storage) -> Storage {
     }
 }
 
+/// Spec 2's default for directories and links is not to overwrite, as in spec 3: what is unsaid stays unsaid. For files
+/// it is the other way round there, so [`files`] says it.
 fn directory(roots: &Roots, d: &v3::Directory) -> Directory2 {
     let (filesystem, path) = roots.place(&d.path);
     let (group, user): (Owner, Owner) = (d.group.clone(), d.user.clone());
-    Directory2 {
-        filesystem,
-        group,
-        mode: d.mode,
-        overwrite: Some(d.overwrite.unwrap_or_default()),
-        path,
-        user,
-    }
+    Directory2 { filesystem, group, mode: d.mode, overwrite: d.overwrite, path, user }
 }
 
 fn link(roots: &Roots, l: &v3::Link) -> Link2 {
     let (filesystem, path) = roots.place(&l.path);
     let (group, user) = (l.group.clone(), l.user.clone());
-    let overwrite = Some(l.overwrite.unwrap_or_default());
     let target = l.target.clone().unwrap_or_default();
-    Link2 { filesystem, group, hard: l.hard.unwrap_or_default(), overwrite, path, target, user }
+    let hard = l.hard.unwrap_or_default();
+    Link2 { filesystem, group, hard, overwrite: l.overwrite, path, target, user }
 }
 
 /// One entry for the contents, where there are any, and one for each thing that is appended.

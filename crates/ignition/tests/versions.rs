@@ -192,7 +192,9 @@ fn spec_2_is_written_with_its_own_defaults() {
         "filesystems": [{"device": "/dev/a", "format": "xfs", "path": "/var"}, {"device": "/dev/b", "format": "swap"}],
         "files": [{"path": "/var/lib/x", "contents": {"source": "data:,x"}, "append": [{"source": "data:,y"}]},
                   {"path": "/various", "overwrite": true, "contents": {"source": "data:,v"}},
-                  {"path": "/etc/only", "append": [{"source": "data:,z"}]}]},
+                  {"path": "/etc/only", "append": [{"source": "data:,z"}]}],
+        "directories": [{"path": "/d"}, {"path": "/e", "overwrite": true}],
+        "links": [{"path": "/l", "target": "/d"}, {"path": "/m", "target": "/d", "overwrite": false}]},
         "systemd": {"units": [{"name": "a.service", "enabled": true, "mask": false}]}});
     let v2 = translate(&parse_value(&v3).unwrap().config, Version::V2_2).unwrap();
     assert_eq!(
@@ -204,7 +206,11 @@ fn spec_2_is_written_with_its_own_defaults() {
                 {"filesystem": "/var", "path": "/lib/x", "overwrite": false, "contents": {"source": "data:,x"}},
                 {"filesystem": "/var", "path": "/lib/x", "overwrite": false, "append": true, "contents": {"source": "data:,y"}},
                 {"filesystem": "root", "path": "/various", "overwrite": true, "contents": {"source": "data:,v"}},
-                {"filesystem": "root", "path": "/etc/only", "overwrite": false, "append": true, "contents": {"source": "data:,z"}}]},
+                {"filesystem": "root", "path": "/etc/only", "overwrite": false, "append": true, "contents": {"source": "data:,z"}}],
+            "directories": [{"filesystem": "root", "path": "/d"},
+                            {"filesystem": "root", "path": "/e", "overwrite": true}],
+            "links": [{"filesystem": "root", "path": "/l", "target": "/d"},
+                      {"filesystem": "root", "path": "/m", "target": "/d", "overwrite": false}]},
             "systemd": {"units": [{"name": "a.service", "enabled": true}]}})
     );
 }

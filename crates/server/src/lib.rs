@@ -17,7 +17,6 @@ pub mod kubeconfig;
 pub mod layered;
 mod listen;
 mod metrics;
-pub mod pointer;
 pub mod prepare;
 pub mod proven;
 pub mod refusal;

@@ -205,12 +205,9 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
         config.storage.files.push(file(path, &bytes));
     }
     let dropped = drop_silently(&mut config, version);
-    let mut value = ignition::translate(&config, version).map_err(|e| {
+    let value = ignition::translate(&config, version).map_err(|e| {
         inexpressible(e.places.into_iter().map(|p| Place { path: p.path, message: p.message }).collect())
     })?;
-    if version == Version::V2_2 {
-        unsay_overwrite(&mut value, &config);
-    }
     finish(&value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
 }
 
@@ -292,22 +289,6 @@ fn drop_silently(config: &mut Config, version: Version) -> Vec<Place> {
         }
     }
     dropped
-}
-
-/// Spec 2's default for directories and links is not to overwrite; the reference does not write the default there.
-/// Its place is in `ignition`'s writer of spec 2; this does nothing once it is there.
-fn unsay_overwrite(value: &mut Value, config: &Config) {
-    let links = config.storage.links.iter().map(|l| l.overwrite.is_none());
-    let directories = config.storage.directories.iter().map(|d| d.overwrite.is_none());
-    let lists: [(&str, Vec<bool>); 2] = [("links", links.collect()), ("directories", directories.collect())];
-    for (list, unsaid) in lists {
-        let written = value.pointer_mut(&format!("/storage/{list}")).and_then(Value::as_array_mut);
-        for (node, unsaid) in written.into_iter().flatten().zip(unsaid) {
-            if let Some(fields) = node.as_object_mut().filter(|_| unsaid) {
-                fields.remove("overwrite");
-            }
-        }
-    }
 }
 
 /// The files that the first boot needs, in the reference's order.

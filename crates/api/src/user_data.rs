@@ -1,0 +1,141 @@
+//! Where machines reach the config server, and the user-data Secrets that machine providers read pointer configs from.
+//! Pure.
+//!
+//! What it is not: the pointer config itself (see `ignition`), and who writes the Secrets (`operator`).
+
+use crate::k8s::{ByteString, ObjectMeta, OwnerReference, Secret};
+use crate::v1::{ControllerConfigSpec, MachineConfigPool};
+use serde_json::Value;
+
+/// The port that machines fetch their config from.
+pub const PORT: u16 = 22623;
+/// Where machine providers look for user data.
+pub const NAMESPACE: &str = "openshift-machine-api";
+/// On user-data Secrets that are ours: their CA comes from a ConfigMap and is rotated with it.
+pub const MANAGED: &str = "machineconfiguration.openshift.io/managed-ca-bundle-derived-from-configmap";
+/// The key of the pointer config in a user-data Secret.
+pub const USER_DATA: &str = "userData";
+/// Platforms whose machines reach the API by a virtual address, without DNS, and the name of their status there.
+const BY_ADDRESS: [(&str, &str); 4] =
+    [("BareMetal", "baremetal"), ("OpenStack", "openstack"), ("Ovirt", "ovirt"), ("VSphere", "vsphere")];
+/// All platforms with virtual addresses: the server's certificate is for these addresses too.
+const WITH_ADDRESSES: [(&str, &str); 5] = [
+    ("BareMetal", "baremetal"),
+    ("OpenStack", "openstack"),
+    ("Ovirt", "ovirt"),
+    ("VSphere", "vsphere"),
+    ("Nutanix", "nutanix"),
+];
+
+fn addresses<'a>(facts: &'a ControllerConfigSpec, platforms: &[(&str, &str)]) -> Vec<&'a str> {
+    let platform = facts.platform_type();
+    let Some((_, key)) = platforms.iter().find(|(name, _)| *name == platform) else { return vec![] };
+    let list = facts
+        .infra
+        .as_ref()
+        .and_then(|i| i.pointer(&format!("/status/platformStatus/{key}/apiServerInternalIPs"))?.as_array());
+    list.into_iter().flatten().filter_map(Value::as_str).filter(|a| !a.is_empty()).collect()
+}
+
+fn api_int(facts: &ControllerConfigSpec) -> Option<String> {
+    let url = url::Url::parse(facts.infra_status(&["apiServerInternalURI"])?).ok()?;
+    url.host_str().map(str::to_owned)
+}
+
+/// The host that machines of this cluster reach the server by, as it stands in a URL.
+pub fn host(facts: &ControllerConfigSpec) -> Option<String> {
+    match addresses(facts, &BY_ADDRESS).first() {
+        Some(address) if address.contains(':') && !address.starts_with('[') => Some(format!("[{address}]")),
+        Some(address) => Some((*address).to_owned()),
+        None => api_int(facts),
+    }
+}
+
+/// The names and addresses that the server's certificate must be for; addresses without brackets.
+pub fn host_names(facts: &ControllerConfigSpec) -> Vec<String> {
+    let plain = |h: &str| h.trim_matches(['[', ']']).to_owned();
+    let mut all: Vec<String> = api_int(facts).iter().map(|h| plain(h)).collect();
+    all.extend(addresses(facts, &WITH_ADDRESSES).into_iter().map(plain));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The name of a pool's user-data Secret.
+pub fn secret_name(pool: &str) -> String {
+    format!("{pool}-user-data-managed")
+}
+
+/// The user-data Secret of a pool.
+pub fn secret(pool: &MachineConfigPool, pointer: &Value) -> Secret {
+    let name = pool.metadata.name.clone().unwrap_or_default();
+    let owner = OwnerReference {
+        api_version: format!("{}/v1", crate::names::GROUP),
+        kind: "MachineConfigPool".to_owned(),
+        name: name.clone(),
+        uid: pool.metadata.uid.clone().unwrap_or_default(),
+        ..OwnerReference::default()
+    };
+    let data = [("disableTemplating", "true\n".to_owned()), (USER_DATA, pointer.to_string())];
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(secret_name(&name)),
+            namespace: Some(NAMESPACE.to_owned()),
+            labels: Some([(MANAGED.to_owned(), String::new())].into()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        data: Some(data.into_iter().map(|(k, v)| (k.to_owned(), ByteString(v.into_bytes()))).collect()),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[allow(clippy::needless_pass_by_value, reason = "reads better in the table")]
+    fn mk_facts(status: Value) -> ControllerConfigSpec {
+        ControllerConfigSpec { infra: Some(json!({ "status": status })), ..ControllerConfigSpec::default() }
+    }
+
+    #[test]
+    fn the_host_is_a_virtual_address_where_the_platform_has_one_and_else_the_api_servers_name() {
+        let uri = "https://api-int.example.com:6443";
+        let with = |platform: &str, key: &str, ip: &str| {
+            mk_facts(json!({
+                "apiServerInternalURI": uri,
+                "platformStatus": {"type": platform, key: {"apiServerInternalIPs": [ip]}},
+            }))
+        };
+        let name = "api-int.example.com";
+        let rows: [(_, Option<&str>, &[&str]); 8] = [
+            (with("BareMetal", "baremetal", "10.0.0.5"), Some("10.0.0.5"), &["10.0.0.5", name]),
+            (with("OpenStack", "openstack", "fd00::5"), Some("[fd00::5]"), &[name, "fd00::5"]),
+            (with("Nutanix", "nutanix", "10.0.0.5"), Some(name), &["10.0.0.5", name]),
+            (with("VSphere", "vsphere", ""), Some(name), &[name]),
+            (with("AWS", "aws", "10.0.0.5"), Some(name), &[name]),
+            (mk_facts(json!({"apiServerInternalURI": uri})), Some(name), &[name]),
+            (mk_facts(json!({"apiServerInternalURI": "nonsense"})), None, &[]),
+            (ControllerConfigSpec::default(), None, &[]),
+        ];
+        for (facts, want, names) in rows {
+            assert_eq!(host(&facts).as_deref(), want, "{:?}", facts.infra);
+            assert_eq!(host_names(&facts), names, "{:?}", facts.infra);
+        }
+    }
+
+    #[test]
+    fn the_secret_has_the_names_that_machine_providers_know() {
+        let mut pool = MachineConfigPool::new("infra", crate::v1::MachineConfigPoolSpec::default());
+        pool.metadata.uid = Some("u".to_owned());
+        let secret = secret(&pool, &json!({"ignition": {}}));
+        assert_eq!(secret.metadata.name.as_deref(), Some("infra-user-data-managed"));
+        let data = secret.data.unwrap();
+        assert_eq!(data["disableTemplating"].0, b"true\n");
+        assert_eq!(data["userData"].0, br#"{"ignition":{}}"#);
+        assert_eq!(secret.metadata.owner_references.unwrap()[0].uid, "u");
+    }
+}

@@ -1,0 +1,138 @@
+//! Pointer configs: the few lines of Ignition that a machine is provisioned with, which send it to the config server.
+//!
+//! What it is not: where the server is and whom to trust there (facts of the cluster).
+
+use crate::data_url;
+use crate::model::{Config, HttpHeader, Resource};
+use crate::translate::{TranslateError, translate};
+use crate::{Version, empty};
+use serde_json::Value;
+
+/// What a CA stands behind in a pointer config, before its base64.
+const CA_TYPE: &str = "text/plain;charset=utf-8";
+
+/// Where a machine fetches its config from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer<'a> {
+    /// The server's host, as it stands in a URL.
+    pub host: &'a str,
+    /// Its port.
+    pub port: u16,
+    /// The machine's pool.
+    pub pool: &'a str,
+    /// Whom to trust there: PEM, one certificate or several.
+    pub ca: &'a [u8],
+    /// What the machine shows there, where the server asks for it. It is a secret.
+    pub token: Option<&'a str>,
+}
+
+impl Pointer<'_> {
+    /// The config. Ignition that is older than 3.5 needs it in its own version.
+    ///
+    /// # Errors
+    /// A version that cannot say it: with a token, all of spec 2.
+    pub fn config(&self, version: Version) -> Result<Value, TranslateError> {
+        let Self { host, port, pool, ca, token } = self;
+        let mut config: Config = empty();
+        let source = |source: String| Resource { source: Some(source), ..Resource::default() };
+        let mut merge = source(format!("https://{host}:{port}/config/{pool}"));
+        merge.http_headers.extend(token.map(|token| HttpHeader {
+            name: "Authorization".to_owned(),
+            value: Some(format!("Bearer {token}")),
+        }));
+        config.ignition.config.merge.push(merge);
+        config
+            .ignition
+            .security
+            .tls
+            .certificate_authorities
+            .push(source(data_url::encode_base64(CA_TYPE, ca)));
+        translate(&config, version)
+    }
+}
+
+/// Puts another CA into a pointer config that somebody else wrote, and changes nothing else of it. False: it was there.
+///
+/// # Errors
+/// Why it is not a pointer config with exactly one CA.
+pub fn set_ca(config: &mut Value, ca: &[u8]) -> Result<bool, &'static str> {
+    let known = config.get("ignition").ok_or("it has no `ignition`")?;
+    let cas = known.pointer("/security/tls/certificateAuthorities").and_then(Value::as_array);
+    match cas.map(Vec::len) {
+        Some(1) => {}
+        _ => return Err("ignition.security.tls.certificateAuthorities does not have exactly one entry"),
+    }
+    let source = config
+        .pointer_mut("/ignition/security/tls/certificateAuthorities/0")
+        .and_then(Value::as_object_mut)
+        .ok_or("ignition.security.tls.certificateAuthorities[0] is not an object")?;
+    let wanted = Value::String(data_url::encode_base64(CA_TYPE, ca));
+    Ok(source.insert("source".to_owned(), wanted.clone()) != Some(wanted))
+}
+
+/// The bearer token in a pointer config, where it has one.
+pub fn token(config: &Value) -> Option<&str> {
+    let headers = config.pointer("/ignition/config/merge/0/httpHeaders")?.as_array()?;
+    let header = headers
+        .iter()
+        .find(|h| h["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case("authorization")))?;
+    header["value"].as_str()?.strip_prefix("Bearer ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const POINTER: Pointer<'_> =
+        Pointer { host: "api-int.example.com", port: 22623, pool: "worker", ca: b"PEM", token: None };
+
+    #[test]
+    fn the_pointer_names_the_pool_and_the_ca() {
+        let got = POINTER.config(Version::V3_5).unwrap();
+        let want = json!({"ignition": {
+            "version": "3.5.0",
+            "config": {"merge": [{"source": "https://api-int.example.com:22623/config/worker"}]},
+            "security": {"tls": {"certificateAuthorities": [
+                {"source": "data:text/plain;charset=utf-8;base64,UEVN"},
+            ]}},
+        }});
+        assert_eq!(got, want);
+        let old = POINTER.config(Version::V3_3).unwrap();
+        assert_eq!(old["ignition"]["version"], "3.3.0");
+        assert_eq!(token(&got), None);
+    }
+
+    #[test]
+    fn a_token_is_a_header_and_reads_back() {
+        let with = Pointer { token: Some("a.b"), ..POINTER };
+        for version in [Version::V3_1, Version::V3_5] {
+            let got = with.config(version).unwrap();
+            let headers = &got["ignition"]["config"]["merge"][0]["httpHeaders"];
+            assert_eq!(*headers, json!([{"name": "Authorization", "value": "Bearer a.b"}]));
+            assert_eq!(token(&got), Some("a.b"));
+        }
+        let refused = with.config(Version::V2_2).unwrap_err().to_string();
+        assert!(!refused.contains("a.b"), "{refused}");
+    }
+
+    #[test]
+    fn only_the_one_ca_of_a_foreign_pointer_is_changed() {
+        let mut foreign = POINTER.config(Version::V3_1).unwrap();
+        foreign["storage"] = json!({"files": [{"path": "/x"}]});
+        let before = foreign.clone();
+        assert_eq!(set_ca(&mut foreign, b"PEM"), Ok(false));
+        assert_eq!(set_ca(&mut foreign, b"NEW"), Ok(true));
+        assert_eq!(set_ca(&mut foreign, b"PEM"), Ok(true));
+        assert_eq!(foreign, before);
+        for wrong in [
+            json!({"storage": {}}),
+            json!({"ignition": {}}),
+            json!({"ignition": {"security": {"tls": {"certificateAuthorities": []}}}}),
+            json!({"ignition": {"security": {"tls": {"certificateAuthorities": [{}, {}]}}}}),
+            json!({"ignition": {"security": {"tls": {"certificateAuthorities": ["x"]}}}}),
+        ] {
+            set_ca(&mut wrong.clone(), b"PEM").unwrap_err();
+        }
+    }
+}
