@@ -1,7 +1,8 @@
 //! Pools and nodes to the next moves: which node goes to which config, who is drained, and why the others wait.
 //!
 //! What it is: pure functions. [`plan`] looks at all pools and nodes at once and returns a [`RolloutPlan`];
-//! [`drain::plan`] looks at one node and its pods; [`mcn`] keeps MachineConfigNodes. Time is an argument.
+//! [`drain::plan`] looks at one node and its pods; [`mcn`] keeps MachineConfigNodes; [`Situation::forecast`] plans on
+//! from objects in files. Time is an argument.
 //!
 //! What it is not: a client, a queue, a clock. The `controller` crate feeds it from its caches and carries plans out.
 
@@ -9,18 +10,23 @@ mod capacity;
 mod control_plane;
 mod decide;
 pub mod drain;
+mod estimate;
 mod explain;
+mod forecast;
 mod layered;
 pub mod mcn;
 mod membership;
 mod node;
 mod patch;
 mod plan;
+mod situation;
 mod status;
 pub mod view;
 
 pub use capacity::max_unavailable;
 pub use decide::plan;
+pub use estimate::{Estimate, Finished, Pace, estimate};
+pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
 pub use membership::{BrokenSelector, Index, Owners};
 pub use patch::{Change, NodePatch};
@@ -28,4 +34,5 @@ pub use plan::{
     About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
     Reason, RolloutPlan, Step, Target, Unmanaged, Wait,
 };
+pub use situation::{Situation, SituationError};
 pub use status::MEMBERSHIP_CONFLICT;

@@ -1,0 +1,146 @@
+//! How long a rollout takes yet, from the times at which nodes of this very rollout were done.
+//!
+//! What it is not: a promise, or a guess from other rollouts: where too little is known, it says so.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use std::fmt;
+
+/// A pause this many times the longest one so far means that something has changed: nothing is estimated from it.
+const STALLED: i32 = 3;
+/// No pause shorter than this counts as a stall, however fast the nodes before were.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// A node of the pool that is in the pool's config, as its MachineConfigNode says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finished(pub Timestamp);
+
+/// Where a pool's rollout stands.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    /// When the rollout began: the pool's `Updating` became `True`.
+    pub began: Option<Timestamp>,
+    /// When nodes were done, also before that; in any order.
+    pub finished: Vec<Finished>,
+    /// Nodes that are not done.
+    pub left: usize,
+    /// Of these, nodes that do not go on by themselves: they fail, or are out of service.
+    pub stuck: usize,
+    /// Nothing new goes now.
+    pub held: bool,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "estimate")]
+pub enum Estimate {
+    /// No node is left.
+    Done,
+    /// Nobody can say, and why.
+    Unknown {
+        /// Why.
+        because: String,
+    },
+    /// At this pace.
+    #[serde(rename_all = "camelCase")]
+    About {
+        /// Seconds from now.
+        seconds: i64,
+        /// From how many nodes that is known.
+        from_nodes: usize,
+    },
+}
+
+/// At the pace of the nodes that were done in this rollout.
+pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
+    let unknown = |because: &str| Estimate::Unknown { because: because.to_owned() };
+    if pace.left == 0 {
+        return Estimate::Done;
+    }
+    if pace.held {
+        return unknown("the pool is held");
+    }
+    let Some(began) = pace.began else { return unknown("the rollout has not begun") };
+    // Clocks of nodes differ; a node done in the future is done now.
+    let mut done: Vec<Timestamp> =
+        pace.finished.iter().map(|f| f.0.min(now)).filter(|at| *at >= began).collect();
+    done.sort_unstable();
+    let Some(last) = done.last().copied() else { return unknown("no node is done in this rollout yet") };
+    if pace.stuck >= pace.left {
+        return unknown("the nodes that are left do not go on by themselves");
+    }
+    let starts = std::iter::once(&began).chain(&done);
+    let longest = starts.zip(&done).map(|(a, b)| b.duration_since(*a)).max().unwrap_or_default();
+    let pause = now.duration_since(last);
+    if pause > longest.saturating_mul(STALLED).max(PATIENCE) {
+        let because = format!("no node was done for {} s, longer than before", pause.as_secs());
+        return Estimate::Unknown { because };
+    }
+    let nodes = i64::try_from(done.len()).unwrap_or(i64::MAX).max(1);
+    let left = i64::try_from(pace.left).unwrap_or(i64::MAX);
+    let spent = last.duration_since(began).as_secs().max(1);
+    // What the nodes under way have done since the last one was done is done.
+    let seconds = spent.saturating_mul(left) / nodes - pause.as_secs();
+    Estimate::About { seconds: seconds.max(1), from_nodes: done.len() }
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Unknown { because } => write!(f, "unknown: {because}"),
+            Self::About { seconds, from_nodes } => {
+                let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+                f.write_str("about ")?;
+                match (hours, minutes) {
+                    (0, 0) => write!(f, "{seconds} s")?,
+                    (0, minutes) => write!(f, "{minutes} min {seconds} s")?,
+                    (hours, minutes) => write!(f, "{hours} h {minutes} min")?,
+                }
+                write!(f, ", by {from_nodes} done so far")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
+    }
+
+    #[test]
+    fn the_pace_of_this_rollout_counts_and_where_it_says_nothing_nothing_is_said() {
+        let pace = |finished: &[i64], left, stuck, held| Pace {
+            began: Some(at(1_000)),
+            finished: finished.iter().map(|s| Finished(at(*s))).collect(),
+            left,
+            stuck,
+            held,
+        };
+        let rows = [
+            (pace(&[1_100], 0, 0, false), 1_200, "done"),
+            (pace(&[], 5, 0, false), 1_200, "unknown: no node is done in this rollout yet"),
+            // Done before it began: an earlier rollout's.
+            (pace(&[900, 950], 5, 0, false), 1_200, "unknown: no node is done in this rollout yet"),
+            (pace(&[1_100, 1_200], 4, 0, false), 1_200, "about 6 min 40 s, by 2 done so far"),
+            (pace(&[1_200, 1_100, 900], 4, 0, false), 1_250, "about 5 min 50 s, by 2 done so far"),
+            (pace(&[1_100, 1_200], 80, 0, false), 1_200, "about 2 h 13 min, by 2 done so far"),
+            // A clock that is ahead.
+            (pace(&[1_160], 1, 0, false), 1_100, "about 1 min 40 s, by 1 done so far"),
+            (
+                pace(&[1_100], 4, 4, false),
+                1_150,
+                "unknown: the nodes that are left do not go on by themselves",
+            ),
+            (pace(&[1_100], 4, 1, true), 1_150, "unknown: the pool is held"),
+            (pace(&[1_100], 4, 1, false), 1_600, "unknown: no node was done for 500 s, longer than before"),
+            (Pace { left: 1, ..Pace::default() }, 1_600, "unknown: the rollout has not begun"),
+        ];
+        for (pace, now, want) in rows {
+            assert_eq!(estimate(&pace, at(now)).to_string(), want, "{pace:?}");
+        }
+    }
+}
