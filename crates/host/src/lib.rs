@@ -11,7 +11,9 @@
 //! What it is not: anything of Kubernetes. It is synchronous; async callers give it a thread.
 
 mod dbus;
+mod diff;
 mod disruption;
+mod drift;
 mod error;
 mod facts;
 mod fake;
@@ -24,6 +26,7 @@ mod os;
 pub mod paths;
 mod plan;
 mod policy;
+mod preview;
 mod reconcile;
 mod record;
 mod registries;
@@ -49,6 +52,7 @@ pub use irreconcilable::{Irreconcilable, Scope};
 pub use os::{FakeOs, OsBackend, OsError, OsState, Unsupported};
 pub use plan::{HostPlan, plan};
 pub use policy::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
+pub use preview::{Severity, preview};
 pub use record::{CurrentConfig, Names, PendingReboot};
 pub use root::{Options, Root};
 pub use step::{Content, Replaces, Secret, ServiceAction, Step, UnitAction};

@@ -1,0 +1,129 @@
+//! What a change costs any host of a pool, without a look at one: for review before it is applied. Pure.
+//!
+//! What it is not: [`crate::plan`], which knows the machine. What only a machine can say (a link in the way, a unit that is
+//! not installed, an owner that does not exist) is not seen here.
+
+use api::v1::MachineConfigSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::disruption::{Changes, Disruption, disruption};
+use crate::facts::Facts;
+use crate::irreconcilable::{Irreconcilable, Scope};
+use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
+use crate::reconcile::irreconcilable;
+use crate::step::ServiceAction;
+use crate::wanted::Wanted;
+
+/// How much a change disturbs a node, from nothing to a reboot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing notices.
+    None,
+    /// systemd reads its units again, or a service its configuration.
+    Reload,
+    /// A service is restarted.
+    Restart,
+    /// Pods are moved away.
+    Drain,
+    /// The node reboots.
+    Reboot,
+}
+
+impl Disruption {
+    /// The worst of it.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        let restarts = self.services.iter().any(|s| s.action == ServiceAction::Restart);
+        if self.needs_reboot() {
+            Severity::Reboot
+        } else if self.needs_drain() {
+            Severity::Drain
+        } else if restarts {
+            Severity::Restart
+        } else if self.is_none() {
+            Severity::None
+        } else {
+            Severity::Reload
+        }
+    }
+}
+
+/// What the change of one config to another costs on a host that has every service that the policies name.
+///
+/// # Errors
+/// Every difference that no running host can apply, each with its remedy.
+pub fn preview(
+    current: &MachineConfigSpec,
+    desired: &MachineConfigSpec,
+    policy: &DisruptionPolicy,
+) -> Result<Disruption, Vec<Irreconcilable>> {
+    let new = Wanted::read(desired)?;
+    let old = Wanted::read_managed(current)?;
+    let mut facts = Facts::default();
+    let actions =
+        policy.files.iter().flat_map(|p| &p.actions).chain(policy.units.iter().flat_map(|p| &p.actions));
+    facts.unit_files = actions
+        .chain(&policy.sshkey.actions)
+        .filter_map(|action| match action {
+            PolicyAction::Reload { reload } => Some(reload.service_name.clone()),
+            PolicyAction::Restart { restart } => Some(restart.service_name.clone()),
+            _ => None,
+        })
+        .chain(DEFAULT_SERVICES.map(str::to_owned))
+        .collect();
+    let mut bad = irreconcilable(&old, &new, &facts);
+    let changes = Changes::between(&old, &new);
+    let disruption = disruption(&changes, &old, &new, policy, &facts, &mut vec![], &mut bad);
+    bad.retain(|b| b.scope == Scope::Config);
+    if bad.is_empty() { Ok(disruption) } else { Err(bad) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(config: Value, more: Value) -> MachineConfigSpec {
+        let mut spec = json!({"config": config});
+        spec["config"]["ignition"] = json!({"version": "3.4.0"});
+        for (key, value) in more.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn file(path: &str, text: &str) -> Value {
+        json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": format!("data:,{text}")}}]}})
+    }
+
+    #[test]
+    fn each_kind_of_change_has_its_severity_and_the_path_that_asks_for_it() {
+        let plain = || spec(json!({}), json!({}));
+        let rows = [
+            (plain(), Severity::None, ""),
+            (spec(file("/etc/motd", "x"), json!({})), Severity::Reboot, "/etc/motd"),
+            (
+                spec(json!({}), json!({"kernelArguments": ["quiet"]})),
+                Severity::Reboot,
+                "spec.kernelArguments",
+            ),
+            (spec(file("/etc/containers/policy.json", "x"), json!({})), Severity::Reload, "crio.service"),
+            (spec(file("/etc/nmstate/openshift/a", "x"), json!({})), Severity::None, ""),
+            (
+                spec(file("/etc/kubernetes/credential-providers/a", "x"), json!({})),
+                Severity::Restart,
+                "kubelet",
+            ),
+        ];
+        for (desired, severity, word) in rows {
+            let got = preview(&plain(), &desired, &DisruptionPolicy::default()).unwrap();
+            assert_eq!(got.severity(), severity, "{got}");
+            assert!(got.to_string().contains(word), "{got}");
+        }
+        assert!(Severity::Reload < Severity::Restart && Severity::Drain < Severity::Reboot);
+        let disks = spec(json!({"storage": {"disks": [{"device": "/dev/sda"}]}}), json!({}));
+        let refused = preview(&plain(), &disks, &DisruptionPolicy::default()).unwrap_err();
+        assert!(refused[0].path.contains("disks"), "{refused:?}");
+    }
+}
