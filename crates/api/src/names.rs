@@ -51,6 +51,12 @@ pub mod annotation {
     pub const PROVENANCE: &str = "machineconfiguration.openshift.io/provenance";
     /// On ControllerConfig: how many rendered MachineConfigs a pool keeps that nobody names; a whole number. Ours alone.
     pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
+    /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of what it makes; empty for the
+    /// first one of a pool. Written once by the controller, never changed.
+    pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
+    /// On ControllerConfig: layers of the template directory that count beside those of the platform, separated by
+    /// commas, the last one winning. Ours alone.
+    pub const TEMPLATE_LAYERS: &str = "machineconfiguration.openshift.io/template-layers";
     /// Node: the rendered MachineConfig in effect. Written by the daemon.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
     /// Node: the rendered MachineConfig to move to. Written by the controller.

@@ -1,27 +1,19 @@
 //! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
 //! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
 
-use crate::container_runtime::{ContainerRuntimeConfig, ContainerRuntimeError};
 use crate::error::Finding;
-use crate::generated::Settings;
-use crate::kubelet::KubeletError;
-use crate::kubelet_config::{KubeletConfig, KubeletConfigError};
-use crate::mirrors::MirrorSets;
+use crate::generated::{self, GeneratedError, Settings};
 use crate::provenance::Provenance;
-use crate::registries::{RegistriesError, Sources};
 use crate::template::{self, TemplateError, TemplateSet};
 use crate::template_data::Data;
 use crate::tls::TlsProfile;
 use crate::{Inputs, Mode, RenderError, Versions, plan as render, select};
 use api::k8s::ResourceExt as _;
-use api::names::{CLUSTER, annotation};
+use api::names::CLUSTER;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The version that a build without version information is, in the list of feature gates.
-const UNKNOWN_RELEASE: &str = "0.0.1-snapshot";
 
 /// Manifests that cannot be rendered.
 #[derive(Debug, thiserror::Error)]
@@ -41,39 +33,15 @@ pub enum BootstrapError {
     /// Something that must be among the manifests is not.
     #[error("{0}")]
     Missing(&'static str),
-    /// The list of feature gates.
-    #[error("FeatureGate cluster: status.featureGates: {0}")]
-    FeatureGates(String),
     /// The pull secret.
     #[error("pull secret: {0}")]
     PullSecret(String),
     /// A template.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A kubelet's config.
+    /// What is generated from the cluster's settings.
     #[error(transparent)]
-    Kubelet(#[from] KubeletError),
-    /// A KubeletConfig.
-    #[error(transparent)]
-    KubeletConfig(#[from] KubeletConfigError),
-    /// A ContainerRuntimeConfig.
-    #[error(transparent)]
-    ContainerRuntime(#[from] ContainerRuntimeError),
-    /// Registries and mirrors.
-    #[error(transparent)]
-    Registries(#[from] RegistriesError),
-    /// Two objects of which each pool can have one.
-    #[error(
-        "MachineConfigPool {pool}: more than one {kind} is for it: {names}; before there is a cluster, use one"
-    )]
-    Several {
-        /// The pool.
-        pool: String,
-        /// The kind.
-        kind: &'static str,
-        /// The objects.
-        names: String,
-    },
+    Generated(#[from] GeneratedError),
     /// A pool.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -216,26 +184,30 @@ pub fn plan(
     let tls = TlsProfile::from_api_server(m.api_server.as_ref());
     let data = Data { controller_config: &controller_config, pull_secret: pull_secret.as_deref(), tls: &tls };
     let settings = Settings {
-        templates,
-        data,
-        gates: feature_gates(m.feature_gate.as_ref(), &controller_config)?,
-        node: m.node,
-        sources: Sources::read(m.image.as_ref())?,
-        mirrors: MirrorSets::read(&m.mirrors).map_err(RegistriesError::from)?,
-        kubelet_configs: m.kubelet_configs.iter().map(KubeletConfig::read).collect::<Result<_, _>>()?,
-        runtime_configs: m
-            .runtime_configs
-            .iter()
-            .map(ContainerRuntimeConfig::read)
-            .collect::<Result<_, _>>()?,
-        versions,
+        kubelet_configs: m.kubelet_configs.iter().collect(),
+        runtime_configs: m.runtime_configs.iter().collect(),
+        feature_gate: m.feature_gate.as_ref(),
+        node: m.node.as_ref(),
+        image: m.image.as_ref(),
+        cluster_version: None,
+        mirrors: m.mirrors.iter().collect(),
     };
     let mut all = m.machine_configs;
     all.extend(template::generate(templates, &data, versions)?);
     let mut pools: Vec<MachineConfigPool> = m.pools.into_values().collect();
-    for pool in &pools {
-        all.extend(settings.generated(pool)?);
+    let generated = generated::plan(&generated::Inputs {
+        templates,
+        data,
+        pools: pools.iter().collect(),
+        settings,
+        existing: Vec::new(),
+        versions,
+        mode: Mode::Bootstrap,
+    });
+    if let Some(error) = generated.first_error() {
+        return Err(error.clone().into());
     }
+    all.extend(generated.wanted);
     let mut out =
         BootstrapOutput { warnings: m.warnings, api_server: m.api_server, ..BootstrapOutput::default() };
     let mut rendered = Vec::new();
@@ -259,34 +231,6 @@ pub fn plan(
     out.warnings.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
     out.warnings.dedup();
     Ok(BootstrapOutput { pools, machine_configs: all, controller_config, ..out })
-}
-
-/// Every known gate and whether it is on, for the release that the ControllerConfig is of.
-fn feature_gates(
-    feature_gate: Option<&Value>,
-    controller_config: &ControllerConfig,
-) -> Result<BTreeMap<String, bool>, BootstrapError> {
-    let Some(feature_gate) = feature_gate else { return Ok(BTreeMap::new()) };
-    let entries: Vec<&Value> = feature_gate
-        .pointer("/status/featureGates")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
-    let release = controller_config.annotations().get(annotation::RELEASE_IMAGE_VERSION);
-    let release = release.map_or(UNKNOWN_RELEASE, String::as_str);
-    let entry = match entries.as_slice() {
-        [one] => Some(*one),
-        many => many.iter().copied().find(|e| e.get("version").and_then(Value::as_str) == Some(release)),
-    };
-    let Some(entry) = entry else {
-        return Err(BootstrapError::FeatureGates(format!("there is no entry for version {release:?}")));
-    };
-    let names = |list: &str, on: bool| {
-        let list = entry.get(list).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(move |g| Some((g.get("name")?.as_str()?.to_owned(), on))).collect::<Vec<_>>()
-    };
-    Ok(names("disabled", false).into_iter().chain(names("enabled", true)).collect())
 }
 
 /// The `.dockerconfigjson` of a pull secret, compacted.

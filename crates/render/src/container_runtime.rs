@@ -30,7 +30,6 @@ pub struct ContainerRuntimeError {
 #[derive(Debug, Clone)]
 pub(crate) struct ContainerRuntimeConfig {
     name: String,
-    selector: Option<LabelSelector>,
     log_level: String,
     pids_limit: Option<i64>,
     log_size_max: i64,
@@ -47,13 +46,10 @@ impl ContainerRuntimeConfig {
             path: format!("spec.{path}"),
             message: message.to_owned(),
         };
-        let selector = match object.pointer("/spec/machineConfigPoolSelector") {
-            None | Some(Value::Null) => None,
-            Some(v) => Some(
-                serde_json::from_value(v.clone())
-                    .map_err(|e| bad("machineConfigPoolSelector", &e.to_string()))?,
-            ),
-        };
+        if let Some(selector) = object.pointer("/spec/machineConfigPoolSelector") {
+            serde_json::from_value::<Option<LabelSelector>>(selector.clone())
+                .map_err(|e| bad("machineConfigPoolSelector", &e.to_string()))?;
+        }
         let config = object.pointer("/spec/containerRuntimeConfig").unwrap_or(&Value::Null);
         let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (log_level, default_runtime) = (text("logLevel"), text("defaultRuntime"));
@@ -80,18 +76,7 @@ impl ContainerRuntimeConfig {
             return Err(bad("containerRuntimeConfig.overlaySize", "must not be negative"));
         }
         let overlay_size = overlay.filter(|_| overlay_bytes > 0).and_then(Value::as_str).map(str::to_owned);
-        Ok(Self { name, selector, log_level, pids_limit, log_size_max, overlay_size, default_runtime })
-    }
-
-    /// The object's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Is the object for this pool? An absent or empty selector is for none.
-    pub(crate) fn is_for(&self, pool: &MachineConfigPool) -> Result<bool, ContainerRuntimeError> {
-        let matches = api::selector::matches(self.selector.as_ref(), pool.metadata.labels.as_ref());
-        matches.map_err(|e| self.error("spec.machineConfigPoolSelector", e.to_string()))
+        Ok(Self { name, log_level, pids_limit, log_size_max, overlay_size, default_runtime })
     }
 
     fn error(&self, path: &str, message: String) -> ContainerRuntimeError {

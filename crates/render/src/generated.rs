@@ -1,108 +1,429 @@
-//! What controllers generate for one pool from cluster-wide settings: `97-`, `98-` and `99-` MachineConfigs. Pure.
+//! What controllers generate from the cluster's settings: `97-`, `98-` and `99-` MachineConfigs. Pure: the settings and
+//! what stands in the cluster in, what is to stand there out. Bootstrap and the controller call the same [`plan`].
 //!
-//! What it is not: templates (see `template`) and who may have how many objects once there is a cluster.
+//! What it is not: templates (see `template`), nor writes. Whoever carries a [`Plan`] out chooses nothing.
+//!
+//! | MachineConfig | from | for |
+//! | --- | --- | --- |
+//! | `97-POOL-generated-kubelet` | templates, Node `cluster` | every pool |
+//! | `98-POOL-generated-kubelet` | templates, Node and FeatureGate `cluster` | every pool |
+//! | `99-POOL-generated-kubelet[-N]` | a KubeletConfig over the former | the pools that it selects |
+//! | `99-POOL-generated-containerruntime[-N]` | a ContainerRuntimeConfig | the pools that it selects |
+//! | `99-POOL-generated-registries` | Image `cluster`, mirror sets | built-in pools |
+//!
+//! What cannot be made is refused for its pools, with object, path and remedy; what was made for them before stays.
 
-use crate::Versions;
-use crate::bootstrap::BootstrapError;
-use crate::container_runtime::{self, ContainerRuntimeConfig};
-use crate::kubelet;
-use crate::kubelet_config::KubeletConfig;
+mod objects;
+mod status;
+
+pub use objects::Kind;
+pub use status::status;
+
+use crate::container_runtime::{self, ContainerRuntimeConfig, ContainerRuntimeError};
+use crate::kubelet::{self, KubeletError, Original};
+use crate::kubelet_config::{KubeletConfig, KubeletConfigError};
 use crate::mirrors::MirrorSets;
-use crate::registries::{self, Sources};
-use crate::template::{self, TemplateSet};
+use crate::registries::{self, RegistriesError, Sources};
+use crate::template::{self, TemplateError, TemplateSet};
 use crate::template_data::Data;
-use api::k8s::ResourceExt as _;
-use api::names::label;
+use crate::{Mode, Versions};
+use api::k8s::{OwnerReference, ResourceExt as _};
+use api::names::{ARBITER, MASTER, WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigPool};
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What MachineConfigs are generated from.
-pub(crate) struct Settings<'a> {
-    pub(crate) templates: &'a TemplateSet,
-    pub(crate) data: Data<'a>,
-    pub(crate) gates: BTreeMap<String, bool>,
-    pub(crate) node: Option<Value>,
-    pub(crate) sources: Sources,
-    pub(crate) mirrors: MirrorSets,
-    pub(crate) kubelet_configs: Vec<KubeletConfig<'a>>,
-    pub(crate) runtime_configs: Vec<ContainerRuntimeConfig>,
-    pub(crate) versions: &'a Versions,
+/// Settings that nothing can be made from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GeneratedError {
+    /// A template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A kubelet's config.
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
+    /// A KubeletConfig.
+    #[error(transparent)]
+    KubeletConfig(#[from] KubeletConfigError),
+    /// A ContainerRuntimeConfig.
+    #[error(transparent)]
+    ContainerRuntime(#[from] ContainerRuntimeError),
+    /// Registries and mirrors.
+    #[error(transparent)]
+    Registries(#[from] RegistriesError),
+    /// The list of feature gates.
+    #[error("FeatureGate cluster: status.featureGates: {0}")]
+    FeatureGates(String),
+    /// A pool selector that cannot be evaluated.
+    #[error("{kind} {name}: spec.machineConfigPoolSelector: {message}")]
+    Selector {
+        /// The object's kind.
+        kind: Kind,
+        /// The object.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// An object for no pool.
+    #[error(
+        "{kind} {name}: spec.machineConfigPoolSelector: could not find any MachineConfigPool whose labels it matches; \
+         correct it, or label the pool"
+    )]
+    NoPool {
+        /// The object's kind.
+        kind: Kind,
+        /// The object.
+        name: String,
+    },
+    /// A KubeletConfig where kubelets are left to others.
+    #[error(
+        "KubeletConfig {name}: the templates leave the kubelet's config of pool {pool} to others; switch on a template \
+         layer that has it: annotate ControllerConfig machine-config-controller with {}=kubeadm (or kubelet)",
+        annotation::TEMPLATE_LAYERS
+    )]
+    NoKubelet {
+        /// The object.
+        name: String,
+        /// The pool.
+        pool: String,
+    },
+    /// Several objects for one pool, before there is a cluster that can tell which was first.
+    #[error(
+        "MachineConfigPool {pool}: more than one {kind} is for it: {names}; before there is a cluster, use one"
+    )]
+    Several {
+        /// The pool.
+        pool: String,
+        /// The kind.
+        kind: Kind,
+        /// The objects.
+        names: String,
+    },
+    /// The number in the name of what is made.
+    #[error("{kind} {name}: {message}")]
+    Number {
+        /// The object's kind.
+        kind: Kind,
+        /// The object.
+        name: String,
+        /// What is wrong, and the remedy.
+        message: String,
+    },
 }
 
-impl Settings<'_> {
-    /// The MachineConfigs of a pool.
-    pub(crate) fn generated(&self, pool: &MachineConfigPool) -> Result<Vec<MachineConfig>, BootstrapError> {
-        let name = pool.name_any();
-        let of_role = template::generate_role(self.templates, &self.data, self.versions, &name)?;
-        let mut all = self.kubelet(pool, &of_role)?;
-        let mut own = Vec::new();
-        for crc in &self.runtime_configs {
-            if crc.is_for(pool)? {
-                own.push(crc);
-            }
-        }
-        if let Some(crc) = only(&own, &name, "ContainerRuntimeConfig", |c| c.name())? {
-            let storage = kubelet::template_file(&of_role, container_runtime::STORAGE_CONF);
-            all.push(crc.machine_config(pool, storage.as_deref(), self.versions)?);
-        }
-        if pool.labels().contains_key(label::BUILT_IN) {
-            all.push(self.registries(&name, &of_role)?);
-        }
-        Ok(all)
+/// The cluster's settings, as JSON; what is not there counts as not set.
+#[derive(Debug, Clone, Default)]
+pub struct Settings<'a> {
+    /// KubeletConfigs.
+    pub kubelet_configs: Vec<&'a Value>,
+    /// ContainerRuntimeConfigs.
+    pub runtime_configs: Vec<&'a Value>,
+    /// OpenShift's FeatureGate `cluster`.
+    pub feature_gate: Option<&'a Value>,
+    /// OpenShift's Node `cluster` (`config.openshift.io`).
+    pub node: Option<&'a Value>,
+    /// OpenShift's Image `cluster`.
+    pub image: Option<&'a Value>,
+    /// OpenShift's ClusterVersion `version`, which names the release's image.
+    pub cluster_version: Option<&'a Value>,
+    /// ImageDigestMirrorSets, ImageTagMirrorSets, ImageContentSourcePolicies.
+    pub mirrors: Vec<&'a Value>,
+}
+
+/// What a plan is made from.
+#[derive(Debug, Clone)]
+pub struct Inputs<'a> {
+    /// The template directory.
+    pub templates: &'a TemplateSet,
+    /// What templates are rendered with.
+    pub data: Data<'a>,
+    /// All pools.
+    pub pools: Vec<&'a MachineConfigPool>,
+    /// The cluster's settings.
+    pub settings: Settings<'a>,
+    /// The MachineConfigs that stand in the cluster, but for rendered ones.
+    pub existing: Vec<&'a MachineConfig>,
+    /// The build that generates.
+    pub versions: &'a Versions,
+    /// Before there is a cluster, or in it.
+    pub mode: Mode,
+}
+
+/// What is to be.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// MachineConfigs that are to stand, whole.
+    pub wanted: Vec<MachineConfig>,
+    /// MachineConfigs that are to go.
+    pub gone: Vec<Removal>,
+    /// MachineConfigs that stay as they are, for what they would be made from now is refused.
+    pub kept: BTreeSet<String>,
+    /// What is to be said of, and written to, each KubeletConfig and ContainerRuntimeConfig.
+    pub objects: Vec<ObjectPlan>,
+    /// Why a pool cannot have what is set for it; it must not be rendered meanwhile.
+    pub refused: BTreeMap<String, Vec<GeneratedError>>,
+}
+
+/// A MachineConfig that is to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What becomes of a KubeletConfig or ContainerRuntimeConfig.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectPlan {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// It is being deleted: its finalizers go when what it made has gone.
+    pub deleting: bool,
+    /// The annotation [`annotation::MC_NAME_SUFFIX`], where it is to be written.
+    pub suffix: Option<String>,
+    /// All of its finalizers, where they are to change: those of others, and the names of what it makes.
+    pub finalizers: Option<Vec<String>>,
+    /// Was it accepted? `None` while it is being deleted.
+    pub verdict: Option<Result<(), GeneratedError>>,
+}
+
+impl Plan {
+    /// The first thing that is wrong, for callers that take all or nothing.
+    pub fn first_error(&self) -> Option<&GeneratedError> {
+        let refused = self.refused.values().flatten();
+        let verdicts = self.objects.iter().filter_map(|o| o.verdict.as_ref()?.as_ref().err());
+        let no_pool = |e: &&GeneratedError| !matches!(e, GeneratedError::NoPool { .. });
+        refused.chain(verdicts).find(no_pool)
     }
 
-    fn kubelet(
+    fn refuse(&mut self, pool: &str, error: GeneratedError) {
+        let all = self.refused.entry(pool.to_owned()).or_default();
+        if !all.contains(&error) {
+            all.push(error);
+        }
+    }
+}
+
+/// Plans what is to be generated.
+///
+/// Guarantees: a MachineConfig that was made from what is now refused is neither changed nor removed. MachineConfigs of
+/// users are never removed.
+pub fn plan(inputs: &Inputs<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let settings = &inputs.settings;
+    let gates = feature_gates(inputs);
+    let registries = Registries::read(inputs);
+    let mut facts = Vec::new();
+    for pool in &inputs.pools {
+        facts.push(of_pool(inputs, pool, &gates, &registries, &mut plan));
+    }
+    let (cluster, versions) = (inputs.mode == Mode::Cluster, inputs.versions);
+    objects::plan(
+        inputs,
+        &facts,
+        Kind::KubeletConfig,
+        &settings.kubelet_configs,
+        |object| Ok(KubeletConfig::read(object)?),
+        |kc, of| {
+            let Some((original, base)) = &of.kubelet else {
+                let (name, pool) = (kc.name().to_owned(), of.pool.name_any());
+                return Err(GeneratedError::NoKubelet { name, pool });
+            };
+            Ok(kc.machine_config(of.pool, base.clone(), original.form, versions)?)
+        },
+        &mut plan,
+    );
+    objects::plan(
+        inputs,
+        &facts,
+        Kind::ContainerRuntimeConfig,
+        &settings.runtime_configs,
+        |object| Ok(ContainerRuntimeConfig::read(object)?),
+        |crc, of| Ok(crc.machine_config(of.pool, of.storage.as_deref(), versions)?),
+        &mut plan,
+    );
+    if cluster {
+        objects::stale(inputs, &mut plan);
+    }
+    plan
+}
+
+/// What the templates say for one pool.
+struct Facts<'a> {
+    pool: &'a MachineConfigPool,
+    /// They cannot be rendered, or are no base for anything.
+    broken: Option<GeneratedError>,
+    /// The kubelet's config, as it is and with the cluster's settings; `None`: left to others.
+    kubelet: Option<(Original, Map<String, Value>)>,
+    /// The text of `storage.conf`.
+    storage: Option<String>,
+}
+
+/// The MachineConfigs that a pool has whatever objects select it; and what the others start from.
+fn of_pool<'a>(
+    inputs: &Inputs<'_>,
+    pool: &'a MachineConfigPool,
+    gates: &Result<BTreeMap<String, bool>, GeneratedError>,
+    registries: &Registries,
+    plan: &mut Plan,
+) -> Facts<'a> {
+    let name = pool.name_any();
+    let mut facts = Facts { pool, broken: None, kubelet: None, storage: None };
+    let kubelets = ["97", "98"].map(|n| format!("{n}-{name}-generated-kubelet"));
+    let registries_name = format!("99-{name}-generated-registries");
+    let of_role = match template::generate_role(inputs.templates, &inputs.data, inputs.versions, &name) {
+        Ok(of_role) => of_role,
+        Err(e) => {
+            plan.kept.extend(kubelets);
+            plan.kept.insert(registries_name);
+            plan.refuse(&name, e.clone().into());
+            return Facts { broken: Some(e.into()), ..facts };
+        }
+    };
+    facts.storage = kubelet::template_file(&of_role, container_runtime::STORAGE_CONF);
+    // Where the templates leave the kubelet's config to others, so do we.
+    if let Some(original) = kubelet::original(&of_role) {
+        match kubelet_configs(inputs, pool, &original, gates) {
+            Ok((configs, base)) => {
+                plan.wanted.extend(configs);
+                facts.kubelet = Some((original, base));
+            }
+            Err(e) => {
+                plan.kept.extend(kubelets);
+                plan.refuse(&name, e.clone());
+                facts.broken = Some(e);
+            }
+        }
+    }
+    if pool.labels().contains_key(label::BUILT_IN) && registries.wanted {
+        match registries.machine_config(inputs, &name, &of_role) {
+            Ok(config) => plan.wanted.push(config),
+            Err(e) => {
+                plan.kept.insert(registries_name);
+                plan.refuse(&name, e);
+            }
+        }
+    }
+    facts
+}
+
+fn kubelet_configs(
+    inputs: &Inputs<'_>,
+    pool: &MachineConfigPool,
+    original: &Original,
+    gates: &Result<BTreeMap<String, bool>, GeneratedError>,
+) -> Result<([MachineConfig; 2], Map<String, Value>), GeneratedError> {
+    let (name, node) = (pool.name_any(), inputs.settings.node);
+    let gates = gates.as_ref().map_err(Clone::clone)?;
+    // Kernel arguments are the OS image's business: where the cluster manages none, a host could not set them.
+    let spec = &inputs.data.controller_config.spec;
+    let manages_os = !spec.base_os_container_image.is_empty()
+        || spec.os_image_url.as_ref().is_some_and(|u| !u.is_empty())
+        || node.is_some();
+    let built_in = [MASTER, WORKER, ARBITER].contains(&name.as_str());
+    let cgroups = manages_os && (built_in || inputs.mode == Mode::Bootstrap);
+    let configs = [
+        kubelet::node_config(pool, original, node, cgroups, inputs.versions)?,
+        kubelet::feature_gates(pool, original, gates, node, inputs.versions)?,
+    ];
+    let base = kubelet::with_gates(&name, original, gates, node)?;
+    Ok((configs, base))
+}
+
+/// Registries and mirrors, read once for all pools.
+struct Registries {
+    /// Is there anything to say at all?
+    wanted: bool,
+    read: Result<(Sources, MirrorSets), GeneratedError>,
+    owner: Option<OwnerReference>,
+}
+
+impl Registries {
+    fn read(inputs: &Inputs<'_>) -> Self {
+        let Settings { image, mirrors, .. } = &inputs.settings;
+        let read = || -> Result<_, RegistriesError> {
+            Ok((Sources::read(*image)?, MirrorSets::read(mirrors.iter().copied())?))
+        };
+        let cluster = inputs.mode == Mode::Cluster;
+        let text = |key: &str| image.and_then(|i| i.pointer(key)).and_then(Value::as_str).map(str::to_owned);
+        let owner = text("/metadata/uid").filter(|_| cluster).map(|uid| OwnerReference {
+            api_version: "config.openshift.io/v1".to_owned(),
+            kind: "Image".to_owned(),
+            name: text("/metadata/name").unwrap_or_default(),
+            uid,
+            ..OwnerReference::default()
+        });
+        let wanted = !cluster || image.is_some() || !mirrors.is_empty();
+        Self { wanted, read: read().map_err(Into::into), owner }
+    }
+
+    fn machine_config(
         &self,
-        pool: &MachineConfigPool,
+        inputs: &Inputs<'_>,
+        pool: &str,
         of_role: &[MachineConfig],
-    ) -> Result<Vec<MachineConfig>, BootstrapError> {
-        let (name, node) = (pool.name_any(), self.node.as_ref());
-        // Where the templates leave the kubelet's config to others, so do we.
-        let Some(original) = kubelet::original(of_role) else { return Ok(Vec::new()) };
-        let mut all = vec![
-            kubelet::node_config(pool, &original, node, self.versions)?,
-            kubelet::feature_gates(pool, &original, &self.gates, node, self.versions)?,
-        ];
-        let mut own = Vec::new();
-        for kc in &self.kubelet_configs {
-            if kc.is_for(pool)? {
-                own.push(kc);
-            }
-        }
-        if let Some(kc) = only(&own, &name, "KubeletConfig", |kc| kc.name())? {
-            let base = kubelet::with_gates(&name, &original, &self.gates, node)?;
-            all.push(kc.machine_config(pool, base, self.versions)?);
-        }
-        Ok(all)
-    }
-
-    fn registries(&self, pool: &str, of_role: &[MachineConfig]) -> Result<MachineConfig, BootstrapError> {
+    ) -> Result<MachineConfig, GeneratedError> {
+        let (sources, mirrors) = self.read.as_ref().map_err(Clone::clone)?;
         let template = |path: &str| kubelet::template_file(of_role, path);
         let (conf, policy) = (template(registries::REGISTRIES_CONF), template(registries::POLICY_JSON));
         let templates = registries::Templates { registries: conf.as_deref(), policy: policy.as_deref() };
-        let release = &self.data.controller_config.spec.release_image;
-        let files = registries::files(&self.sources, &self.mirrors, release, templates)?;
+        let desired =
+            inputs.settings.cluster_version.and_then(|v| v.pointer("/status/desired/image")?.as_str());
+        let release = desired.unwrap_or(&inputs.data.controller_config.spec.release_image);
+        let files = registries::files(sources, mirrors, release, templates)?;
         let files: Vec<Value> =
             files.iter().map(|(path, text)| kubelet::file(path, text.as_bytes())).collect();
-        // Without the version, so that the controller in the cluster makes it anew.
-        Ok(kubelet::generated(&format!("99-{pool}-generated-registries"), pool, &files, None))
+        // Without the version at bootstrap, so that the controller in the cluster makes it anew.
+        let versions = (inputs.mode == Mode::Cluster).then_some(inputs.versions);
+        let name = format!("99-{pool}-generated-registries");
+        let mut config = kubelet::generated(&name, pool, &files, versions);
+        config.metadata.owner_references = self.owner.clone().map(|o| vec![o]);
+        Ok(config)
     }
 }
 
-/// The one object of its kind for a pool.
-fn only<'a, T>(
-    own: &[&'a T],
-    pool: &str,
-    kind: &'static str,
-    name: impl Fn(&T) -> &str,
-) -> Result<Option<&'a T>, BootstrapError> {
-    match own {
-        [] => Ok(None),
-        [one] => Ok(Some(one)),
-        many => {
-            let names: Vec<&str> = many.iter().map(|o| name(o)).collect();
-            Err(BootstrapError::Several { pool: pool.to_owned(), kind, names: names.join(", ") })
+/// The version that a build without version information is, in the list of feature gates.
+const UNKNOWN_RELEASE: &str = "0.0.1-snapshot";
+
+/// Every known gate and whether it is on, for the release that the ControllerConfig is of.
+fn feature_gates(inputs: &Inputs<'_>) -> Result<BTreeMap<String, bool>, GeneratedError> {
+    let Some(feature_gate) = inputs.settings.feature_gate else { return Ok(BTreeMap::new()) };
+    let status = feature_gate.pointer("/status/featureGates").and_then(Value::as_array);
+    let entries: Vec<&Value> = status.into_iter().flatten().collect();
+    let release = inputs.data.controller_config.annotations().get(annotation::RELEASE_IMAGE_VERSION);
+    let release = release.map_or(UNKNOWN_RELEASE, String::as_str);
+    let entry = match entries.as_slice() {
+        [one] => Some(*one),
+        many => many.iter().copied().find(|e| e.get("version").and_then(Value::as_str) == Some(release)),
+    };
+    // No operator writes the status on plain Kubernetes: what the user asks for counts there.
+    let custom = || feature_gate.pointer("/spec/customNoUpgrade");
+    let plain = entries.is_empty() && inputs.mode == Mode::Cluster;
+    let on = |list: Option<&Value>, on: bool| {
+        let list = list.and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(move |g| Some((g.get("name").unwrap_or(g).as_str()?.to_owned(), on)))
+            .collect::<Vec<_>>()
+    };
+    match (entry, plain) {
+        (Some(entry), _) => {
+            let (off, on_) = (on(entry.get("disabled"), false), on(entry.get("enabled"), true));
+            Ok(off.into_iter().chain(on_).collect())
+        }
+        (None, true) => {
+            let custom = custom();
+            let list = |key: &str| custom.and_then(|c| c.get(key));
+            Ok(on(list("disabled"), false).into_iter().chain(on(list("enabled"), true)).collect())
+        }
+        (None, false) => {
+            Err(GeneratedError::FeatureGates(format!("there is no entry for version {release:?}")))
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+#[path = "generated/tests.rs"]
+mod tests;

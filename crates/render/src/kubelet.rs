@@ -14,6 +14,10 @@ use std::collections::BTreeMap;
 /// Where the kubelet's config stands on a host.
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
+/// Where it stands on a host whose kubelet was set up by others (kubeadm keeps the kubelet's credentials in
+/// [`KUBELET_CONF`]): a drop-in over their config, which says only what differs.
+pub const KUBELET_DROP_IN: &str = "/etc/kubernetes/kubelet.conf.d/50-mco.conf";
+
 /// Kernel arguments for control groups v2, the only version that is supported.
 const CGROUPS_V2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_v1=\"all\""];
 
@@ -21,7 +25,7 @@ const CGROUPS_V2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletError {
     /// The template is not a KubeletConfiguration.
-    #[error("template of {KUBELET_CONF} for pool {pool}: {message}")]
+    #[error("template of the kubelet's config for pool {pool}: {message}")]
     Template {
         /// The pool.
         pool: String,
@@ -38,9 +42,37 @@ pub enum KubeletError {
     },
 }
 
-/// The text of the kubelet's config in the MachineConfigs of a role, where one of them has it.
-pub(crate) fn original(generated: &[MachineConfig]) -> Option<String> {
-    template_file(generated, KUBELET_CONF)
+/// A kubelet's config as the templates of a role have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The kubelet's one config, whole: fields that nobody set are written, too, as Go writes them.
+    Whole,
+    /// A drop-in over somebody else's config: only what is set may stand in it.
+    DropIn,
+}
+
+impl Form {
+    /// Where it stands on a host.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Whole => KUBELET_CONF,
+            Self::DropIn => KUBELET_DROP_IN,
+        }
+    }
+}
+
+/// The text of the kubelet's config in the MachineConfigs of a role, where one of them has it, and its form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Original {
+    pub(crate) form: Form,
+    pub(crate) text: String,
+}
+
+/// What the MachineConfigs of a role say of the kubelet's config; `None`: nothing, it is left to others.
+pub(crate) fn original(generated: &[MachineConfig]) -> Option<Original> {
+    [Form::Whole, Form::DropIn]
+        .into_iter()
+        .find_map(|form| Some(Original { form, text: template_file(generated, form.path())? }))
 }
 
 /// The text of a file in the MachineConfigs of a role, where one of them has it; the last one counts.
@@ -52,11 +84,13 @@ pub(crate) fn template_file(generated: &[MachineConfig], path: &str) -> Option<S
     file.contents.decode().ok().and_then(|b| String::from_utf8(b).ok())
 }
 
-/// `97-POOL-generated-kubelet`: the template with the cluster's Node settings, and kernel arguments for cgroups.
+/// `97-POOL-generated-kubelet`: the template with the cluster's Node settings, and, where `cgroups` says so, kernel
+/// arguments for cgroups.
 pub(crate) fn node_config(
     pool: &MachineConfigPool,
-    original: &str,
+    original: &Original,
     node: Option<&Value>,
+    cgroups: bool,
     versions: &Versions,
 ) -> Result<MachineConfig, KubeletError> {
     let name = pool.name_any();
@@ -67,28 +101,31 @@ pub(crate) fn node_config(
         return Err(KubeletError::Node { path: "spec.cgroupMode", message });
     }
     latency_profile(&name, &mut config, node)?;
-    let mut mc = machine_config(&format!("97-{name}-generated-kubelet"), &name, &config, versions);
-    mc.spec.kernel_arguments = Some(CGROUPS_V2.iter().map(|a| (*a).to_owned()).collect());
+    let mut mc =
+        machine_config(&format!("97-{name}-generated-kubelet"), &name, original.form, &config, versions);
+    if cgroups {
+        mc.spec.kernel_arguments = Some(CGROUPS_V2.iter().map(|a| (*a).to_owned()).collect());
+    }
     Ok(mc)
 }
 
 /// `98-POOL-generated-kubelet`: the template with the cluster's feature gates.
 pub(crate) fn feature_gates(
     pool: &MachineConfigPool,
-    original: &str,
+    original: &Original,
     gates: &BTreeMap<String, bool>,
     node: Option<&Value>,
     versions: &Versions,
 ) -> Result<MachineConfig, KubeletError> {
     let name = pool.name_any();
     let config = with_gates(&name, original, gates, node)?;
-    Ok(machine_config(&format!("98-{name}-generated-kubelet"), &name, &config, versions))
+    Ok(machine_config(&format!("98-{name}-generated-kubelet"), &name, original.form, &config, versions))
 }
 
 /// The template with the cluster's Node settings and feature gates.
 pub(crate) fn with_gates(
     pool: &str,
-    original: &str,
+    original: &Original,
     gates: &BTreeMap<String, bool>,
     node: Option<&Value>,
 ) -> Result<Map<String, Value>, KubeletError> {
@@ -133,14 +170,19 @@ fn latency_profile(
 
 /// Reads a KubeletConfiguration and puts it into the form in which Go programs write it, so that equal settings make
 /// equal bytes and with them equal names.
-fn read(pool: &str, text: &str) -> Result<Map<String, Value>, KubeletError> {
+fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletError> {
+    let Original { form, text } = original;
     let bad = |message: String| KubeletError::Template { pool: pool.to_owned(), message };
     let config: Map<String, Value> = api::yaml::from_str(text).map_err(|e| bad(e.to_string()))?;
     let kind = config.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind != "KubeletConfiguration" {
         return Err(bad(format!("its kind is {kind:?}, not KubeletConfiguration")));
     }
-    let mut written = always_written();
+    let mut written = match form {
+        Form::Whole => always_written(),
+        // A zero would be laid over what others have set, and the kubelet would take its default for it.
+        Form::DropIn => json!({}),
+    };
     overlay(&mut written, Value::Object(config));
     normalise_durations(&mut written);
     match written {
@@ -307,9 +349,15 @@ pub(crate) fn file(path: &str, bytes: &[u8]) -> Value {
     })
 }
 
-fn machine_config(name: &str, pool: &str, config: &Map<String, Value>, versions: &Versions) -> MachineConfig {
+fn machine_config(
+    name: &str,
+    pool: &str,
+    form: Form,
+    config: &Map<String, Value>,
+    versions: &Versions,
+) -> MachineConfig {
     let text = yaml::emit(&Value::Object(config.clone()));
-    generated(name, pool, &[file(KUBELET_CONF, text.as_bytes())], Some(versions))
+    generated(name, pool, &[file(form.path(), text.as_bytes())], Some(versions))
 }
 
 /// A generated MachineConfig of a pool with these files.
@@ -360,11 +408,17 @@ mod tests {
     fn unset_fields_appear_with_their_zero_values() {
         let text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 7\n\
                     nodeStatusReportFrequency: 5m\nmemorySwap: {swapBehavior: NoSwap}\n";
-        let config = read("p", text).unwrap();
+        let whole = |text: &str| Original { form: Form::Whole, text: text.to_owned() };
+        let config = read("p", &whole(text)).unwrap();
         assert_eq!(config.get("maxPods"), Some(&json!(7)));
         assert_eq!(config.get("nodeStatusReportFrequency"), Some(&json!("5m0s")));
         assert_eq!(config.get("memorySwap"), Some(&json!({"swapBehavior": "NoSwap"})));
         assert_eq!(config.get("syncFrequency"), Some(&json!("0s")));
-        assert!(read("p", "kind: Pod\n").is_err());
+        assert!(read("p", &whole("kind: Pod\n")).is_err());
+        let drop_in = Original { form: Form::DropIn, text: text.to_owned() };
+        assert_eq!(
+            read("p", &drop_in).unwrap().keys().filter(|k| *k != "kind" && *k != "apiVersion").count(),
+            3
+        );
     }
 }

@@ -4,13 +4,13 @@
 //! What it is not: the config that every pool has without one (see `kubelet`).
 
 use crate::Versions;
-use crate::kubelet::{self, KUBELET_CONF, KubeletError};
+use crate::kubelet::{self, Form, KubeletError};
 use crate::tls::TlsProfile;
 use crate::yaml;
 use api::k8s::{LabelSelector, ResourceExt as _};
 use api::names::{ARBITER, MASTER, label};
 use api::v1::{MachineConfig, MachineConfigPool};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Where the kubelet's log level stands on a host.
 const LOGGING_CONF: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
@@ -49,7 +49,6 @@ pub(crate) struct KubeletConfig<'a> {
     name: &'a str,
     spec: &'a Value,
     user: Map<String, Value>,
-    selector: Option<LabelSelector>,
 }
 
 fn text<'a>(v: &'a Value, key: &str) -> &'a str {
@@ -66,13 +65,10 @@ impl<'a> KubeletConfig<'a> {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let bad = |path: &str, message: String| Self::field(name, path, message);
         let spec = object.get("spec").unwrap_or(&Value::Null);
-        let selector = match spec.get("machineConfigPoolSelector") {
-            None | Some(Value::Null) => None,
-            Some(v) => Some(
-                serde_json::from_value(v.clone())
-                    .map_err(|e| bad("spec.machineConfigPoolSelector", e.to_string()))?,
-            ),
-        };
+        if let Some(selector) = spec.get("machineConfigPoolSelector") {
+            serde_json::from_value::<Option<LabelSelector>>(selector.clone())
+                .map_err(|e| bad("spec.machineConfigPoolSelector", e.to_string()))?;
+        }
         if let Some(level) = spec.get("logLevel").filter(|l| !l.is_null()) {
             let fits = level.as_i64().is_some_and(|l| (0..=LOG_LEVEL_MAX).contains(&l));
             if !fits {
@@ -87,7 +83,7 @@ impl<'a> KubeletConfig<'a> {
             }
             Some(_) => return Err(bad("spec.kubeletConfig", "must be a KubeletConfiguration".to_owned())),
         };
-        let config = Self { name, spec, user, selector };
+        let config = Self { name, spec, user };
         config.check()?;
         Ok(config)
     }
@@ -136,37 +132,54 @@ impl<'a> KubeletConfig<'a> {
         self.name
     }
 
-    /// Is the object for this pool? An absent or empty selector is for none.
-    pub(crate) fn is_for(&self, pool: &MachineConfigPool) -> Result<bool, KubeletConfigError> {
-        api::selector::matches(self.selector.as_ref(), pool.metadata.labels.as_ref())
-            .map_err(|e| Self::field(self.name, "spec.machineConfigPoolSelector", e.to_string()))
-    }
-
     /// `99-POOL-generated-kubelet`, over the pool's config with feature gates.
     pub(crate) fn machine_config(
         &self,
         pool: &MachineConfigPool,
         base: Map<String, Value>,
+        form: Form,
         versions: &Versions,
     ) -> Result<MachineConfig, KubeletConfigError> {
         self.static_pods(pool)?;
         let mut files = Vec::new();
         let mut user = self.user.clone();
-        if let Some(env) = self.sizing(&mut user) {
-            files.push(kubelet::file(SIZING_ENV, env.as_bytes()));
-        }
-        if let Some(level) = self.spec.get("logLevel").and_then(Value::as_i64) {
-            let text = format!("[Service]\nEnvironment=\"KUBELET_LOG_LEVEL={level}\"\n");
-            files.push(kubelet::file(LOGGING_CONF, text.as_bytes()));
-        }
         let mut config = base;
+        let level = self.spec.get("logLevel").and_then(Value::as_i64);
+        match form {
+            Form::Whole => {
+                if let Some(env) = self.sizing(&mut user) {
+                    files.push(kubelet::file(SIZING_ENV, env.as_bytes()));
+                }
+                if let Some(level) = level {
+                    let text = format!("[Service]\nEnvironment=\"KUBELET_LOG_LEVEL={level}\"\n");
+                    files.push(kubelet::file(LOGGING_CONF, text.as_bytes()));
+                }
+            }
+            // Units of others know neither the sizing service nor the variable: all stands in the kubelet's config.
+            Form::DropIn => {
+                if self.auto_sizing() == Some(true) {
+                    let message = "needs the template layer `kubelet`; on hosts whose kubelet others set up, write \
+                                   spec.kubeletConfig.systemReserved";
+                    return Err(Self::field(self.name, "spec.autoSizingReserved", message));
+                }
+                if let Some(level) = level {
+                    let logging = config.entry("logging").or_insert_with(|| json!({}));
+                    if let Some(logging) = logging.as_object_mut() {
+                        logging.insert("verbosity".to_owned(), Value::from(level));
+                    }
+                }
+            }
+        }
         if let Some(profile) = self.spec.get("tlsSecurityProfile").filter(|p| p.is_object()) {
             let TlsProfile { min_version, cipher_suites } = TlsProfile::from_value(profile);
             config.insert("tlsMinVersion".to_owned(), Value::from(min_version));
             config.insert("tlsCipherSuites".to_owned(), Value::from(cipher_suites));
         }
-        let merged = self.merge(config, user)?;
-        files.push(kubelet::file(KUBELET_CONF, yaml::emit(&Value::Object(merged)).as_bytes()));
+        let mut merged = self.merge(config, user)?;
+        if form == Form::DropIn && self.user.get("protectKernelDefaults") == Some(&Value::Bool(false)) {
+            merged.insert("protectKernelDefaults".to_owned(), Value::Bool(false));
+        }
+        files.push(kubelet::file(form.path(), yaml::emit(&Value::Object(merged)).as_bytes()));
         let name = pool.name_any();
         Ok(kubelet::generated(&format!("99-{name}-generated-kubelet"), &name, &files, Some(versions)))
     }
@@ -402,7 +415,6 @@ fn wrong_type(key: &str, value: &Value) -> Option<&'static str> {
 #[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn read(spec: Value) -> Result<(), String> {
         KubeletConfig::read(&json!({"metadata": {"name": "k"}, "spec": spec}))

@@ -12,7 +12,7 @@ mod container_runtime;
 mod diff;
 mod error;
 mod explain;
-mod generated;
+pub mod generated;
 pub mod kubelet;
 mod kubelet_config;
 mod lint;

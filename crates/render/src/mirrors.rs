@@ -40,7 +40,8 @@ const ALLOW: &str = "AllowContactingSource";
 
 impl MirrorSets {
     /// Reads objects of the kinds IDMS, ICSP and ITMS; others are passed over.
-    pub(crate) fn read(objects: &[Value]) -> Result<Self, MirrorError> {
+    pub(crate) fn read<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<Self, MirrorError> {
+        let objects: Vec<&Value> = objects.into_iter().collect();
         let mut sets = Self::default();
         let mut policies: BTreeMap<String, String> = BTreeMap::new();
         // Digest mirrors of the newer kind come before those of the older one.
@@ -49,7 +50,7 @@ impl MirrorSets {
             ("ImageContentSourcePolicy", "repositoryDigestMirrors", Pull::Digest),
             ("ImageTagMirrorSet", "imageTagMirrors", Pull::Tag),
         ] {
-            let of_kind = |o: &&Value| o.get("kind").and_then(Value::as_str) == Some(kind);
+            let of_kind = |o: &&&Value| o.get("kind").and_then(Value::as_str) == Some(kind);
             for object in objects.iter().filter(of_kind) {
                 sets.any_object = true;
                 let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
