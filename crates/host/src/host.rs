@@ -24,7 +24,6 @@ use crate::steps::{LEAKED, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
 use crate::unit_file::{Install, is_template, is_unit_name};
 use crate::users::{Users, hash_of, with_hash};
-use crate::validate::{Drift, drift};
 use crate::wanted::Wanted;
 
 /// How long another program may hold the lock of the user database.
@@ -124,7 +123,7 @@ impl Host {
         self.facts(&[&old, &new])
     }
 
-    fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
+    pub(crate) fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
         let root = &self.root;
         let text = |path: &str| root.text(path);
         let mut facts = Facts {
@@ -468,45 +467,6 @@ impl Host {
         root.copy(paths::SHADOW, paths::SHADOW_BACKUP)?;
         root.write_bytes(paths::SHADOW, text.as_bytes(), Attributes { mode, uid, gid })?;
         Ok(())
-    }
-
-    /// Compares the host with the config that it is in, before a change to another one: but for what the change
-    /// writes or removes itself, which it brings right.
-    ///
-    /// # Errors
-    /// As [`Host::validate`].
-    pub fn validate_before(
-        &mut self,
-        current: &MachineConfigSpec,
-        desired: &MachineConfigSpec,
-    ) -> Result<Result<(), Drift>, Error> {
-        let new = Wanted::read_lenient(desired);
-        self.compare(current, |wanted| {
-            wanted.paths.retain(|(path, want)| new.at(path) == Some(want));
-            wanted.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
-        })
-    }
-
-    /// Compares the host with a config.
-    ///
-    /// # Errors
-    /// Something cannot be read; the inner result is the first difference.
-    pub fn validate(&mut self, config: &MachineConfigSpec) -> Result<Result<(), Drift>, Error> {
-        self.compare(config, |_| ())
-    }
-
-    fn compare(
-        &mut self,
-        config: &MachineConfigSpec,
-        narrow: impl FnOnce(&mut Wanted),
-    ) -> Result<Result<(), Drift>, Error> {
-        let mut wanted = Wanted::read(config).map_err(|bad| Error::Config {
-            name: "the config".to_owned(),
-            why: bad.first().map(ToString::to_string).unwrap_or_default(),
-        })?;
-        narrow(&mut wanted);
-        let facts = self.facts(&[&wanted])?;
-        Ok(drift(&wanted, &facts))
     }
 
     /// The config that was applied last; `None` on a host that was never changed.

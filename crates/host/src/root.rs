@@ -201,6 +201,22 @@ impl Root {
         read().map_err(|e| FsError::new("read", path, e))
     }
 
+    /// The length of a file, and its contents where that is not more than `most`. Links at the last part are not
+    /// followed.
+    pub(crate) fn read_short(&self, path: &str, most: u64) -> Result<(u64, Option<Vec<u8>>), FsError> {
+        let file = self.reader(path)?;
+        let read = || -> io::Result<(u64, Option<Vec<u8>>)> {
+            let len = file.metadata()?.len();
+            if len > most {
+                return Ok((len, None));
+            }
+            let mut out = Vec::new();
+            (&file).take(most).read_to_end(&mut out)?;
+            Ok((len, Some(out)))
+        };
+        read().map_err(|e| FsError::new("read", path, e))
+    }
+
     /// As [`Root::read`]; nothing there is `None`.
     ///
     /// # Errors

@@ -62,33 +62,31 @@ pub enum Drift {
     },
 }
 
-/// The first difference between a config and what was found on the host.
-pub(crate) fn drift(config: &Wanted, facts: &Facts) -> Result<(), Drift> {
+/// Every difference between a config and what was found on the host: paths in the config's order, then units.
+pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
+    let mut out = Vec::new();
     for (path, want) in &config.paths {
         let found = facts.found.get(path).unwrap_or(&Found::Absent);
-        path_drift(path, want, found, facts)?;
+        out.extend(path_drift(path, want, found, facts).err());
     }
     for u in &config.config.systemd.units {
         let state = facts.unit_states.get(&u.name);
-        let received = || state.map_or_else(|| "not-found".to_owned(), |s| s.0.clone());
-        let unit = || u.name.clone();
+        let mut is_not = |expected| {
+            let received = state.map_or_else(|| "not-found".to_owned(), |s| s.0.clone());
+            out.push(Drift::Enablement { unit: u.name.clone(), expected, received });
+        };
         match u.enabled {
             // A unit that the host does not have was left out when the config was applied.
             Some(true) if u.mask != Some(true) && (has_contents(u) || facts.unit_files.contains(&u.name)) => {
-                let off = state.is_none_or(|s| s.is_disabled() || s.is_masked());
-                if off {
-                    let (unit, received) = (unit(), received());
-                    return Err(Drift::Enablement { unit, expected: "enabled", received });
+                if state.is_none_or(|s| s.is_disabled() || s.is_masked()) {
+                    is_not("enabled");
                 }
             }
-            Some(false) if state.is_some_and(crate::systemd::UnitFileState::is_enabled) => {
-                let (unit, received) = (unit(), received());
-                return Err(Drift::Enablement { unit, expected: "disabled", received });
-            }
+            Some(false) if state.is_some_and(crate::systemd::UnitFileState::is_enabled) => is_not("disabled"),
             _ => {}
         }
     }
-    Ok(())
+    out
 }
 
 fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(), Drift> {

@@ -68,6 +68,19 @@ impl Wanted {
         Ok(wanted)
     }
 
+    /// Reads the config that is in effect, to compare the host with it: what would be refused today was not written as it
+    /// stands there, so that it is left out.
+    ///
+    /// # Errors
+    /// The Ignition config as a whole cannot be read.
+    pub(crate) fn read_applied(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
+        let (mut wanted, bad) = Self::read_all(spec)?;
+        let refused =
+            |at: &str| bad.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')));
+        wanted.paths.retain(|(_, want)| !matches!(want, Want::File { at, .. } if refused(at)));
+        Ok(wanted)
+    }
+
     /// Reads as much of a config as can be read.
     pub(crate) fn read_lenient(spec: &MachineConfigSpec) -> Self {
         Self::read_all(spec).map(|(wanted, _)| wanted).unwrap_or_default()

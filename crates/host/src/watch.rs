@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::MachineConfigSpec;
+use ignition::Unit;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::OFlags;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -18,14 +19,17 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::found::FsError;
-use crate::paths::{NOT_VALIDATED, UNITS_DIR};
+use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
 use crate::root::{Root, split};
+use crate::unit_file::{Install, instance, is_template};
 use crate::wanted::{Want, Wanted};
 
 /// How long it must be quiet before paths are told: editors and package tools write a file in several steps.
 const QUIET: Duration = Duration::from_millis(50);
 /// How long they are collected at most; drift is to be found within a second.
 const COLLECT: Duration = Duration::from_millis(400);
+/// Masks and links that last until the next boot.
+const RUNTIME_UNITS_DIR: &str = "/run/systemd/system";
 /// Room for a few hundred events.
 const BUFFER: usize = 16 * 1024;
 
@@ -69,7 +73,7 @@ impl Watch {
     /// # Errors
     /// The config cannot be read, or inotify cannot be used (its limits: `fs.inotify.max_user_instances`).
     pub fn new(root: &Root, config: &MachineConfigSpec) -> Result<Self, Error> {
-        let wanted = Wanted::read(config).map_err(|bad| Error::Config {
+        let wanted = Wanted::read_applied(config).map_err(|bad| Error::Config {
             name: "the config".to_owned(),
             why: bad.first().map(ToString::to_string).unwrap_or_default(),
         })?;
@@ -85,11 +89,7 @@ impl Watch {
             .map(|(p, _)| p.clone())
             .collect();
         for u in wanted.config.systemd.units.iter().filter(|u| u.enabled.is_some()) {
-            for dir in root.list(UNITS_DIR)? {
-                if [".wants", ".requires", ".upholds"].iter().any(|s| dir.ends_with(s)) {
-                    managed.insert(format!("{UNITS_DIR}/{dir}/{}", u.name));
-                }
-            }
+            managed.extend(enablement(root, u)?);
         }
         let root = root.clone();
         let stop = Stop(Arc::new(stop));
@@ -234,6 +234,32 @@ impl Watch {
             }
         }
     }
+}
+
+/// Where links show whether a unit is enabled or masked: those that its `[Install]` section asks for, those of its name
+/// that anybody made, and the places of a mask.
+fn enablement(root: &Root, unit: &Unit) -> Result<BTreeSet<String>, FsError> {
+    let name = &unit.name;
+    let mut out = BTreeSet::from([paths::unit(name), format!("{RUNTIME_UNITS_DIR}/{name}")]);
+    let mut text = unit.contents.clone().filter(|c| !c.is_empty());
+    for dir in paths::UNIT_DIRS {
+        if text.is_none() {
+            text = root.text(&format!("{dir}/{name}"))?;
+        }
+    }
+    let install = Install::parse(&text.unwrap_or_default());
+    let link = match &install.default_instance {
+        Some(i) if is_template(name) => instance(name, i),
+        _ => name.clone(),
+    };
+    out.extend(install.links.iter().map(|(target, kind)| format!("{UNITS_DIR}/{target}.{kind}/{link}")));
+    out.extend(install.alias.iter().map(|alias| paths::unit(alias)));
+    for dir in root.list(UNITS_DIR)? {
+        if [".wants", ".requires", ".upholds"].iter().any(|s| dir.ends_with(s)) {
+            out.insert(format!("{UNITS_DIR}/{dir}/{link}"));
+        }
+    }
+    Ok(out)
 }
 
 enum Ready {

@@ -183,3 +183,126 @@ fn before_a_change_only_what_it_does_not_touch_is_compared() {
     assert_eq!(host.validate_before(&config(), &next).unwrap(), Ok(()));
     assert!(host.validate(&config()).unwrap().is_err());
 }
+
+fn current() -> host::CurrentConfig {
+    host::CurrentConfig { name: "rendered-worker-1".to_owned(), spec: config() }
+}
+
+/// Puts back what drifted, as the agent does.
+fn repair(host: &mut Host, policy: Option<&DisruptionPolicy>) -> host::HostPlan {
+    let drifts = host.drifts(&config()).unwrap();
+    assert!(!drifts.is_empty());
+    let plan = host.plan_repair(&current(), &drifts, policy).unwrap().unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(host.drifts(&config()).unwrap(), []);
+    plan
+}
+
+#[test]
+fn a_repair_puts_back_exactly_what_drifted() {
+    if !common::is_root() {
+        return;
+    }
+    let (dir, mut host) = mk_applied();
+    let before = common::tree(dir.path(), &["/etc"], &["/etc/machine-config-daemon/currentconfig"]);
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    let damage: [(&str, &dyn Fn()); 8] = [
+        ("contents", &|| fs::write(at("/etc/plain"), "by hand").unwrap()),
+        ("mode", &|| fs::set_permissions(at("/etc/plain"), fs::Permissions::from_mode(0o600)).unwrap()),
+        ("owner", &|| std::os::unix::fs::chown(at("/etc/plain"), Some(7), Some(7)).unwrap()),
+        ("gone with its folder", &|| fs::remove_dir_all(at("/etc/deep")).unwrap()),
+        ("another kind", &|| {
+            fs::remove_file(at("/etc/plain")).unwrap();
+            std::os::unix::fs::symlink("/etc/host.conf", at("/etc/plain")).unwrap();
+        }),
+        ("unit and drop-in", &|| {
+            fs::write(at("/etc/systemd/system/unittest.service"), "[Service]\n").unwrap();
+            fs::remove_file(at("/etc/systemd/system/unittest.service.d/10-unittest-service.conf")).unwrap();
+        }),
+        ("mask", &|| fs::remove_file(at("/etc/systemd/system/masked.service")).unwrap()),
+        ("enablement", &|| {
+            fs::remove_file(at("/etc/systemd/system/multi-user.target.wants/unittest.service")).unwrap();
+        }),
+    ];
+    for (about, harm) in damage {
+        harm();
+        // Somebody's own file beside them is left alone.
+        fs::write(at("/etc/deep-neighbour"), about).unwrap();
+        let plan = repair(&mut host, Some(&DisruptionPolicy::default()));
+        assert!(!plan.disruption.needs_reboot() && !plan.disruption.needs_drain(), "{about}: {plan}");
+        assert_eq!(fs::read_to_string(at("/etc/deep-neighbour")).unwrap(), about);
+        fs::remove_file(at("/etc/deep-neighbour")).unwrap();
+        let now = common::tree(dir.path(), &["/etc"], &["/etc/machine-config-daemon/currentconfig"]);
+        assert_eq!(now, before, "{about}");
+    }
+}
+
+#[test]
+fn a_repair_tells_services_as_an_update_would_but_never_reboots() {
+    let (dir, mut host) = mk_applied();
+    let owed = host.reboot_status().unwrap();
+    let restart = |path: &str, service: &str| host::FilePolicy {
+        path: path.to_owned(),
+        actions: vec![host::PolicyAction::restart(service)],
+    };
+    let policy = DisruptionPolicy {
+        files: vec![restart("/etc/plain", "chronyd.service")],
+        ..DisruptionPolicy::empty()
+    };
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
+    let plan = repair(&mut host, Some(&policy));
+    assert_eq!(plan.disruption.to_string(), "restart chronyd.service (/etc/plain)");
+    assert!(plan.notes.iter().any(|n| n.contains("/etc/deep/er/packed") && n.contains("does not")), "{plan}");
+    assert_eq!(host.reboot_status().unwrap(), owed, "the one of the first config");
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    let plan = repair(&mut host, None);
+    assert!(plan.disruption.is_none(), "{plan}");
+}
+
+#[test]
+fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
+    let (dir, mut host) = mk_applied();
+    fs::write(dir.path().join("etc/plain"), "text\npassword=hunter2\n").unwrap();
+    let drifts = host.drifts(&config()).unwrap();
+    let text = host.explain(&config(), &drifts[0]).unwrap();
+    assert_eq!(text, "(- config, + host)\n@@ line 1 @@\n-text (no newline at the end)\n+text\n+password=***");
+}
+
+#[test]
+fn an_entry_that_this_version_would_refuse_does_not_keep_the_rest_from_being_looked_at() {
+    let (dir, mut host) = mk_applied();
+    let mut config = config();
+    let files = config.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap();
+    files.push(json!({"path": "/etc/odd", "mode": 0o4755, "contents": {"source": "data:,x"}}));
+    assert_eq!(host.drifts(&config).unwrap(), []);
+    let mut watch = Watch::new(host.root(), &config).unwrap();
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    assert_eq!(next(&mut watch), ["/etc/plain"]);
+    assert_eq!(host.drifts(&config).unwrap().len(), 1);
+}
+
+#[test]
+fn a_unit_that_is_enabled_or_masked_in_a_new_place_is_seen() {
+    let (dir, mut host) = mk_applied();
+    let mut config = config();
+    let text = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=new.target\nAlias=other.service\n";
+    let units = config.config.as_mut().unwrap()["systemd"]["units"].as_array_mut().unwrap();
+    units.push(json!({"name": "off.service", "contents": text, "enabled": false}));
+    units.push(json!({"name": "vendor.service", "enabled": true}));
+    let facts = host.probe(&self::config(), &config).unwrap();
+    let plan =
+        plan(&self::config(), &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    let mut watch = Watch::new(host.root(), &config).unwrap();
+    FakeSystemd::new(host.root()).enable(&["off.service".to_owned()]).unwrap();
+    let seen = next(&mut watch);
+    assert!(seen.contains(&"/etc/systemd/system/new.target.wants/off.service".to_owned()), "{seen:?}");
+    assert!(seen.contains(&"/etc/systemd/system/other.service".to_owned()), "{seen:?}");
+    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "disabled", .. }]));
+    FakeSystemd::new(host.root()).disable(&["off.service".to_owned()]).unwrap();
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    std::os::unix::fs::symlink("/dev/null", dir.path().join("etc/systemd/system/vendor.service")).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/systemd/system/vendor.service"]);
+    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "enabled", .. }]));
+}

@@ -1,0 +1,190 @@
+//! The host beside its config: what has been changed by hand, how, and the way back.
+//!
+//! What it is not: when to look (see `watch`), nor which of it is put back without being asked (the caller's policy).
+
+use std::collections::BTreeSet;
+
+use api::v1::MachineConfigSpec;
+
+use crate::diff::{MAX_SHOWN, difference};
+use crate::disruption::{Changes, disruption};
+use crate::error::Error;
+use crate::host::Host;
+use crate::irreconcilable::Irreconcilable;
+use crate::paths;
+use crate::plan::HostPlan;
+use crate::policy::{DisruptionPolicy, PolicyAction};
+use crate::record::{CurrentConfig, Names};
+use crate::steps::Steps;
+use crate::validate::{Drift, drifts};
+use crate::wanted::{FILE_MODE, Want, Wanted};
+
+impl Host {
+    /// Every difference between the host and a config.
+    ///
+    /// # Errors
+    /// Something cannot be read.
+    pub fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {
+        self.compare(config, |_| ())
+    }
+
+    /// As [`Host::drifts`], before a change to another config: but for what the change writes or removes itself, which
+    /// it brings right.
+    ///
+    /// # Errors
+    /// As [`Host::drifts`].
+    pub fn drifts_before(
+        &mut self,
+        current: &MachineConfigSpec,
+        desired: &MachineConfigSpec,
+    ) -> Result<Vec<Drift>, Error> {
+        let new = Wanted::read_lenient(desired);
+        self.compare(current, |wanted| {
+            wanted.paths.retain(|(path, want)| new.at(path) == Some(want));
+            wanted.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
+        })
+    }
+
+    /// The first of [`Host::drifts`].
+    ///
+    /// # Errors
+    /// As [`Host::drifts`].
+    pub fn validate(&mut self, config: &MachineConfigSpec) -> Result<Result<(), Drift>, Error> {
+        Ok(first(self.drifts(config)?))
+    }
+
+    /// The first of [`Host::drifts_before`].
+    ///
+    /// # Errors
+    /// As [`Host::drifts`].
+    pub fn validate_before(
+        &mut self,
+        current: &MachineConfigSpec,
+        desired: &MachineConfigSpec,
+    ) -> Result<Result<(), Drift>, Error> {
+        Ok(first(self.drifts_before(current, desired)?))
+    }
+
+    fn compare(
+        &mut self,
+        config: &MachineConfigSpec,
+        narrow: impl FnOnce(&mut Wanted),
+    ) -> Result<Vec<Drift>, Error> {
+        let mut wanted = Wanted::read_applied(config).map_err(unreadable)?;
+        narrow(&mut wanted);
+        let facts = self.facts(&[&wanted])?;
+        Ok(drifts(&wanted, &facts))
+    }
+
+    /// How the contents that drifted differ, as far as that may be shown (see `diff`): a few lines, or sizes. `None`:
+    /// the difference says all itself.
+    #[must_use]
+    pub fn explain(&self, config: &MachineConfigSpec, drift: &Drift) -> Option<String> {
+        let Drift::Content { path } = drift else { return None };
+        let wanted = Wanted::read_applied(config).ok()?;
+        let nothing: &[u8] = &[];
+        let (want, mode) = match wanted.at(path)? {
+            Want::File { content, mode, .. } => (content.bytes(), *mode),
+            Want::Nothing => (nothing, FILE_MODE),
+            Want::Mask => return None,
+        };
+        let (len, found) = self.root().read_short(path, MAX_SHOWN).ok()?;
+        Some(difference(want, found.as_deref(), len, mode))
+    }
+
+    /// Plans to put back what drifted: these paths and units, nothing else. What the disruption policy has to say of
+    /// them is done, but for drains and reboots: those are an administrator's to order. Without a policy no service is
+    /// told.
+    ///
+    /// # Errors
+    /// Something cannot be read. The inner error: what is in the way on this host.
+    pub fn plan_repair(
+        &mut self,
+        config: &CurrentConfig,
+        drifts: &[Drift],
+        policy: Option<&DisruptionPolicy>,
+    ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
+        let mut wanted = Wanted::read_applied(&config.spec).map_err(unreadable)?;
+        let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
+        wanted.paths.retain(|(p, _)| paths.contains(p));
+        wanted.config.passwd = ignition::Passwd::default();
+        wanted.config.storage.files.retain(|f| paths.contains(&f.path));
+        wanted.config.systemd.units.retain(|u| {
+            paths.contains(&paths::unit(&u.name))
+                || u.dropins.iter().any(|d| paths.contains(&paths::dropin(&u.name, &d.name)))
+        });
+        let facts = self.facts(&[&wanted])?;
+        let names = Names { current: config.name.clone(), desired: config.name.clone() };
+        let (mut notes, mut bad) = (Vec::new(), Vec::new());
+        let told = told(&wanted, policy, &mut notes);
+        let none = DisruptionPolicy::empty();
+        let mut cost =
+            disruption(&told, &wanted, &wanted, policy.unwrap_or(&none), &facts, &mut notes, &mut bad);
+        cost.reboot.clear();
+        cost.drain.clear();
+        let units = wanted.config.systemd.units.iter().map(|u| u.name.clone()).collect();
+        // Units are asked about their enablement only where they changed: here, all that are left.
+        let changes = Changes { units, ..Changes::default() };
+        let mut steps = Steps {
+            old: &wanted,
+            new: &wanted,
+            facts: &facts,
+            changes: &changes,
+            steps: Vec::new(),
+            notes,
+            bad,
+        };
+        steps.all(&names, &config.spec, &cost);
+        Ok(if steps.bad.is_empty() {
+            Ok(HostPlan { names, steps: steps.steps, disruption: cost, notes: steps.notes })
+        } else {
+            Err(steps.bad)
+        })
+    }
+}
+
+fn first(drifts: Vec<Drift>) -> Result<(), Drift> {
+    drifts.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn unreadable(bad: Vec<Irreconcilable>) -> Error {
+    Error::Config {
+        name: "the config".to_owned(),
+        why: bad.first().map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+/// The paths and units whose policies tell services of a change, and nothing more than that.
+fn told(wanted: &Wanted, policy: Option<&DisruptionPolicy>, notes: &mut Vec<String>) -> Changes {
+    let Some(policy) = policy else {
+        notes.push("no service is told: the disruption policy is not known just now".to_owned());
+        return Changes::default();
+    };
+    let mut may = |what: &str, actions: Option<&[PolicyAction]>| {
+        let reboots = actions.is_none_or(|a| a.iter().any(|a| matches!(a, PolicyAction::Reboot)));
+        if reboots {
+            notes.push(format!("{what}: an update of it would reboot; a repair does not"));
+        }
+        !reboots
+    };
+    let files = wanted.config.storage.files.iter().map(|f| f.path.clone());
+    let files = files.filter(|p| may(p, policy.for_path(p).map(|p| p.actions.as_slice()))).collect();
+    let units = wanted.config.systemd.units.iter().map(|u| u.name.clone());
+    let units = units.filter(|u| may(u, policy.for_unit(u).map(|p| p.actions.as_slice()))).collect();
+    Changes { files, units, ..Changes::default() }
+}
+
+impl Drift {
+    /// The managed path that it is about; of a unit's enablement, that of the unit.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self {
+            Self::Content { path }
+            | Self::Mode { path, .. }
+            | Self::Missing { path }
+            | Self::Owner { path, .. }
+            | Self::NotMasked { path, .. } => path.clone(),
+            Self::Enablement { unit, .. } => paths::unit(unit),
+        }
+    }
+}
