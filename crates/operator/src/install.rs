@@ -37,6 +37,8 @@ pub struct Options {
     pub api_server_url: String,
     /// `HighlyAvailable`, `SingleReplica`, ….
     pub control_plane_topology: String,
+    /// The image of the agents' pods. `None`: agents run as services of their hosts.
+    pub daemon_image: Option<String>,
     /// Also the CRDs of OpenShift's own config and operator kinds, for a plain cluster that wants to use them.
     pub openshift_config_crds: bool,
 }
@@ -49,6 +51,7 @@ impl Default for Options {
             kube_api_ca: vec![],
             api_server_url: String::new(),
             control_plane_topology: "HighlyAvailable".to_owned(),
+            daemon_image: None,
             openshift_config_crds: false,
         }
     }
@@ -136,8 +139,14 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     let mut steps = vec![apply(json!({
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": names::NAMESPACE},
+        "metadata": {
+            "name": names::NAMESPACE,
+            // Agents that run as pods change their hosts.
+            "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+        },
     }))];
+    steps.extend(crate::agent::rights().into_iter().map(apply));
+    steps.extend(options.daemon_image.as_deref().map(crate::agent::daemon_set).map(apply));
     let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
     steps.extend(api::crds::all()?.into_iter().filter(wanted).map(|crd| apply(crd.object)));
     steps.push(create("ControllerConfig", &controller_config(options))?);
@@ -246,6 +255,14 @@ fn resource(object: &Value) -> Option<ApiResource> {
         "ControllerConfig" => "controllerconfigs",
         "CustomResourceDefinition" => "customresourcedefinitions",
         "Namespace" => "namespaces",
+        "ServiceAccount" => "serviceaccounts",
+        "ClusterRole" => "clusterroles",
+        "ClusterRoleBinding" => "clusterrolebindings",
+        "Role" => "roles",
+        "RoleBinding" => "rolebindings",
+        "DaemonSet" => "daemonsets",
+        "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
         _ => return None,
     };
     Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural))
@@ -255,7 +272,10 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
     let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let resource =
         resource(&step.object).ok_or_else(|| InstallError::UnknownKind { step: step.to_string() })?;
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api: Api<DynamicObject> = match step.object.pointer("/metadata/namespace").and_then(Value::as_str) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
     let request = async {
         match step.how {
             How::Apply => {

@@ -6,4 +6,5 @@
 //! Flow: [`install::plan`] says which objects are to stand in the cluster, in order (pure); [`install::apply`] puts
 //! them there by server-side apply and waits until the API server serves the new kinds.
 
+mod agent;
 pub mod install;

@@ -1,0 +1,200 @@
+//! What the node agents need in a cluster: the rights of nodes, a guard on them, and (where agents run as pods) the
+//! DaemonSet. Pure.
+//!
+//! What it is not: putting these into the cluster (see `install`), nor the units of agents that run as services of
+//! their hosts (`deploy/systemd`).
+//!
+//! An agent speaks as its node, with the kubelet's credentials: the Node authorizer and NodeRestriction keep it to its
+//! own Node, its events and nothing else; the role here adds what it reads, and the guard keeps each node to its own
+//! MachineConfigNode.
+
+use api::names::{GROUP, NAMESPACE};
+use serde_json::{Value, json};
+
+/// The name of the agents' objects.
+const NAME: &str = "machine-config-daemon";
+/// The ConfigMap from which agents take the API server's CA.
+const KUBECONFIG_DATA: &str = "kubeconfig-data";
+/// How long an agent that is told to stop may take: it finishes the change that it is at.
+const GRACE_SECONDS: u32 = 600;
+
+/// The rights of the agents and the guard on them, in the order in which they must come.
+pub(crate) fn rights() -> Vec<Value> {
+    let read = ["get", "list", "watch"];
+    let subjects = json!([
+        {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:nodes"},
+        {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE},
+    ]);
+    let of = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME});
+    vec![
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            // Pods speak as their nodes: no token needs to be in them.
+            "automountServiceAccountToken": false,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": NAME},
+            "rules": [
+                {
+                    "apiGroups": [GROUP],
+                    "resources": ["machineconfigs", "machineconfigpools", "controllerconfigs"],
+                    "verbs": read,
+                },
+                {
+                    "apiGroups": [GROUP],
+                    "resources": ["machineconfignodes", "machineconfignodes/status"],
+                    "verbs": ["get", "list", "watch", "create", "update", "patch"],
+                },
+                {"apiGroups": ["operator.openshift.io"], "resources": ["machineconfigurations"], "verbs": read},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": NAME},
+            "roleRef": of("ClusterRole"),
+            "subjects": subjects,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "resources": ["configmaps"],
+                    "resourceNames": [KUBECONFIG_DATA],
+                    "verbs": ["get"],
+                },
+                {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "roleRef": of("Role"),
+            "subjects": subjects,
+        }),
+        guard(),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "mcn-guards-binding"},
+            "spec": {"policyName": "mcn-guards", "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
+/// A node writes its own MachineConfigNode only.
+fn guard() -> Value {
+    let account = format!("system:serviceaccount:{NAMESPACE}:{NAME}");
+    let from_pod = "(has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra && \
+                    request.userInfo.extra['authentication.kubernetes.io/node-name'][0] == object.metadata.name)";
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "mcn-guards"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [{
+                    "apiGroups": [GROUP],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["machineconfignodes", "machineconfignodes/status"],
+                }],
+            },
+            "matchConditions": [{
+                "name": "by-a-node",
+                "expression": format!(
+                    "request.userInfo.username.startsWith('system:node:') || request.userInfo.username == '{account}'"
+                ),
+            }],
+            "validations": [{
+                "expression": format!(
+                    "request.userInfo.username.startsWith('system:node:') ? request.userInfo.username == 'system:node:' + object.metadata.name : {from_pod}"
+                ),
+                "message": "a node may write its own MachineConfigNode only",
+            }],
+        },
+    })
+}
+
+/// The agents as pods: one on each node, which enters its host at once.
+pub(crate) fn daemon_set(image: &str) -> Value {
+    let labels = json!({"k8s-app": NAME});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {
+                    "labels": labels,
+                    "annotations": {
+                        "target.workload.openshift.io/management": "{\"effect\": \"PreferredDuringScheduling\"}",
+                        "openshift.io/required-scc": "privileged",
+                    },
+                },
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "automountServiceAccountToken": false,
+                    "hostNetwork": true,
+                    "hostPID": true,
+                    "terminationGracePeriodSeconds": GRACE_SECONDS,
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "priorityClassName": "system-node-critical",
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [{
+                        "name": NAME,
+                        "image": image,
+                        "command": ["/usr/bin/mco"],
+                        "args": ["daemon", "start", "--root-mount=/rootfs"],
+                        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                        "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
+                        "securityContext": {"privileged": true},
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                        "volumeMounts": [{
+                            "name": "rootfs",
+                            "mountPath": "/rootfs",
+                            "mountPropagation": "HostToContainer",
+                        }],
+                    }],
+                    "volumes": [{"name": "rootfs", "hostPath": {"path": "/"}}],
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_gets_to_read_configs_and_to_write_its_own_progress_only() {
+        let role = rights().into_iter().find(|o| o["kind"] == "ClusterRole").unwrap();
+        for rule in role["rules"].as_array().unwrap() {
+            let writes = rule["verbs"].as_array().unwrap().iter().any(|v| v == "create" || v == "patch");
+            let progress = rule["resources"][0] == "machineconfignodes";
+            assert_eq!(writes, progress, "{rule}");
+            assert!(!rule.to_string().contains('*') && !rule.to_string().contains("secrets"), "{rule}");
+        }
+    }
+
+    #[test]
+    fn the_pod_enters_the_host_and_is_given_time_to_finish() {
+        let set = daemon_set("registry.example.com/mco:1");
+        let pod = &set["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["image"], "registry.example.com/mco:1");
+        assert_eq!((&pod["hostPID"], &pod["terminationGracePeriodSeconds"]), (&json!(true), &json!(600)));
+    }
+}
