@@ -1,6 +1,8 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
+use crate::args_daemon::Daemon;
 use crate::args_render::{Explain, Lint, Render};
+use crate::args_rollout::{Pause, Plan};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -43,6 +45,12 @@ pub(crate) enum Command {
     Install(Install),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
+    /// Say what the controller does now, or what a change would do to the nodes; writes nothing
+    Plan(Plan),
+    /// Stop giving nodes of a pool new configs
+    Pause(Pause),
+    /// Let a paused pool go on
+    Resume(Pause),
     /// Say which MachineConfig set a file, unit or argument of a pool, and which lost
     Explain(Explain),
     /// Render manifests without a cluster, or show what they would change
@@ -84,6 +92,9 @@ pub(crate) struct Install {
     /// The address of the cluster's DNS service
     #[arg(long, value_name = "IP", default_value = "10.96.0.10")]
     pub(crate) cluster_dns_ip: String,
+    /// Run the node agents as pods of this image [default: they run as services of their hosts]
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) daemon_image: Option<String>,
     /// Also install the CRDs of OpenShift's config and operator kinds that are read where they exist
     #[arg(long)]
     pub(crate) openshift_config_crds: bool,
@@ -173,39 +184,6 @@ pub(crate) struct ControllerBootstrap {
     /// The folder of the templates
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: PathBuf,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Daemon {
-    /// Run the agent until SIGTERM
-    #[command(
-        after_help = "Example (as a systemd service on the host):\n  mco daemon start --kubeconfig /etc/kubernetes/kubelet.conf --node-name worker-0 --root-mount /"
-    )]
-    Start(DaemonStart),
-    /// Finish or undo what a crash interrupted; needs no API server
-    Recover(DaemonRecover),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DaemonStart {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// The name of this host's Node
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
-    pub(crate) node_name: String,
-    /// Where the host's root folder is
-    #[arg(long, value_name = "DIR", default_value = "/rootfs")]
-    pub(crate) root_mount: PathBuf,
-    /// Where /metrics is served; `off` for nowhere
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
-    pub(crate) metrics_url: Listen,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DaemonRecover {
-    /// Where the host's root folder is
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    pub(crate) root_mount: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

@@ -31,6 +31,22 @@ pub enum DaemonError {
         /// Why.
         source: std::io::Error,
     },
+    /// The host cannot be entered from the pod.
+    #[error("the host's root folder {path}: cannot {what}: {why}")]
+    Enter {
+        /// Where it is mounted.
+        path: String,
+        /// What was tried.
+        what: String,
+        /// Why it did not work.
+        why: String,
+    },
+    /// A first boot cannot be completed.
+    #[error("the first boot cannot be completed: {why}")]
+    FirstBoot {
+        /// Why, and what to do.
+        why: String,
+    },
     /// A crash's traces cannot be cleared.
     #[error("the host cannot be recovered: {0}")]
     Recover(#[source] host::Error),

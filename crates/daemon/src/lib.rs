@@ -7,11 +7,15 @@
 //! What it is not: the roll-out (who moves when is the controller's), and the changing of files (the `host` crate's).
 
 mod agent;
+mod check;
 mod cluster;
 mod drift;
+mod enter;
 mod error;
 mod feed;
+mod first_boot;
 mod health;
+mod identity;
 mod jitter;
 pub mod join;
 mod machine;
@@ -19,13 +23,17 @@ mod metrics;
 mod parts;
 mod policy;
 pub mod protocol;
+mod repair;
 mod report;
 mod run;
 mod start;
 
+pub use enter::enter_host;
 pub use error::DaemonError;
 pub use feed::Feed;
+pub use first_boot::{FirstBoot, complete, first_boot};
 pub use metrics::Metrics;
+pub use policy::policy as disruption_policy;
 pub use parts::{Exit, Parts, Reporting};
 pub use run::run_with;
 pub use start::{Options, recover, start};

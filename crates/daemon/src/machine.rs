@@ -5,9 +5,10 @@
 //! Node.
 
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
+use crate::repair::{Repairs, Rules};
 use api::v1::{MachineConfig, MachineConfigSpec};
 use host::{
-    DisruptionPolicy, Drift, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
+    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
     ServiceAction, Watch,
 };
 use std::collections::BTreeMap;
@@ -18,9 +19,9 @@ const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json
 /// What it is renamed to when it was used; the name is the one that is known, without the `s`.
 const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 /// The config that the config server served, in full.
-const SERVED_FILE: &str = "/etc/mcs-machine-config-content.json";
+pub(crate) const SERVED_FILE: &str = "/etc/mcs-machine-config-content.json";
 /// The input of a first boot. Where the agent runs, the first boot is over.
-const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
+pub(crate) const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
 /// Presets that Ignition writes for the first boot; later boots must not see them.
 const FIRSTBOOT_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
@@ -41,7 +42,7 @@ impl MachineError {
         Self { kind: FailureKind::Degraded, event: None, text: text.into() }
     }
 
-    fn with(mut self, event: EventKind) -> Self {
+    pub(crate) fn with(mut self, event: EventKind) -> Self {
         self.event = Some(event);
         self
     }
@@ -60,7 +61,7 @@ impl From<host::FsError> for MachineError {
 }
 
 /// An error and its causes. A cause that its error already tells is left out.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(e) = cause {
@@ -115,16 +116,27 @@ fn cost(plan: &HostPlan) -> Cost {
 pub(crate) struct Machine {
     root: Root,
     host: Mutex<Host>,
+    rules: Mutex<Rules>,
+    repairs: Mutex<Repairs>,
 }
 
 impl Machine {
     pub(crate) fn new(host: Host) -> Self {
-        Self { root: host.root().clone(), host: Mutex::new(host) }
+        let (rules, repairs) = (Mutex::default(), Mutex::default());
+        Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs }
     }
 
     /// A thread that panicked with the lock held left a journal; the next recovery deals with it.
-    fn host(&self) -> MutexGuard<'_, Host> {
+    pub(crate) fn host(&self) -> MutexGuard<'_, Host> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn repairs(&self) -> MutexGuard<'_, Repairs> {
+        self.repairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finishes or undoes what a crash interrupted, and clears what a first boot left.
@@ -194,25 +206,6 @@ impl Machine {
         }
     }
 
-    /// Compares the disk with the config that it should be in: the one that it was given last, or on a disk that knows
-    /// of none this one, which is then recorded.
-    pub(crate) fn check(&self, unrecorded: Option<&MachineConfig>) -> Result<(), MachineError> {
-        let recorded = self.current()?;
-        let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(()) };
-        let mut host = self.host();
-        let found = host.validate(&config.spec)?;
-        judge(found, config, EventKind::OnDiskStateValidationFailed)?;
-        if recorded.is_none() {
-            let name = config.metadata.name.clone().unwrap_or_default();
-            let names = Names { current: name.clone(), desired: name };
-            let facts = host.probe(&config.spec, &config.spec)?;
-            let plan = host::plan(&config.spec, &config.spec, &names, &DisruptionPolicy::default(), &facts)
-                .map_err(|e| refusal(&e))?;
-            host.apply(&plan)?;
-        }
-        Ok(())
-    }
-
     /// A watch of what the config on the disk manages, with its name; `None` while there is no such config.
     pub(crate) fn watch(&self) -> Result<Option<(String, Watch)>, MachineError> {
         let Some(config) = self.host().current_config()? else { return Ok(None) };
@@ -235,8 +228,7 @@ impl Machine {
         let plan = host::plan(&from.spec, &to.spec, &names, policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
             // What the update writes itself is no reason to refuse it: it is the repair.
-            let found = host.validate_before(&from.spec, &to.spec)?;
-            judge(found, from, EventKind::PreflightConfigDriftCheckFailed)?;
+            self.refuse_drifted(&mut host, from, &to.spec)?;
         }
         for note in &plan.notes {
             tracing::info!("{note}");
@@ -286,23 +278,8 @@ impl Machine {
     }
 }
 
-fn judge(found: Result<(), Drift>, config: &MachineConfig, event: EventKind) -> Result<(), MachineError> {
-    match found {
-        Ok(()) => Ok(()),
-        Err(drift) => {
-            let name = config.metadata.name.as_deref().unwrap_or_default();
-            let remedy = format!(
-                "put back what {name} says, or create {} to have it written anew",
-                host::paths::FORCE_FILE
-            );
-            let text = format!("unexpected on-disk state validating against {name}: {drift}; {remedy}");
-            Err(MachineError::broken(text).with(event))
-        }
-    }
-}
-
 /// A config that asks for what cannot be done is Unreconcilable; something in the way on this machine is Degraded.
-fn refusal(why: &[host::Irreconcilable]) -> MachineError {
+pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
     let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
     let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");

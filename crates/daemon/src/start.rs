@@ -3,12 +3,11 @@
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
 use crate::error::DaemonError;
+use crate::identity::{Identity, connect};
 use crate::metrics::Metrics;
 use crate::parts::{Exit, Parts, Reporting};
 use crate::run::run_with;
 use host::{DbusSystemd, Host, Recovery, Root, Unsupported};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 /// A machine that still runs this long after its reboot was begun is asked again.
 const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
-/// How long a connection to the API server may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A scrape's request is one line and a few headers.
 const MAX_REQUEST_BYTES: usize = 8 * 1024;
 /// A scraper that sends nothing is not waited for.
@@ -35,9 +32,9 @@ const KUBELET_HEALTHZ: SocketAddr =
 /// What `daemon start` is told.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The kubeconfig. `None`: the pod's service account, or `$KUBECONFIG`.
+    /// The kubeconfig. `None`: the kubelet's.
     pub kubeconfig: Option<PathBuf>,
-    /// The name of the own Node.
+    /// The name of the own Node; empty: the host name, as kubelets have it.
     pub node_name: String,
     /// The host's root folder: `/`, or where it is mounted.
     pub root_mount: PathBuf,
@@ -70,7 +67,7 @@ impl Options {
 /// What it needs to begin cannot be had: name, root folder, systemd, API server's address, metrics' address.
 pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), DaemonError> {
     let Options { kubeconfig, node_name, root_mount, metrics: address, kubelet_healthz, reporting } = options;
-    let client = client(kubeconfig.as_deref()).await?;
+    let node_name = if node_name.is_empty() { host_name() } else { node_name };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     if let Some(address) = address {
@@ -83,11 +80,26 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
     }
     loop {
+        let Some(identity) = shutdown.run_until_cancelled(connect(kubeconfig.as_deref())).await else {
+            return Ok(());
+        };
+        let (client, files) = identity?.split();
+        // Cancelled with the whole, or alone when the credentials have changed: a step under way is finished then too.
+        let round = shutdown.child_token();
+        let renewed = round.clone();
+        let looking = tokio::spawn(round.clone().run_until_cancelled_owned(async move {
+            Identity::renewed(files).await;
+            renewed.cancel();
+        }));
         let host = open(&root_mount, Handle::current())?;
         let metrics = metrics.clone();
         let parts = Parts { reporting, watch_disk: true, metrics, ..Parts::new(&node_name, host) };
-        match run_with(client.clone(), parts, shutdown.clone()).await? {
-            Exit::Stopped => return Ok(()),
+        let exit = run_with(client, parts, round.clone()).await?;
+        round.cancel();
+        drop(looking);
+        match exit {
+            Exit::Stopped if shutdown.is_cancelled() => return Ok(()),
+            Exit::Stopped => {}
             Exit::Rebooting => {
                 if shutdown.run_until_cancelled(tokio::time::sleep(REBOOT_PATIENCE)).await.is_none() {
                     return Ok(());
@@ -99,6 +111,11 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
             }
         }
     }
+}
+
+/// The host name, in the lower case that Nodes are named in.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
 }
 
 /// Finishes or undoes what a crash interrupted, without any cluster: for a unit that runs before the kubelet.
@@ -116,27 +133,11 @@ pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
     host.recover().map_err(DaemonError::Recover)
 }
 
-fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonError> {
+pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonError> {
     let path = root_mount.display().to_string();
     let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source })?;
     let systemd = DbusSystemd::new(runtime, root_mount);
     Ok(Host::new(root, Box::new(systemd), Box::new(Unsupported)))
-}
-
-async fn client(kubeconfig: Option<&Path>) -> Result<Client, DaemonError> {
-    let fail = |why: String| DaemonError::Client { why };
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|e| fail(format!("{}: {e}", path.display())))?;
-            let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-            config.map_err(|e| fail(format!("{}: {e}", path.display())))?
-        }
-        None => Config::infer().await.map_err(|e| fail(e.to_string()))?,
-    };
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // The agent looks again by itself, where the reason is visible.
-    config.default_retry = false;
-    Client::try_from(config).map_err(|e| fail(e.to_string()))
 }
 
 /// Serves the registry to any request. One scrape at a time is enough.

@@ -1,8 +1,16 @@
 //! `mco daemon`.
 
-use crate::args::{DaemonRecover, DaemonStart};
+use crate::args_daemon::{DaemonFirstBoot, DaemonRecover, DaemonStart};
 use crate::{exit, output};
+use daemon::FirstBoot;
 use host::Recovery;
+use std::path::Path;
+
+/// Goes from a pod onto the host whose root folder is mounted there, and begins anew; nothing where it is `/`.
+pub(super) fn enter(root_mount: &Path) -> anyhow::Result<()> {
+    daemon::enter_host(root_mount, std::env::args_os())?;
+    Ok(())
+}
 
 pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
     let options = daemon::Options {
@@ -23,6 +31,19 @@ pub(super) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
             format!("undone: a change to {desired} was interrupted; the host is in {config}\n")
         }
         Recovery::Finished { config } => format!("finished: the host is in {config}\n"),
+    })?;
+    Ok(exit::OK)
+}
+
+pub(super) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
+    let file = a.machineconfig_file;
+    let Some(done) = daemon::first_boot(&a.root_mount, &file, super::shutdown_signal()?).await? else {
+        anyhow::bail!("told to stop before the first boot was complete; it goes on when it is started again");
+    };
+    output::write(&match done {
+        FirstBoot::Nothing => "the first boot is over\n".to_owned(),
+        FirstBoot::Complete { config } => format!("the first boot is complete: the host is in {config}\n"),
+        FirstBoot::Rebooting { config } => format!("rebooting into {config}\n"),
     })?;
     Ok(exit::OK)
 }

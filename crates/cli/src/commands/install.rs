@@ -8,6 +8,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     let mut options = Options {
         pools: a.pools,
         cluster_dns_ip: a.cluster_dns_ip,
+        daemon_image: a.daemon_image,
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };

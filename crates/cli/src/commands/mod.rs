@@ -5,11 +5,15 @@ mod daemon;
 mod explain;
 mod install;
 mod lint;
+mod pause;
+mod plan;
+mod plan_objects;
 mod render;
 mod server;
 mod status;
 
-use crate::args::{Command, Controller, Daemon, Log, Mco, Server};
+use crate::args::{Command, Controller, Log, Mco, Server};
+use crate::args_daemon::Daemon;
 use crate::{exit, output};
 use clap::CommandFactory;
 use std::io::IsTerminal;
@@ -33,12 +37,24 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Install(a) => runtime()?.block_on(install::run(a)),
         Command::Status(a) => runtime()?.block_on(status::run(a)),
+        Command::Plan(a) => runtime()?.block_on(plan::run(a)),
+        Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
+        Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),
         Command::Explain(a) => runtime()?.block_on(explain::run(a)),
         Command::Render(a) => runtime()?.block_on(render::run(a)),
         Command::Lint(a) => lint::run(&a),
         Command::Controller(Controller::Start(a)) => runtime()?.block_on(controller::start(a)),
         Command::Controller(Controller::Bootstrap(a)) => controller::bootstrap(a),
-        Command::Daemon(Daemon::Start(a)) => small_runtime()?.block_on(daemon::start(a)),
+        Command::Daemon(Daemon::Start(a)) => {
+            // Before there are threads: the whole process changes its root.
+            daemon::enter(&a.root_mount)?;
+            small_runtime()?.block_on(daemon::start(a))
+        }
+        Command::Daemon(Daemon::FirstBoot(a)) => {
+            daemon::enter(&a.root_mount)?;
+            // systemd is talked to by the runtime's own thread, while another waits for it.
+            small_runtime()?.block_on(daemon::first_boot(a))
+        }
         Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
         Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),
         Command::Server(Server::Bootstrap(a)) => runtime()?.block_on(server::bootstrap(a)),

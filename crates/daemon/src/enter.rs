@@ -1,0 +1,130 @@
+//! From a pod onto the host: the agent puts its own program into the host's root folder, makes that folder its root,
+//! and begins anew there. What it then does is what it does as a service of the host: it finds the host's programs,
+//! sockets and files at their own paths.
+//!
+//! What it is not: a change of namespaces. The pod shares the host's process and network namespaces by its manifest;
+//! mounts that the host makes later are seen because the folder is mounted with `HostToContainer`.
+
+use crate::error::DaemonError;
+use host::{Attributes, Found, Root};
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Where the program stands on the host. The units that run before the kubelet (first boot, recovery) start it there.
+const PROGRAM: &str = "/usr/local/bin/mco";
+/// Where it goes on a host whose `/usr` cannot be written; gone at the next boot.
+const VOLATILE: &str = "/run/bin/mco";
+/// How much of it is read at a time.
+const BUFFER: usize = 64 * 1024;
+/// Its mode.
+const MODE: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
+
+/// Enters the host whose root folder is mounted at `root_mount`, and starts the program there with these arguments
+/// (the first one is the name that it was called by) and `--root-mount=/`. Returns `Ok` only where there is nothing to enter; it must be called
+/// before there are threads.
+///
+/// # Errors
+/// The program cannot be put there, the folder cannot be entered, or the program does not start there.
+pub fn enter_host(
+    root_mount: &Path,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Option<Infallible>, DaemonError> {
+    if root_mount == Path::new("/") {
+        return Ok(None);
+    }
+    let fail = |what: &str, why: String| DaemonError::Enter {
+        path: root_mount.display().to_string(),
+        what: what.to_owned(),
+        why,
+    };
+    let root = Root::open(root_mount).map_err(|e| fail("open it", e.to_string()))?;
+    let program = match install(&root, PROGRAM) {
+        Ok(()) => PROGRAM,
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "the program cannot stand on the host for good: what is interrupted by a power cut is made good when the agent runs again, not before the kubelet"
+            );
+            install(&root, VOLATILE).map_err(|why| fail(&format!("write {VOLATILE} there"), why))?;
+            VOLATILE
+        }
+    };
+    drop(root);
+    rustix::process::chroot(root_mount).map_err(|e| fail("make it the root folder", e.to_string()))?;
+    rustix::process::chdir("/").map_err(|e| fail("go there", e.to_string()))?;
+    let mut args = args.into_iter();
+    let mut command = Command::new(program);
+    // Called by the name of its role it plays that role.
+    command.arg0(args.next().unwrap_or_else(|| program.into())).args(args).arg("--root-mount=/");
+    let why = command.exec();
+    let hint = if why.kind() == std::io::ErrorKind::NotFound {
+        "; a program that is not linked statically needs the host's C library to be as new as its own"
+    } else {
+        ""
+    };
+    Err(fail(&format!("start {program} there"), format!("{why}{hint}")))
+}
+
+/// Puts this very program at a path of the host, unless it stands there.
+fn install(root: &Root, path: &str) -> Result<(), String> {
+    const SELF: &str = "/proc/self/exe";
+    let text = |e: host::FsError| e.to_string();
+    let open = || std::fs::File::open(SELF).map_err(|e| format!("{SELF}: {e}"));
+    if let Found::File { len, mode, sha256, .. } = root.found(path).map_err(text)?
+        && mode == MODE.mode
+        && open()?.metadata().map_err(|e| format!("{SELF}: {e}"))?.len() == len
+        && same(&mut open()?, &sha256)?
+    {
+        return Ok(());
+    }
+    root.make_parents(path).map_err(text)?;
+    root.write(path, &mut open()?, MODE).map_err(text)
+}
+
+/// Whether what is read has this SHA-256 (hex).
+fn same(reader: &mut impl std::io::Read, sha256: &str) -> Result<bool, String> {
+    use sha2::Digest;
+    let mut hash = sha2::Sha256::new();
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match reader.read(&mut buffer).map_err(|e| e.to_string())? {
+            0 => break,
+            n => hash.update(buffer.get(..n).unwrap_or_default()),
+        }
+    }
+    let hex: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    Ok(hex == sha256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn the_hosts_own_root_is_not_entered() {
+        assert!(enter_host(Path::new("/"), []).unwrap().is_none());
+        let error = enter_host(Path::new("/nowhere"), []).unwrap_err().to_string();
+        assert!(error.contains("/nowhere"), "{error}");
+    }
+
+    #[test]
+    fn the_program_is_written_once_and_again_when_it_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = host::Options { sync: false, owners: false };
+        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+        let path = dir.path().join("usr/local/bin/mco");
+        install(&root, PROGRAM).unwrap();
+        let first = std::fs::metadata(&path).unwrap();
+        assert_eq!(first.permissions().mode() & 0o7777, 0o755);
+        assert_eq!(first.len(), std::fs::metadata("/proc/self/exe").unwrap().len());
+        install(&root, PROGRAM).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), first.ino());
+        std::fs::write(&path, "an older one").unwrap();
+        install(&root, PROGRAM).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), first.len());
+    }
+}

@@ -1,0 +1,167 @@
+//! The end of a machine's first boot: Ignition has written the files of the config that the server served; what it
+//! cannot do (kernel arguments, kernel, image, extensions) is done here, before the kubelet starts.
+//!
+//! What it is not: the agent. There is no cluster here; the Node learns of it all from `node-annotations.json`, which
+//! the agent finds later.
+//!
+//! ```text
+//! encapsulated config (operating system) ─┐
+//! served config (all of it) ──────────────┼─► plan ─► apply, recorded as the config in effect ─► reboot, if it asks
+//! the machine as it booted ───────────────┘
+//! ```
+
+use crate::error::DaemonError;
+use crate::jitter::jitter;
+use crate::machine::SERVED_FILE;
+use crate::protocol::EMPTY_CONFIG;
+use api::v1::{MachineConfig, MachineConfigSpec};
+use host::{DisruptionPolicy, Host, Names, RebootStatus};
+use std::path::Path;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The arguments that the running kernel was booted with.
+const CMDLINE: &str = "/proc/cmdline";
+/// A first boot that cannot be completed is tried again: a registry that is away comes back.
+const RETRY: Duration = Duration::from_secs(60);
+/// A machine that still runs this long after its reboot was begun is not rebooting.
+const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+
+/// What became of a first boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstBoot {
+    /// This is not one: there is no input, or it was used.
+    Nothing,
+    /// The machine is in this config.
+    Complete {
+        /// The config.
+        config: String,
+    },
+    /// The machine has to reboot into this config, and does so.
+    Rebooting {
+        /// The config.
+        config: String,
+    },
+}
+
+/// Completes the first boot of a host, however long that takes: what fails is logged and tried again each minute.
+/// Returns when the kubelet may start, or when it is told to stop (`None`).
+///
+/// # Errors
+/// The root folder, and a reboot that does not come.
+pub async fn first_boot(
+    root_mount: &Path,
+    file: &str,
+    shutdown: CancellationToken,
+) -> Result<Option<FirstBoot>, DaemonError> {
+    loop {
+        let mut host = crate::start::open(root_mount, tokio::runtime::Handle::current())?;
+        let path = file.to_owned();
+        let done = tokio::task::spawn_blocking(move || complete(&mut host, &path)).await;
+        let error = match done {
+            Ok(Ok(FirstBoot::Rebooting { config })) => {
+                // The kubelet must not start in between: this is waited for.
+                tracing::info!(%config, "rebooting");
+                return match shutdown.run_until_cancelled(tokio::time::sleep(REBOOT_PATIENCE)).await {
+                    None => Ok(Some(FirstBoot::Rebooting { config })),
+                    Some(()) => {
+                        let minutes = REBOOT_PATIENCE.as_secs() / 60;
+                        let why = format!(
+                            "the machine still runs {minutes} minutes after its reboot was begun; reboot it by hand"
+                        );
+                        Err(DaemonError::FirstBoot { why })
+                    }
+                };
+            }
+            Ok(Ok(done)) => return Ok(Some(done)),
+            Ok(Err(error)) => error,
+            Err(error) => DaemonError::FirstBoot { why: format!("the work ended abnormally: {error}") },
+        };
+        let wait = RETRY.mul_f64(0.75 + jitter() / 4.0);
+        tracing::error!(%error, again_in = ?wait, "the first boot is not complete, and the kubelet waits for it");
+        if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+/// One try. Begun anew after a crash at any line it comes to the same end.
+///
+/// # Errors
+/// A file that cannot be read, and everything that this machine cannot do of what its config asks for.
+pub fn complete(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
+    host.recover().map_err(DaemonError::Recover)?;
+    let fail = |why: String| DaemonError::FirstBoot { why };
+    let Some(text) = host.root().text(file).map_err(|e| fail(e.to_string()))? else {
+        return Ok(FirstBoot::Nothing);
+    };
+    let asked = read(file, &text)?;
+    let config = asked.metadata.name.clone().unwrap_or_default();
+    let served = host.root().text(SERVED_FILE).map_err(|e| fail(e.to_string()))?;
+    let served = served.map(|t| read(SERVED_FILE, &t)).transpose()?;
+    let Some(served) = served.filter(|s| s.metadata.name == asked.metadata.name) else {
+        return Err(fail(format!(
+            "{SERVED_FILE} is not the config {config} that {file} names; provision the machine anew"
+        )));
+    };
+    let to = MachineConfigSpec { config: served.spec.config, ..asked.spec };
+    let from = found(host, &to)?;
+    let names = Names { current: EMPTY_CONFIG.to_owned(), desired: config.clone() };
+    let facts = host.probe(&from, &to).map_err(|e| fail(e.to_string()))?;
+    let plan = host::plan(&from, &to, &names, &DisruptionPolicy::default(), &facts).map_err(|why| {
+        let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+        fail(format!("this machine cannot do all that {config} asks for: {}", why.join("; ")))
+    })?;
+    tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");
+    host.apply(&plan).map_err(|e| fail(crate::machine::chain(&e)))?;
+    // Read once: a boot that finds it again would begin anew.
+    host.root().rename(file, &format!("{file}.bak")).map_err(|e| fail(e.to_string()))?;
+    if let RebootStatus::Owed(_) = host.reboot_status().map_err(|e| fail(e.to_string()))? {
+        let why = format!("first boot into config {config}");
+        host.reboot(&why).map_err(|e| fail(crate::machine::chain(&e)))?;
+        return Ok(FirstBoot::Rebooting { config });
+    }
+    Ok(FirstBoot::Complete { config })
+}
+
+fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
+    // The parser's message may quote the config, which holds secrets; line and column are enough.
+    serde_json::from_str(text).map_err(|e| DaemonError::FirstBoot {
+        why: format!(
+            "{file} is not a MachineConfig (line {}, column {}); provision the machine anew",
+            e.line(),
+            e.column()
+        ),
+    })
+}
+
+/// The config as Ignition left it: its files, and of the operating system what the machine booted with.
+fn found(host: &mut Host, to: &MachineConfigSpec) -> Result<MachineConfigSpec, DaemonError> {
+    let fail = |why: String| DaemonError::FirstBoot { why };
+    let facts = host.probe(to, to).map_err(|e| fail(e.to_string()))?;
+    let wanted = to.kernel_arguments.clone().unwrap_or_default();
+    let has = if facts.os_unsupported.is_some() {
+        // Whoever made the image or the boot loader's entry may have set them.
+        let running = host.root().text(CMDLINE).map_err(|e| fail(e.to_string()))?.unwrap_or_default();
+        running.split_whitespace().map(str::to_owned).collect()
+    } else {
+        facts.os.kernel_arguments.clone()
+    };
+    Ok(MachineConfigSpec {
+        os_image_url: facts.os.image.clone(),
+        kernel_arguments: Some(present(&wanted, &has)),
+        kernel_type: facts.os.kernel_type.clone(),
+        extensions: Some(facts.os.extensions.clone()),
+        ..to.clone()
+    })
+}
+
+/// The entries of `wanted` that are all there among `has`. An entry may hold several arguments.
+fn present(wanted: &[String], has: &[String]) -> Vec<String> {
+    let there = |entry: &&String| entry.split_whitespace().all(|one| has.iter().any(|h| h == one));
+    wanted.iter().filter(there).cloned().collect()
+}
+
+#[cfg(test)]
+#[path = "first_boot_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! First boots on a folder: what Ignition left, and what becomes of it.
+
+use super::*;
+use crate::machine::FIRSTBOOT_FILE;
+use host::fault::NoFaults;
+use host::{FakeOs, FakeSystemd, Options, OsBackend, OsState, Root, Unsupported};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A machine as Ignition leaves it: the served config's files, and the three files of the server.
+struct Machine {
+    dir: TempDir,
+    os: Option<FakeOs>,
+}
+
+const NAME: &str = "rendered-worker-1";
+
+fn mk_config(extra: Value) -> Value {
+    let mut spec = json!({
+        "osImageURL": "",
+        "config": {
+            "ignition": {"version": "3.3.0"},
+            "storage": {"files": [{"path": "/etc/motd", "contents": {"source": "data:,hello"}}]},
+        },
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": NAME}, "spec": spec})
+}
+
+impl Machine {
+    fn new(extra: Value) -> Self {
+        let machine = Self { dir: TempDir::new().unwrap(), os: None };
+        let served = mk_config(extra);
+        let mut encapsulated = served.clone();
+        encapsulated["spec"]["config"] = json!({"ignition": {"version": "3.3.0"}});
+        machine.put(SERVED_FILE, &served.to_string());
+        machine.put(FIRSTBOOT_FILE, &encapsulated.to_string());
+        machine.put("/etc/motd", "hello");
+        machine.put(CMDLINE, "root=/dev/vda quiet nosmt\n");
+        machine.put("/etc/os-release", "PRETTY_NAME=\"Debian GNU/Linux 12\"\n");
+        machine
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.dir.path().join(path.trim_start_matches('/')).exists()
+    }
+
+    fn host(&self) -> Host {
+        let options = Options { sync: false, owners: false };
+        let root = Root::open_with(self.dir.path(), options, std::sync::Arc::new(NoFaults)).unwrap();
+        let systemd = Box::new(FakeSystemd::new(&root));
+        let os: Box<dyn OsBackend> = match &self.os {
+            Some(os) => Box::new(os.clone()),
+            None => Box::new(Unsupported),
+        };
+        Host::new(root, systemd, os)
+    }
+
+    fn complete(&self) -> Result<FirstBoot, DaemonError> {
+        complete(&mut self.host(), FIRSTBOOT_FILE)
+    }
+}
+
+fn done() -> FirstBoot {
+    FirstBoot::Complete { config: NAME.to_owned() }
+}
+
+#[test]
+fn a_machine_that_ignition_has_set_up_is_recorded_in_its_config_and_is_only_done_once() {
+    let machine = Machine::new(json!({}));
+    assert_eq!(machine.complete().unwrap(), done());
+    let mut host = machine.host();
+    let current = host.current_config().unwrap().unwrap();
+    assert_eq!(current.name, NAME);
+    // The whole config is on record, not the empty one that the input holds.
+    assert!(host.validate(&current.spec).unwrap().is_ok());
+    machine.put("/etc/motd", "changed");
+    assert!(host.validate(&current.spec).unwrap().is_err());
+    assert!(!machine.has(FIRSTBOOT_FILE) && machine.has(&format!("{FIRSTBOOT_FILE}.bak")));
+    assert_eq!(machine.complete().unwrap(), FirstBoot::Nothing);
+    assert_eq!(std::fs::read_to_string(machine.dir.path().join("etc/motd")).unwrap(), "changed");
+}
+
+#[test]
+fn what_ignition_left_otherwise_is_brought_right() {
+    let machine = Machine::new(json!({}));
+    machine.put("/etc/motd", "half of it");
+    assert_eq!(machine.complete().unwrap(), done());
+    assert_eq!(std::fs::read_to_string(machine.dir.path().join("etc/motd")).unwrap(), "hello");
+}
+
+#[test]
+fn kernel_arguments_that_the_machine_booted_with_need_nothing_and_others_are_refused_by_name() {
+    let machine = Machine::new(json!({"kernelArguments": ["quiet nosmt", "root=/dev/vda"]}));
+    assert_eq!(machine.complete().unwrap(), done());
+
+    let machine = Machine::new(json!({"kernelArguments": ["quiet", "hugepages=4"]}));
+    let why = machine.complete().unwrap_err().to_string();
+    for word in ["kernelArguments", "Debian GNU/Linux 12", NAME] {
+        assert!(why.contains(word), "no {word} in {why}");
+    }
+    // Not used up: it is tried again, and the machine has not changed.
+    assert!(machine.has(FIRSTBOOT_FILE) && machine.host().current_config().unwrap().is_none());
+}
+
+#[test]
+fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() {
+    let mut machine = Machine::new(json!({"kernelArguments": ["nosmt", "hugepages=4"]}));
+    let os = FakeOs::default();
+    machine.os = Some(os.clone());
+    assert_eq!(machine.complete().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
+    let OsState { kernel_arguments, .. } = os.clone().state().unwrap();
+    assert_eq!(kernel_arguments, ["nosmt", "hugepages=4"]);
+    assert!(matches!(machine.host().reboot_status().unwrap(), RebootStatus::Owed(_)));
+    assert!(!machine.has(FIRSTBOOT_FILE));
+    // A crash before the input was put away: the second try finds all done, and the reboot still owed.
+    std::fs::rename(
+        machine.dir.path().join("etc/ignition-machine-config-encapsulated.json.bak"),
+        machine.dir.path().join("etc/ignition-machine-config-encapsulated.json"),
+    )
+    .unwrap();
+    assert_eq!(machine.complete().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
+}
+
+#[test]
+fn an_input_that_cannot_be_read_shows_nothing_of_itself() {
+    let machine = Machine::new(json!({}));
+    machine.put(FIRSTBOOT_FILE, "{\"metadata\": {\"name\": \"x\"}, \"spec\": \"hush\"}");
+    let why = machine.complete().unwrap_err().to_string();
+    assert!(why.contains(FIRSTBOOT_FILE) && !why.contains("hush"), "{why}");
+    // Another config than the one that was served.
+    let mut other = mk_config(json!({}));
+    other["metadata"]["name"] = "rendered-worker-2".into();
+    machine.put(FIRSTBOOT_FILE, &other.to_string());
+    let why = machine.complete().unwrap_err().to_string();
+    assert!(why.contains(SERVED_FILE) && why.contains("rendered-worker-2"), "{why}");
+}

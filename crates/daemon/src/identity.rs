@@ -1,0 +1,126 @@
+//! As whom the agent speaks: by default as its node, with the kubelet's own credentials. The Node authorizer and the
+//! NodeRestriction admission then keep it to its own Node, and no credential more is spread over the hosts.
+//!
+//! What it is not: the rights that nodes get beyond their own Node (`mco install` makes these).
+
+use crate::error::DaemonError;
+use crate::jitter::jitter;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Where kubelets keep their kubeconfig, on OpenShift-like hosts and on those of kubeadm.
+const KUBELETS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/etc/kubernetes/kubelet.conf"];
+/// How long a connection to the API server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether the credentials were renewed: the kubelet does so weeks before they end.
+const LOOK: Duration = Duration::from_secs(60);
+/// On a new machine the kubelet needs a while to get its credentials.
+const WAIT: Duration = Duration::from_secs(1);
+/// After so many waits it is said again.
+const SAY_EVERY: u32 = 60;
+
+/// A client, and the files that its credentials come from.
+pub(crate) struct Identity {
+    pub(crate) client: Client,
+    files: Vec<(PathBuf, Option<SystemTime>)>,
+}
+
+/// Connects with the kubeconfig given, or with the kubelet's. Waits until there is one.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Identity, DaemonError> {
+    let candidates: Vec<PathBuf> =
+        kubeconfig.map_or_else(|| KUBELETS.map(PathBuf::from).to_vec(), |path| vec![path.to_owned()]);
+    let mut waits = 0_u32;
+    let path = loop {
+        if let Some(found) = candidates.iter().find(|p| p.exists()) {
+            break found;
+        }
+        if waits.is_multiple_of(SAY_EVERY) {
+            tracing::info!(?candidates, "waiting for a kubeconfig; another one is named with --kubeconfig");
+        }
+        waits = waits.saturating_add(1);
+        tokio::time::sleep(WAIT).await;
+    };
+    let fail = |why: String| DaemonError::Client { why: format!("{}: {why}", path.display()) };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|e| fail(e.to_string()))?;
+    let mut files = vec![path.clone()];
+    files.extend(named(&kubeconfig));
+    let files = files.into_iter().map(|f| (f.clone(), stamp(&f))).collect();
+    let options = KubeConfigOptions::default();
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| fail(e.to_string()))?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // The agent looks again by itself, where the reason is visible.
+    config.default_retry = false;
+    let client = Client::try_from(config).map_err(|e| fail(e.to_string()))?;
+    Ok(Identity { client, files })
+}
+
+impl Identity {
+    /// Returns when a file of the credentials has changed.
+    pub(crate) async fn renewed(files: Vec<(PathBuf, Option<SystemTime>)>) {
+        loop {
+            tokio::time::sleep(LOOK.mul_f64(0.75 + jitter() / 4.0)).await;
+            if let Some(file) = changed(&files) {
+                tracing::info!(file = %file.display(), "the credentials have changed");
+                return;
+            }
+        }
+    }
+
+    /// The client, and what [`Identity::renewed`] is to look at.
+    pub(crate) fn split(self) -> (Client, Vec<(PathBuf, Option<SystemTime>)>) {
+        (self.client, self.files)
+    }
+}
+
+/// The files that a kubeconfig's credentials stand in.
+fn named(kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
+    let users = kubeconfig.auth_infos.iter().filter_map(|a| a.auth_info.as_ref());
+    let of_users = users.flat_map(|a| [&a.client_certificate, &a.client_key, &a.token_file]);
+    let clusters = kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref());
+    let of_clusters = clusters.map(|c| &c.certificate_authority);
+    of_users.chain(of_clusters).flatten().map(PathBuf::from).collect()
+}
+
+/// The first of the files that is not as it was.
+fn changed(files: &[(PathBuf, Option<SystemTime>)]) -> Option<&Path> {
+    files.iter().find(|(file, then)| stamp(file) != *then).map(|(file, _)| file.as_path())
+}
+
+/// When the file that a path leads to was last changed. A link to another file is a change.
+fn stamp(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|m| m.modified()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_kubelets_credentials_are_known() {
+        let yaml = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://a', certificate-authority: /ca}}]\nusers: [{name: u, user: {client-certificate: /pem, client-key: /pem}}]\n";
+        let kubeconfig = Kubeconfig::from_yaml(yaml).unwrap();
+        assert_eq!(named(&kubeconfig), ["/pem", "/pem", "/ca"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("current.pem");
+        std::fs::write(&file, "one").unwrap();
+        let files = vec![(file.clone(), stamp(&file))];
+        assert_eq!(changed(&files), None);
+        // As the kubelet does: another file, and the link moved over.
+        let new = dir.path().join("new.pem");
+        std::fs::write(&new, "two").unwrap();
+        let then = SystemTime::now() + Duration::from_secs(5);
+        std::fs::File::options().write(true).open(&new).unwrap().set_modified(then).unwrap();
+        std::fs::rename(&new, &file).unwrap();
+        assert_eq!(changed(&files), Some(file.as_path()));
+    }
+}
