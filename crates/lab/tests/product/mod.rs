@@ -12,6 +12,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 #![allow(clippy::needless_pass_by_value, reason = "a call is easier to read without `&` before each `json!`")]
 
+pub mod controllers;
+pub mod observer;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

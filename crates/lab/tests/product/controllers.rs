@@ -1,0 +1,143 @@
+//! Controllers that a test starts, kills and starts again by itself; and rollouts to disturb.
+//!
+//! Not here: the lab's own controller, which is one that nobody disturbs.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use super::{Cluster, is_done, machine_config, note, one_file, repository, tail, text};
+
+/// A controller of this test. The kernel ends it with this process.
+#[derive(Debug)]
+pub struct Controller {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Controller {
+    /// Starts one that takes itself to be alone.
+    pub fn alone(cluster: &Cluster, kubeconfig: &Path) -> Self {
+        Self::with(cluster, "mco-controller", kubeconfig, &["--leader-elect=false"], &[])
+    }
+
+    /// Starts one with more arguments and more in its environment; its log has this name.
+    pub fn with(
+        cluster: &Cluster,
+        name: &str,
+        kubeconfig: &Path,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
+        let log = cluster.lab.folder().join("logs").join(format!("{name}.log"));
+        let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(lab::built_mco().unwrap())
+            .args(["controller", "start", "--metrics-listen=off"])
+            .args(args)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .arg("--templates")
+            .arg(repository().join("templates"))
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(file))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id().unwrap()).unwrap()
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Fails when it has ended by itself.
+    pub fn lives(&mut self) {
+        assert!(self.child.try_wait().unwrap().is_none(), "the controller has ended\n{}", tail(&self.log));
+    }
+
+    /// Ends it without a word.
+    pub async fn kill(mut self) {
+        self.lives();
+        self.child.start_kill().unwrap();
+        self.child.wait().await.unwrap();
+        self.no_panic();
+    }
+
+    /// Ends it as `kubectl delete pod` would, and waits until it is gone.
+    pub async fn stop(mut self) {
+        self.lives();
+        let said = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().await.unwrap();
+        assert!(said.success());
+        let ended = tokio::time::timeout(super::LIMIT, self.child.wait()).await;
+        let ended = ended.expect("the controller does not end on SIGTERM").unwrap();
+        assert!(ended.success(), "{ended}\n{}", tail(&self.log));
+        self.no_panic();
+    }
+
+    fn no_panic(&self) {
+        assert!(!self.log().contains("panicked at"), "{}", self.log());
+    }
+}
+
+/// A config whose file needs a reboot: a rollout of it takes a while.
+pub fn slow(name: &str, pool: &str) -> Value {
+    machine_config(name, pool, one_file(&format!("/etc/{name}"), name))
+}
+
+/// The pool's nodes that are done with the present config of the pool, and those on their way to it.
+pub async fn progress(cluster: &Cluster, pool: &str) -> (Vec<String>, Vec<String>) {
+    let target = cluster.rendered(pool).await;
+    let (mut done, mut moving) = (vec![], vec![]);
+    for node in cluster.list("Node").await {
+        let name = text(&node["metadata"]["name"]);
+        if note(&node, "desiredConfig") != target {
+            continue;
+        }
+        if is_done(&node) { done.push(name) } else { moving.push(name) }
+    }
+    (done, moving)
+}
+
+/// Applies a slow config to the pool and waits until `through` nodes have it and another is on its way to it.
+pub async fn middle(cluster: &Cluster, name: &str, pool: &str, through: usize) -> Vec<String> {
+    let before = cluster.rendered(pool).await;
+    cluster.create(slow(name, pool)).await;
+    cluster
+        .wait(&format!("the rollout of {name} is in its middle"), async || {
+            if cluster.rendered(pool).await == before {
+                return None;
+            }
+            let (done, moving) = progress(cluster, pool).await;
+            (done.len() >= through && !moving.is_empty()).then_some(moving)
+        })
+        .await
+}
+
+/// Every one of these nodes has the file of each of these slow configs, is not cordoned and has no taint of ours.
+pub async fn all_well(cluster: &Cluster, nodes: &[usize], names: &[&str]) {
+    for i in nodes {
+        for name in names {
+            let found = cluster.lab.node(*i).read_file(&format!("/etc/{name}")).await;
+            assert_eq!(found.unwrap(), *name, "worker-{i}");
+        }
+        let node = cluster.get("Node", &format!("worker-{i}")).await;
+        assert_eq!(node["spec"].get("unschedulable"), None, "worker-{i} is left cordoned");
+        assert!(
+            !node["spec"]["taints"].to_string().contains("UpdateInProgress"),
+            "{}",
+            node["spec"]["taints"]
+        );
+    }
+}
