@@ -1,0 +1,310 @@
+//! The disk beside its config: what drifted, what of it is put back, and the words for the rest.
+//!
+//! What it is not: the counts and rules of repairs (`repair`), nor the comparison and the repair themselves (`host`).
+
+use crate::machine::{Machine, MachineError, chain, refusal};
+use crate::protocol::{EventKind, Note};
+use crate::repair::{MOST, Turn, WINDOW};
+use api::drift::DriftAction;
+use api::v1::{MachineConfig, MachineConfigSpec};
+use host::{CurrentConfig, DisruptionPolicy, Drift, Host, Names};
+use jiff::Timestamp;
+
+/// So many paths are named in a reason; the rest is counted.
+const NAMED: usize = 10;
+/// Characters of the reason that differences of contents may take: the annotation has room for 2,000.
+const DIFFERENCES: usize = 1200;
+
+/// Drift that is to be put back.
+pub(crate) struct Repair {
+    config: CurrentConfig,
+    drifts: Vec<Drift>,
+    /// What was found, for people.
+    found: String,
+}
+
+impl std::fmt::Debug for Repair {
+    /// Configs hold contents of files: only what drifted is shown.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Repair").field("drifts", &self.drifts).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// Takes the rules for drift that the Node brings; `true` when they are others than before.
+    pub(crate) fn set_rules(&self, text: &str) -> bool {
+        self.rules().set(text)
+    }
+
+    /// What is to be told once: rules that cannot be read, repairs that were given up.
+    pub(crate) fn remarks(&self) -> Vec<Note> {
+        let note = |kind| move |text| Note { kind, text };
+        let rules = self.rules().complaint().map(note(EventKind::DriftPolicyInvalid));
+        let repairs = self.repairs().newly_given_up();
+        let repairs = Some(repairs).filter(|p| !p.is_empty()).map(|p| given_up(&p));
+        rules.into_iter().chain(repairs.map(note(EventKind::ConfigDriftRepairGivenUp))).collect()
+    }
+
+    /// Compares the disk with the config that it should be in: the one that it was given last, or on a disk that knows
+    /// of none this one, which is then recorded. Drift that may be put back is handed back for that; all other drift is
+    /// an error.
+    pub(crate) fn check(&self, unrecorded: Option<&MachineConfig>) -> Result<Option<Repair>, MachineError> {
+        let recorded = self.current()?;
+        let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(None) };
+        let name = config.metadata.name.clone().unwrap_or_default();
+        let mut host = self.host();
+        let found = host.drifts(&config.spec)?;
+        let now = Timestamp::now();
+        let mut repairs = self.repairs();
+        repairs.settle(&found, now);
+        let (mut repair, mut report, mut gave_up) = (Vec::new(), Vec::new(), Vec::new());
+        for drift in found {
+            match self.rules().action(&drift) {
+                DriftAction::Ignore => tracing::debug!(%drift, "ignored"),
+                DriftAction::Repair if recorded.is_some() => match repairs.turn(&drift.path(), now) {
+                    Turn::Now(_) => repair.push(drift),
+                    Turn::Later(_) => report.push(drift),
+                    Turn::GaveUp => {
+                        repairs.give_up(drift.path());
+                        gave_up.push(drift.path());
+                        report.push(drift);
+                    }
+                },
+                DriftAction::Repair | DriftAction::Report => report.push(drift),
+            }
+        }
+        if !repair.is_empty() {
+            for drift in &repair {
+                repairs.count(drift.path(), now);
+            }
+            let found = words(&host, &config.spec, &name, &repair);
+            let config = CurrentConfig { name, spec: config.spec.clone() };
+            return Ok(Some(Repair { config, drifts: repair, found }));
+        }
+        if !report.is_empty() {
+            let mut text = words(&host, &config.spec, &name, &report);
+            if !gave_up.is_empty() {
+                text = format!("{}; {text}", given_up(&gave_up));
+            }
+            return Err(MachineError::broken(text).with(EventKind::OnDiskStateValidationFailed));
+        }
+        if recorded.is_none() {
+            let names = Names { current: name.clone(), desired: name };
+            let facts = host.probe(&config.spec, &config.spec)?;
+            let plan = host::plan(&config.spec, &config.spec, &names, &DisruptionPolicy::default(), &facts)
+                .map_err(|e| refusal(&e))?;
+            host.apply(&plan)?;
+        }
+        Ok(None)
+    }
+
+    /// Puts back what drifted, all of it or nothing, and says what was found and done. Without a disruption policy no
+    /// service is told.
+    pub(crate) fn repair(
+        &self,
+        repair: &Repair,
+        policy: Option<&DisruptionPolicy>,
+    ) -> Result<Vec<Note>, MachineError> {
+        let Repair { config, drifts, found } = repair;
+        let failed = |why: String| {
+            let text = format!("{found}; it could not be put back: {why}");
+            MachineError::broken(text).with(EventKind::ConfigDriftDetected)
+        };
+        let mut host = self.host();
+        let plan = host.plan_repair(config, drifts, policy).map_err(|e| failed(chain(&e)))?;
+        let plan = plan.map_err(|e| failed(refusal(&e).text))?;
+        host.apply(&plan).map_err(|e| failed(chain(&e)))?;
+        let what: Vec<String> = drifts.iter().map(Drift::path).collect();
+        let mut text = format!("Put back what {} says of {}", config.name, listed(&what));
+        if !plan.disruption.is_none() {
+            text = format!("{text}; {}", plan.disruption);
+        }
+        for note in &plan.notes {
+            tracing::info!("{note}");
+        }
+        Ok(vec![
+            Note { kind: EventKind::ConfigDriftDetected, text: found.clone() },
+            Note { kind: EventKind::ConfigDriftRepaired, text },
+        ])
+    }
+
+    /// Refuses a change on a host that has drifted, but for drift that the change itself, or the rules, take care of.
+    pub(crate) fn refuse_drifted(
+        &self,
+        host: &mut Host,
+        from: &MachineConfig,
+        to: &MachineConfigSpec,
+    ) -> Result<(), MachineError> {
+        let mut found = host.drifts_before(&from.spec, to)?;
+        // What is to be repaired, the change writes too: it writes every path that is not as it should be.
+        found.retain(|d| self.rules().action(d) == DriftAction::Report);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let name = from.metadata.name.as_deref().unwrap_or_default();
+        let text = words(host, &from.spec, name, &found);
+        Err(MachineError::broken(text).with(EventKind::PreflightConfigDriftCheckFailed))
+    }
+}
+
+/// What drifted, what to do about it, and how contents differ.
+fn words(host: &Host, config: &MachineConfigSpec, name: &str, drifts: &[Drift]) -> String {
+    let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "unexpected on-disk state validating against {name}: {}; put back what {name} says, or create {} to have it written anew",
+        listed(&told),
+        host::paths::FORCE_FILE
+    );
+    let mut room = DIFFERENCES;
+    for drift in drifts.iter().take(NAMED) {
+        let Some(difference) = host.explain(config, drift) else { continue };
+        let more = format!("\n{}: {difference}", drift.path());
+        let Some(left) = room.checked_sub(more.chars().count()) else { break };
+        room = left;
+        text.push_str(&more);
+    }
+    text
+}
+
+fn listed(items: &[String]) -> String {
+    let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    match items.len().checked_sub(NAMED) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown}; and {more} more"),
+    }
+}
+
+fn given_up(paths: &[String]) -> String {
+    format!(
+        "{} was repaired {MOST} times within {} minutes and changed again each time: it is not repaired any more. Find who changes it (auditctl -w PATH -p wa), then put it back or restart the agent",
+        listed(paths),
+        WINDOW.as_mins()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::v1::MachineConfigSpec;
+    use host::fault::NoFaults;
+    use host::{FakeSystemd, Options, Root, Unsupported};
+    use serde_json::json;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn config(name: &str, text: &str) -> MachineConfig {
+        let file = |path: &str| json!({"path": path, "contents": {"source": format!("data:,{text}")}});
+        let files = json!([file("/etc/app/a"), file("/etc/app/b"), file("/etc/other")]);
+        let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+        MachineConfig::new(name, MachineConfigSpec { config: Some(config), ..Default::default() })
+    }
+
+    /// A folder in the config "one".
+    fn mk(dir: &Path) -> Machine {
+        std::fs::create_dir_all(dir.join("etc/systemd/system")).unwrap();
+        let options = Options { sync: false, owners: false };
+        let root = Root::open_with(dir, options, Arc::new(NoFaults)).unwrap();
+        let systemd = FakeSystemd::new(&root);
+        let machine = Machine::new(Host::new(root, Box::new(systemd), Box::new(Unsupported)));
+        let empty = MachineConfig::new(crate::protocol::EMPTY_CONFIG, MachineConfigSpec::default());
+        let (_, work) = machine.prepare(&empty, &config("one", "1"), &DisruptionPolicy::default()).unwrap();
+        machine.apply(work).unwrap();
+        machine
+    }
+
+    #[test]
+    fn each_path_is_dealt_with_as_the_rules_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = mk(dir.path());
+        let write = |path: &str| std::fs::write(dir.path().join(path), "by hand").unwrap();
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert!(machine.set_rules("ignore /etc/app/b\nrepair /etc/app/*"));
+        write("etc/app/a");
+        write("etc/app/b");
+        let repair = machine.check(None).unwrap().unwrap();
+        let notes = machine.repair(&repair, None).unwrap();
+        assert_eq!(
+            notes.iter().map(|n| n.kind).collect::<Vec<_>>(),
+            [EventKind::ConfigDriftDetected, EventKind::ConfigDriftRepaired]
+        );
+        assert!(
+            notes[0].text.contains("/etc/app/a") && notes[0].text.contains("+by hand"),
+            "{}",
+            notes[0].text
+        );
+        assert!(!notes[1].text.contains("/etc/app/b"), "{}", notes[1].text);
+        assert_eq!((read("etc/app/a").as_str(), read("etc/app/b").as_str()), ("1", "by hand"));
+        assert!(machine.check(None).unwrap().is_none(), "what is ignored is no drift");
+
+        write("etc/other");
+        let error = machine.check(None).unwrap_err();
+        let want = "content mismatch for file \"/etc/other\"";
+        assert!(error.text.contains(want) && error.text.contains("-1 (no newline"), "{error}");
+        assert!(machine.set_rules("ignore /etc/**"), "another pool annotation");
+        assert!(machine.check(None).unwrap().is_none());
+        assert_eq!(machine.remarks(), []);
+    }
+
+    #[test]
+    fn who_changes_a_path_again_and_again_is_told_of_loudly() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = mk(dir.path());
+        machine.set_rules("repair /etc/**");
+        let past = Timestamp::now() - jiff::SignedDuration::from_secs(300);
+        for _ in 1..MOST {
+            machine.repairs().count("/etc/app/a".to_owned(), past);
+        }
+        std::fs::write(dir.path().join("etc/app/a"), "by hand").unwrap();
+        let repair = machine.check(None).unwrap().unwrap();
+        machine.repair(&repair, None).unwrap();
+        assert!(machine.check(None).unwrap().is_none());
+        std::fs::write(dir.path().join("etc/app/a"), "by hand").unwrap();
+        let error = machine.check(None).unwrap_err();
+        assert!(error.text.starts_with("/etc/app/a was repaired 5 times within 10 minutes"), "{error}");
+        assert_eq!(
+            machine.remarks().iter().map(|n| n.kind).collect::<Vec<_>>(),
+            [EventKind::ConfigDriftRepairGivenUp]
+        );
+        machine.check(None).unwrap_err();
+        assert_eq!(machine.remarks(), [], "told once");
+        assert_eq!(std::fs::read_to_string(dir.path().join("etc/app/a")).unwrap(), "by hand");
+    }
+
+    #[test]
+    fn drift_that_the_rules_take_care_of_does_not_hold_an_update_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = mk(dir.path());
+        let mut two = config("two", "1");
+        two.spec.config.as_mut().unwrap()["storage"]["files"][2]["contents"]["source"] = json!("data:,2");
+        std::fs::write(dir.path().join("etc/app/a"), "by hand").unwrap();
+        let prepare = || machine.prepare(&config("one", "1"), &two, &DisruptionPolicy::default());
+        let error = prepare().unwrap_err();
+        assert_eq!(error.event, Some(EventKind::PreflightConfigDriftCheckFailed));
+        for rules in ["repair /etc/**", "ignore /etc/**"] {
+            machine.set_rules(rules);
+            prepare().unwrap();
+        }
+        let (_, work) = prepare().unwrap();
+        machine.apply(work).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join("etc/app/a")).unwrap(),
+            "1",
+            "an update writes it"
+        );
+    }
+
+    #[test]
+    fn many_paths_and_long_differences_fit_on_the_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = mk(dir.path());
+        for path in ["etc/app/a", "etc/app/b", "etc/other"] {
+            let text: String = (0..100).map(|i| format!("{i} {}\n", "wide ".repeat(60))).collect();
+            std::fs::write(dir.path().join(path), text).unwrap();
+        }
+        let error = machine.check(None).unwrap_err();
+        assert!(error.text.chars().count() < 2000, "{}", error.text.len());
+        assert!(error.text.contains("/etc/other"), "{error}");
+        let all: Vec<String> = (0..12).map(|i| i.to_string()).collect();
+        assert!(listed(&all).ends_with("; 9; and 2 more"));
+    }
+}

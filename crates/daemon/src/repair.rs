@@ -1,0 +1,182 @@
+//! Which drift is put back without being asked, how often, and when that is given up.
+//!
+//! What it is: the rules of the own pool as the Node brings them, and the count of repairs of each path. What it is not:
+//! the finding of drift and the repair itself (`machine`). The counts live as long as the process: a restart of the
+//! agent is also a way to say "try again".
+
+use api::drift::{DriftAction, DriftPolicy};
+use host::Drift;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+/// So often a path is repaired within [`WINDOW`]; whoever changes it once more is at war with the config.
+pub(crate) const MOST: usize = 5;
+/// The time that repairs are counted over, and that a path must have been in order before they begin anew.
+pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// The pause after the first repair of a path; it doubles with each. The first repair is made at once.
+const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(2);
+
+/// What is done about drift that the rules want repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Repair it. How often that was done before, within the window.
+    Now(usize),
+    /// It was repaired a moment ago.
+    Later(Timestamp),
+    /// It was repaired too often.
+    GaveUp,
+}
+
+/// The counts.
+#[derive(Debug, Default)]
+pub(crate) struct Repairs {
+    paths: BTreeMap<String, Vec<Timestamp>>,
+    /// Those that are not repaired any more, and whether that was told.
+    given_up: BTreeMap<String, bool>,
+}
+
+impl Repairs {
+    /// What is done about a path that drifted.
+    pub(crate) fn turn(&self, path: &str, now: Timestamp) -> Turn {
+        let Some(times) = self.paths.get(path) else { return Turn::Now(0) };
+        let Some(last) = times.last() else { return Turn::Now(0) };
+        if times.len() >= MOST {
+            return Turn::GaveUp;
+        }
+        let doublings = u32::try_from(times.len().saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+        let pause = FIRST_PAUSE.saturating_mul(1 << doublings);
+        match last.checked_add(pause) {
+            Ok(then) if then > now => Turn::Later(then),
+            _ => Turn::Now(times.len()),
+        }
+    }
+
+    /// A path is repaired now.
+    pub(crate) fn count(&mut self, path: String, now: Timestamp) {
+        self.paths.entry(path).or_default().push(now);
+    }
+
+    /// A path is not repaired any more.
+    pub(crate) fn give_up(&mut self, path: String) {
+        self.given_up.entry(path).or_default();
+    }
+
+    /// The paths that were given up since this was last asked.
+    pub(crate) fn newly_given_up(&mut self) -> Vec<String> {
+        let new = self.given_up.iter_mut().filter(|(_, told)| !**told);
+        new.map(|(path, told)| {
+            *told = true;
+            path.clone()
+        })
+        .collect()
+    }
+
+    /// The disk was looked at: forgets repairs of paths that are in order and were for the whole window.
+    pub(crate) fn settle(&mut self, drifted: &[Drift], now: Timestamp) {
+        self.paths.retain(|path, times| {
+            let quiet = times.last().is_none_or(|last| now.duration_since(*last) > WINDOW);
+            !quiet || drifted.iter().any(|d| d.path() == *path)
+        });
+        self.given_up.retain(|path, _| self.paths.contains_key(path));
+    }
+}
+
+/// The rules, and what is wrong with them until it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    text: String,
+    policy: DriftPolicy,
+    complaint: Option<String>,
+}
+
+impl Rules {
+    /// Takes the text of the Node's annotation; `true` when it is another one. A text that cannot be read is told once,
+    /// and counts as one without rules: drift is reported.
+    pub(crate) fn set(&mut self, text: &str) -> bool {
+        if self.text == text {
+            return false;
+        }
+        text.clone_into(&mut self.text);
+        (self.policy, self.complaint) = match DriftPolicy::parse(text) {
+            Ok(policy) => (policy, None),
+            Err(bad) => {
+                let key = api::names::annotation::DRIFT;
+                let why = format!(
+                    "the annotation {key} has no effect: {bad}; correct it on the MachineConfigPool. Until then all drift is reported"
+                );
+                (DriftPolicy::default(), Some(why))
+            }
+        };
+        true
+    }
+
+    /// What is wrong with them, the first time that it is asked for.
+    pub(crate) fn complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
+    /// What is to happen with a drift.
+    pub(crate) fn action(&self, drift: &Drift) -> DriftAction {
+        self.policy.action(&drift.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn repairs_are_made_at_once_then_more_slowly_and_then_given_up() {
+        let mut repairs = Repairs::default();
+        let rows = [(0, Turn::Now(0)), (1, Turn::Later(at(2))), (2, Turn::Now(1)), (5, Turn::Later(at(6)))];
+        for (now, want) in rows {
+            assert_eq!(repairs.turn("/etc/a", at(now)), want, "at {now}");
+            if matches!(want, Turn::Now(_)) {
+                repairs.count("/etc/a".to_owned(), at(now));
+            }
+        }
+        for now in [6, 14, 30] {
+            assert!(matches!(repairs.turn("/etc/a", at(now)), Turn::Now(_)), "at {now}");
+            repairs.count("/etc/a".to_owned(), at(now));
+        }
+        assert_eq!(repairs.turn("/etc/b", at(30)), Turn::Now(0), "each path for itself");
+        repairs.give_up("/etc/a".to_owned());
+        repairs.give_up("/etc/a".to_owned());
+        assert_eq!((repairs.newly_given_up(), repairs.newly_given_up()), (vec!["/etc/a".to_owned()], vec![]));
+        for now in [31, 600, 100_000] {
+            assert_eq!(repairs.turn("/etc/a", at(now)), Turn::GaveUp, "at {now}");
+        }
+    }
+
+    #[test]
+    fn counts_begin_anew_when_a_path_was_in_order_for_the_whole_window() {
+        let drift = [Drift::Missing { path: "/etc/a".to_owned() }];
+        let mut repairs = Repairs::default();
+        for now in 0..5 {
+            repairs.count("/etc/a".to_owned(), at(now));
+        }
+        repairs.settle(&[], at(300));
+        assert_eq!(repairs.turn("/etc/a", at(300)), Turn::GaveUp, "too soon");
+        repairs.settle(&drift, at(10_000));
+        assert_eq!(repairs.turn("/etc/a", at(10_000)), Turn::GaveUp, "it still drifts");
+        repairs.settle(&[], at(10_000));
+        assert_eq!(repairs.turn("/etc/a", at(10_000)), Turn::Now(0));
+    }
+
+    #[test]
+    fn bad_rules_are_told_once_and_count_as_none() {
+        let drift = Drift::Missing { path: "/etc/a".to_owned() };
+        let mut rules = Rules::default();
+        assert!(rules.set("repair /etc/**") && !rules.set("repair /etc/**"));
+        assert_eq!((rules.action(&drift), rules.complaint()), (DriftAction::Repair, None));
+        assert!(rules.set("repair /etc/**\nmend /x"));
+        assert_eq!(rules.action(&drift), DriftAction::Report);
+        let why = rules.complaint().unwrap();
+        assert!(why.contains("line 2: \"mend\"") && why.contains("MachineConfigPool"), "{why}");
+        assert_eq!(rules.complaint(), None);
+    }
+}
