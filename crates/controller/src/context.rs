@@ -4,7 +4,7 @@
 //! change. So marks are generous.
 
 use crate::events::Recorder;
-use crate::layers::{OsBuild, OsConfig, operator_node};
+use crate::layers::operator_node;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::store::{Change, Item, Store};
@@ -16,7 +16,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use rollout::view::{Names, NodeView};
+use rollout::view::{Names, NodeView, OsBuild, OsConfig};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -295,10 +295,10 @@ impl Context {
             Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
         };
         let stores = &self.stores;
-        let os_config = |o: DynamicObject| Ok(OsConfig::new(&o));
+        let os_config = |o: DynamicObject| Ok(OsConfig::new(&serde_json::json!(o)));
         let os_configs = all(api::names::GROUP, "MachineOSConfig");
         self.optional(tasks, os_configs, watcher::Config::default(), &stores.os_configs, os_config, stop);
-        let os_build = |o: DynamicObject| Ok(OsBuild::new(&o));
+        let os_build = |o: DynamicObject| Ok(OsBuild::new(&serde_json::json!(o)));
         let os_builds = all(api::names::GROUP, "MachineOSBuild");
         self.optional(tasks, os_builds, watcher::Config::default(), &stores.os_builds, os_build, stop);
         let schedulable = |o: DynamicObject| {

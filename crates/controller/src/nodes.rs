@@ -9,7 +9,6 @@
 use crate::call::CallError;
 use crate::context::{Config, Context};
 use crate::events::{Severity, Source, node_reference, reference};
-use crate::layers;
 use crate::leader::now;
 use crate::metrics;
 use crate::queue::Outcome;
@@ -102,7 +101,7 @@ impl Nodes {
         let (os_configs, os_builds) = (stores.os_configs.all(), stores.os_builds.all());
         let layering = pools
             .iter()
-            .map(|p| layers::layering(&p.name_any(), &p.spec.configuration.name, &os_configs, &os_builds))
+            .map(|p| Layering::find(&p.name_any(), &p.spec.configuration.name, &os_configs, &os_builds))
             .collect();
         let nodes = stores.nodes.all();
         let controller_config = stores.controller_config();
