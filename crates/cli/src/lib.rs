@@ -9,6 +9,7 @@ pub mod args;
 mod args_daemon;
 mod args_render;
 mod args_rollout;
+mod args_rollout;
 mod client;
 mod commands;
 pub mod exit;

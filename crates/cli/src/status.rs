@@ -7,11 +7,14 @@ mod follow;
 
 pub use follow::Followed;
 
+use api::conditions;
+use api::names::pool_condition::UPDATING;
 use api::v1::MachineConfigPool;
 use comfy_table::{Table, presets};
+use jiff::Timestamp;
 use kube::Client;
 use rollout::view::NodeView;
-use rollout::{Hold, NodeStep, RolloutPlan, Step};
+use rollout::{Estimate, Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -48,6 +51,11 @@ pub struct PoolRow {
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// How many of its nodes are in the config, in percent, rounded down.
+    pub percent: usize,
+    /// When the rest may be done.
+    #[serde(flatten)]
+    pub estimate: Estimate,
     /// Its nodes.
     pub nodes: Vec<NodeRow>,
 }
@@ -71,8 +79,48 @@ pub struct NodeRow {
     pub current: String,
     /// The config to move to.
     pub desired: String,
+    /// Where it stands, in one word.
+    pub phase: Phase,
     /// What it does or waits for, in words.
     pub why: String,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// In the pool's config and available.
+    Done,
+    /// In the pool's config, not available.
+    Unavailable,
+    /// It is sent to the pool's config now.
+    Goes,
+    /// At work.
+    Moving,
+    /// It fails to get there.
+    Failing,
+    /// It is to go, and cannot yet.
+    Waits,
+}
+
+impl From<&Step> for Phase {
+    fn from(step: &Step) -> Self {
+        match step {
+            Step::Done => Self::Done,
+            Step::Unavailable(_) => Self::Unavailable,
+            Step::Goes => Self::Goes,
+            Step::Moving { .. } => Self::Moving,
+            Step::Failing(_) => Self::Failing,
+            Step::Waits(_) => Self::Waits,
+        }
+    }
+}
+
+/// When a node was done with a config, as its MachineConfigNode says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DoneAt {
+    pub(crate) config: String,
+    pub(crate) at: Timestamp,
 }
 
 /// Asks the API server and puts the answer together.
@@ -88,7 +136,9 @@ fn from_plan(
     plan: &RolloutPlan,
     pools: &BTreeMap<String, MachineConfigPool>,
     nodes: &BTreeMap<String, NodeView>,
+    done: &BTreeMap<String, Option<DoneAt>>,
     only: &[String],
+    now: Timestamp,
 ) -> Snapshot {
     let mut rows = vec![];
     for p in &plan.pools {
@@ -106,14 +156,33 @@ fn from_plan(
                 state: view.map(|v| v.state.to_string()).unwrap_or_default(),
                 current: text(view.and_then(|v| v.current_config.as_deref())),
                 desired: text(view.and_then(|v| v.desired_config.as_deref())),
+                phase: Phase::from(&n.step),
                 why: n.step.to_string(),
             }
+        };
+        let target = p.target.as_ref().map(|t| &*t.config).unwrap_or_default();
+        let finished = p.nodes.iter().filter(|n| n.step == Step::Done).filter_map(|n| {
+            let done = done.get(&*n.node)?.as_ref().filter(|d| d.config == target)?;
+            Some(Finished(done.at))
+        });
+        let updating = conditions.and_then(|list| conditions::get(list, UPDATING));
+        let updated = count(|s| matches!(s, Step::Done));
+        let pace = Pace {
+            began: updating
+                .filter(|c| c.status == "True")
+                .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0)),
+            finished: finished.collect(),
+            left: p.nodes.len() - updated,
+            stuck: count(|s| {
+                matches!(s, Step::Failing(_) | Step::Unavailable(_) | Step::Waits(Wait::Node(_)))
+            }),
+            held: p.hold.is_some(),
         };
         rows.push(PoolRow {
             name: p.pool.to_string(),
             config: p.target.as_ref().map(|t| t.config.to_string()).unwrap_or_default(),
             machines: p.nodes.len(),
-            updated: count(|s| matches!(s, Step::Done)),
+            updated,
             moving: count(|s| matches!(s, Step::Goes | Step::Moving { .. })),
             degraded: count(|s| matches!(s, Step::Failing(_))),
             max_unavailable: p.capacity.max,
@@ -124,6 +193,8 @@ fn from_plan(
                 .map(|c| (c.type_.clone(), c.message.clone()))
                 .collect(),
             held: p.hold.as_ref().map(Hold::to_string),
+            percent: (updated * 100).checked_div(p.nodes.len()).unwrap_or(100),
+            estimate: estimate(&pace, now),
             nodes: p.nodes.iter().map(row).collect(),
         });
     }
@@ -137,6 +208,16 @@ impl Snapshot {
         self.pools.iter().all(PoolRow::is_updated)
     }
 
+    /// The two say the same, but for how long it may take yet.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let without = |s: &Self| {
+            let mut s = s.clone();
+            s.pools.iter_mut().for_each(|p| p.estimate = Estimate::Done);
+            s
+        };
+        without(self) == without(other)
+    }
+
     /// A pool shown is degraded.
     pub fn is_degraded(&self) -> bool {
         self.pools.iter().any(|p| p.conditions.contains_key("Degraded"))
@@ -145,7 +226,7 @@ impl Snapshot {
     /// Tables for people.
     pub fn text(&self) -> String {
         let mut pools =
-            table(&["POOL", "CONFIG", "NODES", "UPDATED", "MOVING", "MAX", "DEGRADED", "CONDITIONS"]);
+            table(&["POOL", "CONFIG", "NODES", "UPDATED", "MOVING", "MAX", "DEGRADED", "CONDITIONS", "LEFT"]);
         let mut nodes = table(&["NODE", "POOL", "STATE", "CURRENT", "DESIRED", "WHY"]);
         let mut notes = String::new();
         for p in &self.pools {
@@ -154,11 +235,12 @@ impl Snapshot {
                 p.name.clone(),
                 short(&p.config, &p.name),
                 p.machines.to_string(),
-                p.updated.to_string(),
+                format!("{} ({} %)", p.updated, p.percent),
                 p.moving.to_string(),
                 p.max_unavailable.to_string(),
                 p.degraded.to_string(),
                 conditions.join(","),
+                p.estimate.to_string(),
             ]);
             for n in &p.nodes {
                 nodes.add_row([

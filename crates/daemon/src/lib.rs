@@ -34,6 +34,7 @@ pub use feed::Feed;
 pub use first_boot::{FirstBoot, complete, first_boot};
 pub use metrics::Metrics;
 pub use policy::policy as disruption_policy;
+pub use policy::policy as disruption_policy;
 pub use parts::{Exit, Parts, Reporting};
 pub use run::run_with;
 pub use start::{Options, recover, start};

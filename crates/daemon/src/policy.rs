@@ -11,7 +11,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// A policy that cannot be read, with its place.
-pub(crate) fn policy(object: Option<&Value>) -> Result<DisruptionPolicy, String> {
+pub fn policy(object: Option<&Value>) -> Result<DisruptionPolicy, String> {
     let Some(object) = object else { return Ok(DisruptionPolicy::default()) };
     let at = |path: &str| object.pointer(path).filter(|v| !v.is_null());
     let read = |path: &str, value: &Value| {

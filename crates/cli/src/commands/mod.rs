@@ -8,6 +8,9 @@ mod lint;
 mod pause;
 mod plan;
 mod plan_objects;
+mod pause;
+mod plan;
+mod plan_objects;
 mod render;
 mod server;
 mod status;
@@ -37,6 +40,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Install(a) => runtime()?.block_on(install::run(a)),
         Command::Status(a) => runtime()?.block_on(status::run(a)),
+        Command::Plan(a) => runtime()?.block_on(plan::run(a)),
+        Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
+        Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),
         Command::Plan(a) => runtime()?.block_on(plan::run(a)),
         Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
         Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),

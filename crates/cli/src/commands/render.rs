@@ -17,9 +17,9 @@ use std::time::Duration;
 /// An API server that needs longer for a list is as good as away.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-type Documents = Vec<(String, Value)>;
+pub(super) type Documents = Vec<(String, Value)>;
 /// The rendered config of each pool.
-type Rendered = BTreeMap<String, MachineConfig>;
+pub(super) type Rendered = BTreeMap<String, MachineConfig>;
 
 pub(super) async fn run(a: Render) -> anyhow::Result<u8> {
     if a.exit_code && !a.diff && a.diff_with.is_empty() {
@@ -69,7 +69,7 @@ fn show(a: &Render, before: &Rendered, after: &Rendered) -> anyhow::Result<u8> {
 }
 
 /// Is this a pool's rendered config, and which pool's?
-fn pool_of(value: &Value) -> Option<String> {
+pub(super) fn pool_of(value: &Value) -> Option<String> {
     let is_config = value.get("kind").and_then(Value::as_str) == Some("MachineConfig");
     let name = value.pointer("/metadata/name").and_then(Value::as_str).filter(|_| is_config)?;
     let (pool, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
@@ -77,7 +77,11 @@ fn pool_of(value: &Value) -> Option<String> {
 }
 
 /// Renders each pool of the manifests. Rendered configs among them stand for their pool where nothing else does.
-fn rendered(documents: Documents, templates: &TemplateSet, only: &[String]) -> anyhow::Result<Rendered> {
+pub(super) fn rendered(
+    documents: Documents,
+    templates: &TemplateSet,
+    only: &[String],
+) -> anyhow::Result<Rendered> {
     let (done, mut documents): (Documents, Documents) =
         documents.into_iter().partition(|(_, v)| pool_of(v).is_some());
     let mut all = Rendered::new();
@@ -144,7 +148,7 @@ fn complete(documents: &mut Documents) -> anyhow::Result<()> {
 }
 
 /// An object as it stands in a manifest.
-fn typed<T: serde::Serialize>(object: &T, kind: &str) -> Value {
+pub(super) fn typed<T: serde::Serialize>(object: &T, kind: &str) -> Value {
     let mut value = json!(object);
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".to_owned(), json!(format!("{GROUP}/v1")));
@@ -181,7 +185,7 @@ async fn live(client: &kube::Client) -> anyhow::Result<Live> {
 }
 
 /// The manifests over the cluster's objects: those of the same kind and name take their places.
-fn laid_over(mut objects: Documents, given: Documents) -> Documents {
+pub(super) fn laid_over(mut objects: Documents, given: Documents) -> Documents {
     let key = |v: &Value| {
         let text = |p: &str| v.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
         (text("/kind"), text("/metadata/name"))

@@ -17,7 +17,7 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
                 anyhow::bail!("there is no pool {wanted:?}; `mco status` shows those that there are");
             }
         }
-        if last.as_ref() != Some(&now) {
+        if !last.as_ref().is_some_and(|last| last.is_like(&now)) {
             show(&a, &now, last.is_none())?;
         }
         if !a.watch || (a.until_updated && now.is_updated()) {

@@ -3,18 +3,20 @@
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
-use super::{Snapshot, from_plan};
+use super::{DoneAt, Snapshot, from_plan};
 use anyhow::{Context, bail};
-use api::k8s::{Node, Time};
+use api::k8s::{Node, Pod, Time};
 use api::names;
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use futures::{Stream, StreamExt};
-use kube::core::PartialObjectMeta;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
-use rollout::view::{Names, NodeView};
-use rollout::{Facts, Inputs, PoolInput};
+use rollout::view::{Names, NodeView, OsBuild, OsConfig};
+use rollout::{Facts, Inputs, Layering, PoolInput};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
@@ -38,6 +40,11 @@ struct Kind<T> {
 impl<T> Kind<T> {
     fn new() -> Self {
         Self { known: BTreeMap::new(), coming: BTreeMap::new(), listed: false }
+    }
+
+    /// Of a kind that need not be there: where it is not, nothing is waited for.
+    fn expected(served: bool) -> Self {
+        Self { listed: !served, ..Self::new() }
     }
 
     fn take<K: ResourceExt>(&mut self, event: Event<K>, keep: impl FnOnce(&K) -> T) {
@@ -66,6 +73,11 @@ enum Seen {
     Pool(Event<MachineConfigPool>),
     Node(Event<Node>),
     Config(Event<PartialObjectMeta<MachineConfig>>),
+    Progress(Event<MachineConfigNode>),
+    OsConfig(Event<DynamicObject>),
+    OsBuild(Event<DynamicObject>),
+    Scheduler(Event<DynamicObject>),
+    Operator(Event<Pod>),
 }
 
 /// The cluster, followed.
@@ -74,6 +86,11 @@ pub struct Followed {
     pools: Kind<MachineConfigPool>,
     nodes: Kind<NodeView>,
     configs: Kind<()>,
+    done: Kind<Option<DoneAt>>,
+    os_configs: Kind<OsConfig>,
+    os_builds: Kind<OsBuild>,
+    schedulable: Kind<bool>,
+    operators: Kind<Option<String>>,
     names: Names,
     /// Strings that nobody holds any more are thrown away when there are so many.
     prune_at: usize,
@@ -100,16 +117,22 @@ impl Followed {
                 Err(e) => return Err(e).context("cannot read the ControllerConfig"),
             };
             let topology = config.as_ref().map(|c| c.spec.control_plane_topology()).unwrap_or_default();
+            let (seen, served) = streams(client).await?;
             let mut me = Self {
-                seen: streams(client),
+                seen,
                 pools: Kind::new(),
                 nodes: Kind::new(),
                 configs: Kind::new(),
+                done: Kind::expected(served.progress),
+                os_configs: Kind::expected(served.os_configs),
+                os_builds: Kind::expected(served.os_builds),
+                schedulable: Kind::expected(served.scheduler),
+                operators: Kind::new(),
                 names: Names::default(),
                 prune_at: MANY_NAMES,
                 facts: Facts { control_plane_topology: topology.into(), ..Facts::default() },
             };
-            while !(me.pools.listed && me.nodes.listed && me.configs.listed) {
+            while !me.listed() {
                 match me.seen.next().await {
                     Some(Ok(seen)) => me.take(seen),
                     Some(Err(e)) => return Err(refused(e)),
@@ -161,6 +184,17 @@ impl Followed {
             Seen::Pool(event) => self.pools.take(event, Clone::clone),
             Seen::Node(event) => self.nodes.take(event, |n| NodeView::interned(n, &mut self.names)),
             Seen::Config(event) => self.configs.take(event, |_| ()),
+            Seen::Progress(event) => self.done.take(event, done_at),
+            Seen::OsConfig(event) => self.os_configs.take(event, |o| OsConfig::new(&json!(o))),
+            Seen::OsBuild(event) => self.os_builds.take(event, |o| OsBuild::new(&json!(o))),
+            Seen::Scheduler(event) => {
+                self.schedulable
+                    .take(event, |o| o.data.pointer("/spec/mastersSchedulable") == Some(&json!(true)));
+            }
+            Seen::Operator(event) => self.operators.take(event, |p| {
+                let here = p.metadata.deletion_timestamp.is_none();
+                p.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| here && !n.is_empty())
+            }),
         }
         if self.names.len() >= self.prune_at {
             self.names.prune();
@@ -168,34 +202,128 @@ impl Followed {
         }
     }
 
+    /// Whether a pool is paused; `None`: there is no such pool.
+    pub(crate) fn is_paused(&self, pool: &str) -> Option<bool> {
+        self.pools.known.get(pool).map(|p| p.spec.paused)
+    }
+
+    /// Puts a pool in as a write of ours has left it, before its watch brings it.
+    pub(crate) fn put_pool(&mut self, pool: MachineConfigPool) {
+        self.pools.known.insert(pool.name_any(), pool);
+    }
+
+    /// Everything was seen once.
+    fn listed(&self) -> bool {
+        let Self { pools, nodes, configs, done, os_configs, os_builds, schedulable, operators, .. } = self;
+        pools.listed
+            && nodes.listed
+            && configs.listed
+            && done.listed
+            && os_configs.listed
+            && os_builds.listed
+            && schedulable.listed
+            && operators.listed
+    }
+
     /// Where everything stands.
     pub fn snapshot(&self, only: &[String]) -> Snapshot {
+        let (os_configs, os_builds): (Vec<_>, Vec<_>) =
+            (self.os_configs.known.values().collect(), self.os_builds.known.values().collect());
         let pool = |pool| {
-            let input = PoolInput::of(pool);
-            let config_exists = self.configs.known.contains_key(&pool.spec.configuration.name);
-            PoolInput { config_exists, ..input }
+            let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
+            PoolInput {
+                config_exists: self.configs.known.contains_key(config),
+                layering: Layering::find(input.name(), config, &os_configs, &os_builds),
+                ..input
+            }
         };
+        let mut facts = self.facts.clone();
+        facts.masters_schedulable = self.schedulable.known.get(names::CLUSTER).copied();
+        let operators: Vec<_> = self.operators.known.values().collect();
+        if let [Some(one)] = operators.as_slice() {
+            facts.operator_node = Some(one.as_str().into());
+        }
+        let now = jiff::Timestamp::now();
         let plan = rollout::plan(&Inputs {
             pools: self.pools.known.values().map(pool).collect(),
             nodes: self.nodes.known.values().collect(),
-            facts: &self.facts,
-            now: Time(jiff::Timestamp::now()),
+            facts: &facts,
+            now: Time(now),
         });
-        from_plan(&plan, &self.pools.known, &self.nodes.known, only)
+        from_plan(&plan, &self.pools.known, &self.nodes.known, &self.done.known, only, now)
     }
 }
 
-fn streams(client: &Client) -> Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>> {
+/// When a node was done with the config that it is in.
+fn done_at(object: &MachineConfigNode) -> Option<DoneAt> {
+    let status = object.status.as_ref()?;
+    let updated = status.conditions.iter().flatten().find(|c| c.type_ == "Updated" && c.status == "True")?;
+    let config = status.config_version.as_ref()?.current.clone();
+    Some(DoneAt { config, at: updated.last_transition_time.0 })
+}
+
+type Streams = Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>;
+
+/// Which of the kinds that need not be there are.
+struct Served {
+    progress: bool,
+    os_configs: bool,
+    os_builds: bool,
+    scheduler: bool,
+}
+
+async fn streams(client: &Client) -> anyhow::Result<(Streams, Served)> {
     let how = watcher::Config::default;
     let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();
     let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
     let configs =
         watcher(Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()), how()).default_backoff();
-    Box::pin(futures::stream::select_all([
+    let operators = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
+    let operators = watcher(operators, how().labels("k8s-app=machine-config-operator")).default_backoff();
+    let mut all = vec![
         pools.map(|e| e.map(Seen::Pool)).boxed(),
         nodes.map(|e| e.map(Seen::Node)).boxed(),
         configs.map(|e| e.map(Seen::Config)).boxed(),
-    ]))
+        operators.map(|e| e.map(Seen::Operator)).boxed(),
+    ];
+    let dynamic = |group: &str, kind: &str| -> Api<DynamicObject> {
+        Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
+    };
+    let progress = Api::<MachineConfigNode>::all(client.clone());
+    let os_configs = dynamic(names::GROUP, "MachineOSConfig");
+    let os_builds = dynamic(names::GROUP, "MachineOSBuild");
+    let scheduler = dynamic("config.openshift.io", "Scheduler");
+    let there = tokio::try_join!(
+        served(progress.clone()),
+        served(os_configs.clone()),
+        served(os_builds.clone()),
+        served(scheduler.clone())
+    )?;
+    let served = Served { progress: there.0, os_configs: there.1, os_builds: there.2, scheduler: there.3 };
+    if served.progress {
+        all.push(watcher(progress, how()).default_backoff().map(|e| e.map(Seen::Progress)).boxed());
+    }
+    for (there, api, seen) in [
+        (served.os_configs, os_configs, Seen::OsConfig as fn(Event<DynamicObject>) -> Seen),
+        (served.os_builds, os_builds, Seen::OsBuild),
+        (served.scheduler, scheduler, Seen::Scheduler),
+    ] {
+        if there {
+            all.push(watcher(api, how()).default_backoff().map(move |e| e.map(seen)).boxed());
+        }
+    }
+    Ok((Box::pin(futures::stream::select_all(all)), served))
+}
+
+/// Whether a kind that need not be there is, and may be read.
+async fn served<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
+    api: Api<K>,
+) -> anyhow::Result<bool> {
+    match api.list_metadata(&ListParams::default().limit(1)).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(e)) if [403, 404].contains(&e.code) => Ok(false),
+        Err(e) => Err(e).context("cannot look which kinds the cluster serves"),
+    }
 }
 
 fn refused(error: watcher::Error) -> anyhow::Error {

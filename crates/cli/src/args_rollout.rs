@@ -1,0 +1,69 @@
+//! What the command line can say about rollouts: `plan`, `pause`, `resume`.
+
+use crate::args::Cluster;
+use crate::output::Format;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// How much a change may disturb a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Refuse {
+    /// Refuse what reloads a service, or worse
+    Reload,
+    /// Refuse what restarts a service, or worse
+    Restart,
+    /// Refuse what drains a node, or worse
+    Drain,
+    /// Refuse what reboots a node
+    Reboot,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without -f: what the controller does now, node by node: which node goes to which config, what is cordoned, \
+    drained and tainted, the status of each pool, and why every other node waits. It goes as far as the controller does \
+    without waiting for a node, a pod or a person. Nothing is written anywhere.\nWith -f: what these manifests would \
+    change, pool by pool: the rendered difference, what it costs the nodes (nothing, reloads, restarts, a drain, a \
+    reboot) and which path asks for it, and the order of the nodes. What only a machine can say (a unit that is not \
+    installed, a link in the way) is not seen.\nWith --from, objects come from files instead of a cluster: a folder is \
+    read with its subfolders, such as a must-gather dump or what `kubectl get -o yaml` wrote.\n\nExit codes: 0 done; 1 \
+    failed; 2 wrong command line; 3 the change costs what --refuse names or more, or no running host can apply \
+    it.\n\nExamples:\n  mco plan\n  mco plan --from must-gather/ --pool worker -o json\n  \
+    mco plan -f 50-motd.yaml\n  mco plan -f new/ --from dump/ --refuse reboot      for CI: 3 when nodes would reboot"
+)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Read the cluster's objects from this file or folder instead; may be given several times
+    #[arg(long, value_name = "FILE|DIR", conflicts_with = "kubeconfig")]
+    pub(crate) from: Vec<PathBuf>,
+    /// Plan a change by these manifests: a file, a folder, or `-`; may be given several times
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Only this pool; may be given several times
+    #[arg(long = "pool", value_name = "NAME")]
+    pub(crate) pools: Vec<String>,
+    /// With -f: exit with 3 when the change costs a node this or more
+    #[arg(long, value_enum, requires = "files")]
+    pub(crate) refuse: Option<Refuse>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// `pause` and `resume`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A paused pool gives no node a new config. Nodes that were sent before finish what they began; rendering \
+    goes on.\nDoing it twice is doing it once.\n\nExamples:\n  mco pause worker\n  mco resume worker infra -o json"
+)]
+pub(crate) struct Pause {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The pools
+    #[arg(value_name = "POOL", required = true)]
+    pub(crate) pools: Vec<String>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}

@@ -1,0 +1,260 @@
+//! `mco plan`: what the controller does now, or what a change would do; from a cluster or from files. Nothing is written.
+//!
+//! What it is not: a decision. [`Situation::forecast`] makes the controller's plans, [`render`] the configs,
+//! [`host::preview`] says what a change costs.
+
+use super::plan_objects::{from_cluster, from_files};
+use super::render::{Documents, Rendered, laid_over, pool_of, rendered};
+use crate::args_rollout::{Plan, Refuse};
+use crate::{client, exit, manifests, output};
+use anyhow::{Context, bail};
+use api::k8s::Time;
+use api::v1::MachineConfig;
+use host::{Disruption, DisruptionPolicy, Irreconcilable, Severity};
+use kube::ResourceExt;
+use render::TemplateSet;
+use rollout::{Queued, Situation};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
+    let objects = match a.from.is_empty() {
+        false => from_files(&a.from)?,
+        true => {
+            let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+            from_cluster(&client, !a.files.is_empty()).await?
+        }
+    };
+    let now = Time(jiff::Timestamp::now());
+    let situation = situation(&objects)?;
+    if situation.pools.is_empty() {
+        bail!("there is no MachineConfigPool in what was read");
+    }
+    if let Some(missing) = a.pools.iter().find(|p| !situation.pools.contains_key(*p)) {
+        let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
+        bail!("there is no pool {missing:?}; there is: {}", there.join(", "));
+    }
+    if a.files.is_empty() {
+        let mut forecast = situation.forecast(&now);
+        if !a.pools.is_empty() {
+            forecast.pools.retain(|p| a.pools.iter().any(|o| **o == *p.pool));
+        }
+        output::print(a.output, &forecast, || forecast.to_string())?;
+        return Ok(exit::OK);
+    }
+    let changes = changes(&a, objects, &situation, &now)?;
+    let refused = changes.pools.iter().any(|p| p.is_refused(a.refuse));
+    output::print(a.output, &changes, || changes.text())?;
+    Ok(if refused { exit::FINDINGS } else { exit::OK })
+}
+
+fn situation(objects: &Documents) -> anyhow::Result<Situation> {
+    Ok(Situation::from_objects(objects.iter().map(|(origin, value)| (origin.as_str(), value)))?)
+}
+
+/// What a change does to every pool that it touches.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Changes {
+    pools: Vec<PoolChange>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolChange {
+    pool: String,
+    /// The config that the pool has now; empty: none.
+    from: String,
+    /// The config that it would have.
+    to: String,
+    /// What differs, as a unified diff; secrets are masked.
+    diff: String,
+    /// What it costs, for each config that nodes of the pool are in.
+    costs: Vec<Cost>,
+    /// How many nodes may be on their way at once.
+    max_unavailable: usize,
+    /// Why no node would go now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<String>,
+    /// The nodes that would go, in order.
+    nodes: Vec<Queued>,
+}
+
+/// What it costs nodes that are in one config.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cost {
+    /// The config that they are in.
+    from: String,
+    /// How many they are.
+    nodes: usize,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Outcome {
+    #[serde(rename_all = "camelCase")]
+    Applied {
+        severity: Severity,
+        disruption: Disruption,
+    },
+    Irreconcilable {
+        irreconcilable: Vec<Irreconcilable>,
+    },
+    /// The config that they are in is not among the objects.
+    Unknown {
+        because: String,
+    },
+}
+
+fn changes(a: &Plan, objects: Documents, situation: &Situation, now: &Time) -> anyhow::Result<Changes> {
+    let given = manifests::read(&a.files)?;
+    if given.is_empty() {
+        bail!("there is no manifest in what -f names");
+    }
+    let policy_object = objects.iter().chain(&given).rev().map(|(_, v)| v).find(|v| {
+        v["kind"] == "MachineConfiguration"
+            && v["apiVersion"].as_str().is_some_and(|g| g.starts_with("operator.openshift.io/"))
+    });
+    let policy = daemon::disruption_policy(policy_object).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let configs = configs(&objects)?;
+    let sources = || objects.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect::<Documents>();
+    let after: Rendered = rendered(laid_over(sources(), given.clone()), &TemplateSet::default(), &a.pools)?;
+    let with_change = laid_over(objects.clone(), given);
+    let mut all = Changes { pools: vec![], notes: situation.notes.clone() };
+    for (pool, to) in &after {
+        let from = situation.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
+        if from == to.name_any() {
+            continue;
+        }
+        // The change may be of pools or nodes, too: a pause, another bound.
+        let then = self::situation(&with_change)?.with_target(pool, &to.name_any());
+        all.pools.push(change(pool, from, to, &configs, &policy, &then, now)?);
+    }
+    Ok(all)
+}
+
+fn change(
+    pool: &str,
+    from: &str,
+    to: &MachineConfig,
+    configs: &BTreeMap<String, MachineConfig>,
+    policy: &DisruptionPolicy,
+    then: &Situation,
+    now: &Time,
+) -> anyhow::Result<PoolChange> {
+    let diff = render::diff(configs.get(from), Some(to)).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let forecast = then.forecast(now);
+    let planned = forecast.pools.iter().find(|p| &*p.pool == pool);
+    let nodes: Vec<Queued> = then.queue(pool, now);
+    let going: BTreeSet<&str> = nodes.iter().map(|n| &*n.node).collect();
+    let mut starts: BTreeMap<&str, usize> = BTreeMap::new();
+    starts.extend((!from.is_empty()).then_some((from, 0)));
+    for node in then.nodes.values().filter(|n| going.contains(&*n.name)) {
+        *starts.entry(node.current_config.as_deref().unwrap_or_default()).or_default() += 1;
+    }
+    let cost = |(start, nodes): (&str, usize)| {
+        let outcome = match configs.get(start) {
+            Some(config) => match host::preview(&config.spec, &to.spec, policy) {
+                Ok(disruption) => Outcome::Applied { severity: disruption.severity(), disruption },
+                Err(irreconcilable) => Outcome::Irreconcilable { irreconcilable },
+            },
+            None if start.is_empty() => {
+                Outcome::Unknown { because: "no daemon has reported there".to_owned() }
+            }
+            None => Outcome::Unknown { because: format!("MachineConfig {start} is not among what was read") },
+        };
+        Cost { from: start.to_owned(), nodes, outcome }
+    };
+    Ok(PoolChange {
+        pool: pool.to_owned(),
+        from: from.to_owned(),
+        to: to.name_any(),
+        diff,
+        costs: starts.into_iter().map(cost).collect(),
+        max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
+        held: planned.and_then(|p| p.held.clone()),
+        nodes,
+    })
+}
+
+/// MachineConfigs with their contents, by name.
+fn configs(objects: &Documents) -> anyhow::Result<BTreeMap<String, MachineConfig>> {
+    let is_config = |v: &Value| v["kind"] == "MachineConfig" && v["spec"].is_object();
+    let all = objects.iter().filter(|(_, v)| is_config(v)).map(|(origin, v)| {
+        let config: MachineConfig = serde_json::from_value(v.clone())
+            .with_context(|| format!("{origin}: MachineConfig {}", v["metadata"]["name"]))?;
+        Ok((config.name_any(), config))
+    });
+    all.collect()
+}
+
+impl PoolChange {
+    /// It costs what is refused, or more; or it cannot be applied at all.
+    fn is_refused(&self, refuse: Option<Refuse>) -> bool {
+        let limit = refuse.map(|r| match r {
+            Refuse::Reload => Severity::Reload,
+            Refuse::Restart => Severity::Restart,
+            Refuse::Drain => Severity::Drain,
+            Refuse::Reboot => Severity::Reboot,
+        });
+        self.costs.iter().any(|cost| match &cost.outcome {
+            Outcome::Applied { severity, .. } => limit.is_some_and(|limit| *severity >= limit),
+            Outcome::Irreconcilable { .. } => true,
+            // What is not known may be anything.
+            Outcome::Unknown { .. } => limit.is_some() && cost.nodes > 0,
+        })
+    }
+}
+
+impl Changes {
+    fn text(&self) -> String {
+        let mut out = String::new();
+        for p in &self.pools {
+            let from = if p.from.is_empty() { "(none)" } else { &p.from };
+            let _ = writeln!(out, "pool {}: {from} → {}", p.pool, p.to);
+            for cost in &p.costs {
+                let whose = match cost.from == p.from {
+                    true => String::new(),
+                    false => format!(" for {} nodes in {}", cost.nodes, cost.from),
+                };
+                let _ = match &cost.outcome {
+                    Outcome::Applied { disruption, .. } => writeln!(out, "  disruption{whose}: {disruption}"),
+                    Outcome::Irreconcilable { irreconcilable } => {
+                        let _ = writeln!(out, "  cannot be applied to a running host{whose}:");
+                        irreconcilable.iter().try_for_each(|i| writeln!(out, "    {i}"))
+                    }
+                    Outcome::Unknown { because } => writeln!(out, "  disruption{whose}: unknown, {because}"),
+                };
+            }
+            let count = p.nodes.len();
+            let _ = match &p.held {
+                Some(why) => writeln!(out, "  {count} nodes, none of them now: {why}"),
+                None => {
+                    writeln!(out, "  {count} nodes, at most {} at once, in this order:", p.max_unavailable)
+                }
+            };
+            for (i, node) in p.nodes.iter().enumerate() {
+                let when = match (&node.waits, node.now) {
+                    (Some(why), _) => format!(" (waits: {why})"),
+                    (None, true) => " (at once)".to_owned(),
+                    (None, false) => String::new(),
+                };
+                let _ = writeln!(out, "  {:>4}. {}{when}", i + 1, node.node);
+            }
+            out += &p.diff;
+        }
+        if self.pools.is_empty() {
+            out += "no pool's config changes\n";
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "note: {note}");
+        }
+        out
+    }
+}

@@ -1,0 +1,293 @@
+//! `mco plan --from` as a user runs it: the recorded situations of `tests/conformance/rollout` as plain YAML, each with the
+//! answer of the reference; a dump with pods and budgets; what a change would do. What it is not: a cluster.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+const MCO: &str = "machineconfiguration.openshift.io/";
+
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn mco(arguments: &[&str]) -> Said {
+    let out = Command::new(env!("CARGO_BIN_EXE_mco"))
+        .args(arguments)
+        .args(["--log", "off"])
+        .env_remove("KUBECONFIG")
+        .output()
+        .unwrap();
+    Said {
+        code: out.status.code().unwrap(),
+        out: String::from_utf8(out.stdout).unwrap(),
+        err: String::from_utf8(out.stderr).unwrap(),
+    }
+}
+
+fn write(path: &Path, objects: &[Value]) {
+    let text: Vec<String> = objects.iter().map(|o| api::yaml::to_string(o).unwrap()).collect();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text.join("---\n")).unwrap();
+}
+
+fn pool(name: &str, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["configuration"] = json!({"name": "NEW"});
+    spec["machineConfigSelector"] = json!({"matchLabels": {format!("{MCO}role"): name}});
+    spec["nodeSelector"] = json!({"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}});
+    json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": name, "generation": 1}, "spec": spec,
+        "status": {"conditions": [{"type": "RenderDegraded", "status": "False", "reason": "", "message": "",
+                                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+/// As the recording put them into its cluster: made a second apart, in one List.
+fn nodes(case: &Value) -> Value {
+    let id = case["id"].as_str().unwrap();
+    let nodes = case["nodes"].as_array().unwrap().iter().enumerate().map(|(i, node)| {
+        let mut labels =
+            json!({"node-role.kubernetes.io/worker": "", format!("node-role.kubernetes.io/{id}"): ""});
+        for (key, value) in node["labels"].as_object().into_iter().flatten() {
+            labels[key] = value.clone();
+        }
+        let notes = node["annotations"].as_object().into_iter().flatten();
+        let notes: BTreeMap<String, &Value> = notes.map(|(k, v)| (format!("{MCO}{k}"), v)).collect();
+        let ready = json!({"Ready": "True"});
+        let conditions = node.get("conditions").unwrap_or(&ready).as_object().unwrap();
+        let conditions: Vec<Value> =
+            conditions.iter().map(|(t, s)| json!({"type": t, "status": s})).collect();
+        let made = format!("2026-01-01T00:{:02}:{:02}Z", i / 60, i % 60);
+        json!({"metadata": {"name": format!("{id}-{i}"), "uid": format!("u{i}"), "creationTimestamp": made,
+                            "resourceVersion": "1", "labels": labels, "annotations": notes},
+            "apiVersion": "v1", "kind": "Node",
+            "spec": {"unschedulable": node["unschedulable"], "taints": node["taints"]},
+            "status": {"conditions": conditions}})
+    });
+    json!({"apiVersion": "v1", "kind": "List", "items": nodes.collect::<Vec<_>>()})
+}
+
+fn differences(case: &Value, said: &Value) -> Vec<String> {
+    let id = case["id"].as_str().unwrap();
+    let mut out = vec![];
+    let pool = said["pools"].as_array().unwrap().iter().find(|p| p["pool"] == *id).unwrap();
+    for (i, want) in case["expect"]["nodes"].as_array().unwrap().iter().enumerate() {
+        let node = pool["nodes"].as_array().unwrap().iter().find(|n| n["node"] == format!("{id}-{i}"));
+        let mut got = node.unwrap()["after"].clone();
+        got.as_object_mut().unwrap().remove("currentConfig");
+        // The node life cycle's own taints are no decision.
+        got["taints"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|t| !t.as_str().unwrap().starts_with("node.kubernetes.io/"));
+        if got != *want {
+            out.push(format!("node {i}: want {want}, got {got}"));
+        }
+        let why = node.unwrap()["why"].as_str().unwrap();
+        if why.is_empty() {
+            out.push(format!("node {i}: nothing is said of it"));
+        }
+    }
+    let conditions = pool["status"]["conditions"].as_array().unwrap();
+    for (key, want) in case["expect"]["pool"].as_object().unwrap() {
+        if key != "conditions" && pool["status"].get(key).unwrap_or(&json!(0)) != want {
+            out.push(format!("pool {key}: want {want}, got {}", pool["status"][key]));
+        }
+    }
+    for (type_, want) in case["expect"]["pool"]["conditions"].as_object().unwrap() {
+        let got = conditions.iter().find(|c| c["type"] == **type_).unwrap_or(&Value::Null);
+        let text = ["Updated", "Updating"].contains(&type_.as_str());
+        if got["status"] != want[0] || (text && got["message"] != want[2]) {
+            out.push(format!("condition {type_}: want {want}, got {got}"));
+        }
+    }
+    out
+}
+
+#[test]
+fn every_recorded_situation_has_the_references_answer() {
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/rollout");
+    let mut files: Vec<_> = std::fs::read_dir(cases).unwrap().map(|f| f.unwrap().path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "json"));
+    files.sort();
+    let (dir, mut failed) = (tempfile::tempdir().unwrap(), vec![]);
+    for file in &files {
+        let case: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let id = case["id"].as_str().unwrap();
+        let from = dir.path().join(id);
+        let all = [pool("master", &json!({})), pool("worker", &json!({})), pool(id, &case["pool"])];
+        write(&from.join("cluster-scoped-resources/pools.yaml"), &all);
+        write(&from.join("cluster-scoped-resources/core/nodes.yaml"), &[nodes(&case)]);
+        let said = mco(&["plan", "--from", from.to_str().unwrap(), "-o", "json"]);
+        assert_eq!(said.code, 0, "{id}: {}", said.err);
+        let said: Value = serde_json::from_str(&said.out).unwrap();
+        let about = &case["about"];
+        failed.extend(differences(&case, &said).into_iter().map(|d| format!("{id} ({about}): {d}")));
+    }
+    assert!(failed.is_empty(), "{} differences\n{}", failed.len(), failed.join("\n"));
+    assert_eq!(files.len(), 336);
+}
+
+/// A worker pool with three nodes: one that drains, one in the config, one that is to go.
+fn dump(dir: &Path) {
+    let node = |i: usize, current: &str, desired: &str, state: &str, more: Value| {
+        let mut notes = json!({format!("{MCO}currentConfig"): current, format!("{MCO}desiredConfig"): desired,
+                               format!("{MCO}state"): state});
+        for (key, value) in more.as_object().unwrap() {
+            notes[format!("{MCO}{key}")] = value.clone();
+        }
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": format!("w{i}"), "uid": format!("u{i}"), "resourceVersion": "1",
+                         "creationTimestamp": format!("2026-01-01T00:00:0{i}Z"),
+                         "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": notes},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    let drain = json!({"desiredDrain": "drain-NEW", "lastAppliedDrain": "uncordon-OLD"});
+    let pod = |name: &str, owner: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": {"app": name},
+                         "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o", "controller": true}]},
+            "spec": {"nodeName": "w0", "containers": []}, "status": {"phase": "Running"}})
+    };
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+    write(&dir.join("a/pools.yaml"), &[pool("worker", &json!({"maxUnavailable": 1}))]);
+    // An older copy of a node stands beside the newer one, as in dumps.
+    let mut old = node(2, "NEW", "NEW", "Done", json!({}));
+    old["metadata"]["resourceVersion"] = json!("0");
+    write(
+        &dir.join("a/b/core/nodes.yaml"),
+        &[json!({"apiVersion": "v1", "kind": "NodeList", "items": [
+            node(0, "OLD", "NEW", "Working", drain),
+            node(1, "NEW", "NEW", "Done", json!({})),
+            node(2, "OLD", "OLD", "Done", json!({})),
+            old,
+        ]})],
+    );
+    write(
+        &dir.join("a/b/namespaces/shop/core.yaml"),
+        &[pod("web", json!("ReplicaSet")), pod("log", json!("DaemonSet")), pod("job", json!("Job")), budget],
+    );
+}
+
+#[test]
+fn a_dump_is_answered_as_the_controller_would() {
+    let dir = tempfile::tempdir().unwrap();
+    dump(dir.path());
+    let said = mco(&["plan", "--from", dir.path().to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    insta::assert_snapshot!(said.out);
+}
+
+#[test]
+fn what_cannot_be_read_and_what_is_not_there_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    dump(dir.path());
+    let said = mco(&["plan", "--from", path, "--pool", "nope"]);
+    assert!(said.code == 1 && said.err.contains("there is: worker"), "{}", said.err);
+    write(
+        &dir.path().join("bad.yaml"),
+        &[json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "w9"}, "spec": {"taints": "none"}})],
+    );
+    let said = mco(&["plan", "--from", path]);
+    assert!(said.code == 1 && said.err.contains("bad.yaml: Node w9"), "{}", said.err);
+    let said = mco(&["plan", "--from", path, "--kubeconfig", "x"]);
+    assert_eq!(said.code, 2);
+    let said = mco(&["plan", "--from", "/nowhere.yaml"]);
+    assert!(said.code == 1 && said.err.contains("/nowhere.yaml"), "{}", said.err);
+}
+
+/// A cluster of two pools as a dump with its MachineConfigs.
+fn with_configs(dir: &Path, current: &str) {
+    let mut worker = pool("worker", &json!({"maxUnavailable": 2}));
+    worker["spec"]["configuration"]["name"] = json!(current);
+    let node = |i: usize| {
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": format!("w{i}"), "uid": format!("u{i}"), "creationTimestamp": format!("2026-01-01T00:00:0{}Z", 9 - i),
+                         "labels": {"node-role.kubernetes.io/worker": ""},
+                         "annotations": {format!("{MCO}currentConfig"): current, format!("{MCO}desiredConfig"): current,
+                                         format!("{MCO}state"): "Done"}},
+            "status": {"conditions": [{"type": "Ready", "status": if i == 0 { "False" } else { "True" }}]}})
+    };
+    write(&dir.join("pools.yaml"), &[worker]);
+    write(&dir.join("nodes.yaml"), &(0..4).map(node).collect::<Vec<_>>());
+    write(&dir.join("configs.yaml"), &[config("00-worker", "/etc/base", "one%0Atwo%0A")]);
+}
+
+fn config(name: &str, path: &str, content: &str) -> Value {
+    json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {format!("{MCO}role"): "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
+            {"path": path, "mode": 420, "overwrite": true, "contents": {"source": format!("data:,{content}")}}]}}}})
+}
+
+#[test]
+fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    with_configs(&from, "");
+    let from_text = from.to_str().unwrap();
+    // What the pool is in now is rendered from its own manifests.
+    let now = mco(&["render", "-f", from_text]);
+    assert_eq!(now.code, 0, "{}", now.err);
+    let rendered: Value = api::yaml::from_str(&now.out).unwrap();
+    with_configs(&from, rendered["metadata"]["name"].as_str().unwrap());
+    write(&from.join("rendered.yaml"), &[rendered]);
+    let change = |name: &str, object: Value| {
+        let path = dir.path().join(name);
+        write(&path, &[object]);
+        path.to_str().unwrap().to_owned()
+    };
+    let motd = change("motd.yaml", config("50-motd", "/etc/motd", "hello%0A"));
+    let said = mco(&["plan", "--from", from_text, "-f", &motd]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    insta::assert_snapshot!(said.out);
+    for (refuse, code) in [("reboot", 3), ("drain", 3), ("reload", 3)] {
+        assert_eq!(
+            mco(&["plan", "--from", from_text, "-f", &motd, "--refuse", refuse]).code,
+            code,
+            "{refuse}"
+        );
+    }
+    let policy = change("policy.yaml", config("50-policy", "/etc/containers/policy.json", "{}"));
+    for (refuse, code) in [("reboot", 0), ("drain", 0), ("restart", 0), ("reload", 3)] {
+        assert_eq!(
+            mco(&["plan", "--from", from_text, "-f", &policy, "--refuse", refuse]).code,
+            code,
+            "{refuse}"
+        );
+    }
+    let said = mco(&["plan", "--from", from_text, "-f", &policy, "-o", "json"]);
+    let said: Value = serde_json::from_str(&said.out).unwrap();
+    let cost = &said["pools"][0]["costs"][0]["applied"];
+    assert_eq!(cost["severity"], "reload", "{said}");
+    assert_eq!(cost["disruption"]["services"][0]["because"][0], "/etc/containers/policy.json", "{said}");
+    // The cluster's disruption policy counts.
+    let free = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
+        "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/motd", "actions": [{"type": "None"}]}]}}});
+    write(&from.join("free.yaml"), &[free]);
+    let said = mco(&["plan", "--from", from_text, "-f", &motd, "--refuse", "reload"]);
+    assert!(said.code == 0 && said.out.contains("disruption: none"), "{}{}", said.out, said.err);
+    // What no running host can do is refused whatever is asked.
+    let mut disks = config("50-disks", "/etc/a", "x");
+    disks["spec"]["config"]["storage"]["disks"] = json!([{"device": "/dev/sdb", "wipeTable": true}]);
+    let disks = change("disks.yaml", disks);
+    let said = mco(&["plan", "--from", from_text, "-f", &disks]);
+    assert!(
+        said.code == 3 && said.out.contains("cannot be applied to a running host"),
+        "{}{}",
+        said.out,
+        said.err
+    );
+    let same = change("same.yaml", config("00-worker", "/etc/base", "one%0Atwo%0A"));
+    let said = mco(&["plan", "--from", from_text, "-f", &same, "--refuse", "reload"]);
+    assert!(said.code == 0 && said.out.starts_with("no pool's config changes"), "{}{}", said.out, said.err);
+}
