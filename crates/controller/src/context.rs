@@ -5,6 +5,7 @@
 
 use crate::events::Recorder;
 use crate::layers::operator_node;
+use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::store::{Change, Item, Store};
@@ -31,7 +32,7 @@ pub(crate) struct Stores {
     pub(crate) configs: Arc<Store<Config>>,
     pub(crate) controller_configs: Arc<Store<ControllerConfig>>,
     pub(crate) nodes: Arc<Store<NodeView>>,
-    /// The kind may not be installed.
+    /// Without their status. The kind may not be installed.
     pub(crate) progress: Arc<Store<MachineConfigNode>>,
     /// Nor these.
     pub(crate) os_configs: Arc<Store<OsConfig>>,
@@ -153,6 +154,9 @@ pub(crate) struct Queues {
 /// room for others.
 const PATCHES_IN_FLIGHT: usize = 64;
 
+/// Lists of one node's pods in flight at once. Each request that is under way holds a connection with its buffers.
+const LOOKS_IN_FLIGHT: usize = 32;
+
 /// What all passes share.
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -164,6 +168,8 @@ pub(crate) struct Context {
     pub(crate) names: Mutex<Names>,
     /// Places for Node patches, see [`PATCHES_IN_FLIGHT`].
     pub(crate) patches: Semaphore,
+    /// Places for looks at a node's pods, see [`LOOKS_IN_FLIGHT`].
+    pub(crate) looks: Semaphore,
     /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
     /// nodes one look now and then is enough.
     pub(crate) progress_absent: Mutex<Option<String>>,
@@ -183,6 +189,7 @@ impl Context {
             metrics,
             names: Mutex::default(),
             patches: Semaphore::new(PATCHES_IN_FLIGHT),
+            looks: Semaphore::new(LOOKS_IN_FLIGHT),
             progress_absent: Mutex::default(),
             templates_settled: AtomicBool::new(false),
         }
@@ -258,22 +265,18 @@ impl Context {
             self.then(Self::controller_config_changed),
             stop.clone(),
         ));
-        tasks.spawn(follow_ours(
-            client(),
-            Presence::Optional,
-            stores.progress.clone(),
-            |mut n: MachineConfigNode| {
-                n.metadata.managed_fields = None;
-                n
-            },
-            self.then(Self::progress_changed),
-            stop.clone(),
-        ));
         self.watch_optional(tasks, stop);
-        let (me, nodes, on_change) = (self.clone(), stores.nodes.clone(), self.then(Self::node_changed));
-        let (api, stop) = (Api::<Node>::all(client()), stop.clone());
+        let (progress, on_change) = (stores.progress.clone(), self.then(Self::progress_changed));
+        let (api, token) = (Api::<LightProgress>::all(client()), stop.clone());
         tasks.spawn(async move {
-            let keep = |node: Node| Ok(me.view(&node));
+            let keep = |object: LightProgress| Ok(object.0);
+            let (config, kind) = (watcher::Config::default(), "MachineConfigNode".to_owned());
+            follow(api, config, kind, Presence::Optional, &progress, keep, on_change, token).await;
+        });
+        let (me, nodes, on_change) = (self.clone(), stores.nodes.clone(), self.then(Self::node_changed));
+        let (api, stop) = (Api::<LightNode>::all(client()), stop.clone());
+        tasks.spawn(async move {
+            let keep = |node: LightNode| Ok(me.view(&node.0));
             follow(
                 api,
                 watcher::Config::default(),
@@ -454,8 +457,8 @@ impl Context {
     }
 
     /// The same for a MachineConfigNode, also one that we have just made.
-    pub(crate) fn progress_answer(&self, object: MachineConfigNode) {
-        let item = whole(object);
+    pub(crate) fn progress_answer(&self, object: LightProgress) {
+        let item = whole(object.0);
         if let Some(change) = self.stores.progress.apply(item.value.name_any(), item) {
             self.progress_changed(&change);
         }

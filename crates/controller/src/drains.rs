@@ -1,6 +1,6 @@
 //! The drain pass: `rollout::drain::plan` over one node and its pods, carried out.
 //!
-//! Flow: a node with an open request gets a session: a watch of its pods, and, shared by all sessions, one of the
+//! Flow: a node with an open request is looked at once; where pods have to leave, it gets a session: a watch of its pods, and, shared by all sessions, one of the
 //! disruption budgets. Every change of node, pods or budgets makes the node dirty; a pass plans, sends the node's patch,
 //! then the evictions, all at once, and notes their answers for the next plan. A node without a request costs one look
 //! at its annotations.
@@ -10,7 +10,7 @@
 //!
 //! What it is not: the choice of pods, of waits or of what is told.
 
-use crate::call::{CallError, REQUEST_TIMEOUT};
+use crate::call::{CallError, REQUEST_TIMEOUT, call};
 use crate::context::Context;
 use crate::events::{Severity, Source, node_reference};
 use crate::leader::now;
@@ -23,10 +23,10 @@ use crate::writes::patch_node;
 use api::k8s::{Pod, PodDisruptionBudget};
 use futures::StreamExt;
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
 use kube::runtime::watcher;
 use rollout::EventKind;
-use rollout::drain::{self, Answer, Drain, Evict, Request};
+use rollout::drain::{self, Answer, Drain, DrainPlan, Evict, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -93,6 +93,18 @@ impl Drains {
 
     async fn step(&self, node: &NodeView, session: &mut Session) -> Outcome {
         let draining = matches!(Request::of(node), Request::Drain(_)) && node.unschedulable;
+        if draining && session.pods.is_none() {
+            // Where nothing has to leave, one look is enough, and the drain is over.
+            let pods = match self.look(&node.name).await {
+                Ok(pods) => pods,
+                Err(error) => return outcome_of(&error),
+            };
+            let pods: Vec<&PodView> = pods.iter().collect();
+            let plan = drain::plan(node, &pods, &[], &session.state, now().0);
+            if plan.waiting.is_empty() {
+                return self.carry_out(node, session, plan).await;
+            }
+        }
         if draining {
             let pods = session.pods.get_or_insert_with(|| self.watch_pods(&node.name)).clone();
             let budgets = session.budgets.get_or_insert_with(|| self.watch_budgets()).clone();
@@ -107,8 +119,11 @@ impl Drains {
         let pods: Vec<&PodView> = pods.iter().map(AsRef::as_ref).collect();
         let budgets: Vec<&BudgetView> = budgets.iter().map(AsRef::as_ref).collect();
         let plan = drain::plan(node, &pods, &budgets, &session.state, now().0);
-        tracing::debug!("{plan}");
+        self.carry_out(node, session, plan).await
+    }
 
+    async fn carry_out(&self, node: &NodeView, session: &mut Session, plan: DrainPlan) -> Outcome {
+        tracing::debug!("{plan}");
         if plan.refused != session.refused {
             if let Some(why) = &plan.refused {
                 tracing::warn!(node = %node.name, "{why}");
@@ -176,6 +191,17 @@ impl Drains {
         } else {
             self.context.metrics.drain_err.remove(&labels);
         }
+    }
+
+    /// The pods of one node, read consistently.
+    async fn look(&self, node: &str) -> Result<Vec<PodView>, CallError> {
+        // The semaphore is never closed; without a place the list would only be asked for earlier.
+        let _place = self.context.looks.acquire().await;
+        let api = Api::<Pod>::all(self.context.client.clone());
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let list = call(|| format!("list of the pods of node {node}"), api.list(&params)).await?;
+        let mut names = self.context.names.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect())
     }
 
     fn watch_pods(&self, node: &str) -> Arc<Watched<PodView>> {

@@ -26,6 +26,7 @@ mod garbage;
 mod http;
 mod layers;
 mod leader;
+mod light;
 mod metrics;
 mod nodes;
 mod passes;

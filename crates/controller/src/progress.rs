@@ -7,6 +7,7 @@
 use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::leader::now;
+use crate::light::LightProgress;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
 use api::k8s::ResourceExt;
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 /// How often to look whether the kind has come to be installed.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
+/// How often a step is told that came too late.
+const TRIES: usize = 3;
 
 /// One pass over one node.
 pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
@@ -63,7 +66,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     let owner = node.as_ref().and_then(|n| index.owners(&n.labels).primary);
     let pool = owner.and_then(|i| names.get(i)).map(String::as_str);
     let object = stores.progress.get(name);
-    let api = context.api::<MachineConfigNode>();
+    let api = context.api::<LightProgress>();
     let what = || format!("machineconfignode {name}");
     // Nodes in no pool are not ours; what exists already is kept in step all the same.
     let node = node.filter(|_| pool.is_some() || object.is_some());
@@ -71,13 +74,15 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     for action in mcn::lifecycle(node.as_deref().map(|n| (n, pool)), &existing) {
         match action {
             Action::Create(wanted) => {
-                let answer = call(what, api.create(&PostParams::default(), &wanted)).await?;
-                context.progress_answer(answer);
+                let made = context.api::<MachineConfigNode>();
+                let answer = call(what, made.create(&PostParams::default(), &wanted)).await?;
+                context.progress_answer(LightProgress(MachineConfigNode { status: None, ..answer }));
             }
-            Action::Spec { name, resource_version, spec } => {
+            Action::Spec { name, uid, spec } => {
                 let old = object.as_ref().map(|o| json!(o.spec)).unwrap_or_default();
                 let Some(patch) = difference(&old, &json!(spec)) else { continue };
-                let body = Patch::Merge(bound("spec", &patch, resource_version.as_deref()));
+                // The spec is ours alone; the version moves with every step that the daemon tells.
+                let body = Patch::Merge(json!({ "metadata": { "uid": uid }, "spec": patch }));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
                 context.progress_answer(answer);
             }
@@ -100,21 +105,38 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Writes a step of an update that this process took. A step that cannot be written is logged: the update goes on.
+/// Writes a step of an update that this process took, for a daemon that does not tell it itself. A step that cannot be
+/// written is logged: the update goes on.
 pub(crate) async fn tell(context: &Context, node: &NodeView, step: &Progress) {
     // A node whose object is made just now gets its step with the next one.
-    let Some(object) = context.stores.progress.get(&node.name) else { return };
-    let generation = object.metadata.generation.unwrap_or_default();
-    let Some(status) = mcn::advance(object.status.as_ref(), step, node, generation, &now()) else { return };
-    let old = object.status.as_ref().map_or_else(|| json!({}), |s| json!(s));
-    let Some(patch) = difference(&old, &json!(status)) else { return };
-    let body = Patch::Merge(bound("status", &patch, object.metadata.resource_version.as_deref()));
+    if context.stores.progress.get(&node.name).is_none() {
+        return;
+    }
+    for left in (0..TRIES).rev() {
+        match try_tell(context, node, step).await {
+            Ok(()) => return,
+            // Its daemon tells a step, too.
+            Err(e) if e.is_conflict() && left > 0 => {}
+            Err(e) => return tracing::debug!(node = %node.name, "a step is not shown: {}", e.chain()),
+        }
+    }
+}
+
+async fn try_tell(context: &Context, node: &NodeView, step: &Progress) -> Result<(), CallError> {
     let api = context.api::<MachineConfigNode>();
     let what = || format!("status of machineconfignode {}", node.name);
-    match call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await {
-        Ok(answer) => context.progress_answer(answer),
-        Err(e) => tracing::debug!(node = %node.name, "a step is not shown: {}", e.chain()),
-    }
+    let object = call(what, api.get(&node.name)).await?;
+    let generation = object.metadata.generation.unwrap_or_default();
+    let Some(status) = mcn::advance(object.status.as_ref(), step, node, generation, &now()) else {
+        return Ok(());
+    };
+    let old = object.status.as_ref().map_or_else(|| json!({}), |s| json!(s));
+    let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
+    let body = Patch::Merge(bound("status", &patch, object.metadata.resource_version.as_deref()));
+    let api = context.api::<LightProgress>();
+    let answer = call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await?;
+    context.progress_answer(answer);
+    Ok(())
 }
 
 #[cfg(test)]

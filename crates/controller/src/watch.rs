@@ -25,6 +25,10 @@ use tokio_util::sync::CancellationToken;
 /// The same trouble with a watch is logged again after this long.
 const REPEAT_WARNING: Duration = Duration::from_secs(30);
 
+/// Objects in one answer of a list: a page is held as text and decoded, at up to 50 KB a Node. More requests in a row
+/// cost the start a few milliseconds each.
+const PAGE: u32 = 100;
+
 /// What follows from a changed object: an owned closure, since watches outlive passes.
 pub(crate) type OnChange<T> = Box<dyn Fn(&Change<T>) + Send>;
 
@@ -97,7 +101,7 @@ pub(crate) async fn follow<K, T>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let config = watcher::Config { page_size: Some(500), ..config }.timeout(WATCH_SECONDS);
+    let config = watcher::Config { page_size: Some(PAGE), ..config }.timeout(WATCH_SECONDS);
     let stream = watch_kind(api, config).backoff(Series::new(backoff::WATCH));
     let mut stream = std::pin::pin!(stream);
     let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();

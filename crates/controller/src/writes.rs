@@ -6,8 +6,9 @@
 use crate::backoff::WORK;
 use crate::call::{CallError, call};
 use crate::context::Context;
+use crate::light::LightNode;
 use crate::patch::{bound, difference};
-use api::k8s::{Node, ResourceExt};
+use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use kube::api::{Patch, PatchParams};
 use rollout::NodePatch;
@@ -26,7 +27,7 @@ const FAULTS: u32 = 6;
 pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
     // The semaphore is never closed; without a place the patch would only be sent earlier.
     let _place = context.patches.acquire().await;
-    let api = context.api::<Node>();
+    let api = context.api::<LightNode>();
     let body = Patch::Merge(patch.merge_patch());
     let params = PatchParams::default();
     let (mut attempt, mut faults) = (0, 0);
@@ -50,7 +51,7 @@ pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(
         attempt += 1;
     };
     tracing::info!(node = %patch.node, "{patch}");
-    context.node_answer(&node);
+    context.node_answer(&node.0);
     Ok(())
 }
 

@@ -9,6 +9,7 @@
 //! clock ───────────┘
 //! ```
 
+use crate::check::Repair;
 use crate::cluster::{CallError, Cluster, is_ours};
 use crate::drift::Drift;
 use crate::error::DaemonError;
@@ -20,8 +21,8 @@ use crate::metrics::Metrics;
 use crate::parts::{Exit, Reporting};
 use crate::policy::policy;
 use crate::protocol::{
-    Action, Changes, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
-    View, Waiting, backoff, cut_reason, outage_backoff, step,
+    Action, Changes, Cordon, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note,
+    Pair, View, Waiting, backoff, cut_reason, outage_backoff, step,
 };
 use crate::report::{Milestone, Reporter};
 use api::k8s::Node;
@@ -34,6 +35,12 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a node without a pool, or a pool without a config, is looked at again.
 const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
+
+/// A write that came too late is decided anew after a few hundredths of a second.
+const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
+
+/// How long a repair waits for the API server to say what services are to be told of it.
+const REPAIR_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One node's agent while it runs.
 pub(crate) struct Agent {
@@ -107,6 +114,12 @@ impl Agent {
 
     /// Runs until it is told to stop, or has asked for a reboot.
     pub(crate) async fn run(mut self) -> Result<Exit, DaemonError> {
+        let exit = self.work_on().await;
+        self.reporter.last_word().await;
+        exit
+    }
+
+    async fn work_on(&mut self) -> Result<Exit, DaemonError> {
         if !self.recover().await {
             return Ok(Exit::Stopped);
         }
@@ -125,10 +138,7 @@ impl Agent {
             tracing::debug!(?action, "next");
             match self.act(action).await {
                 Next::Step => tokio::task::yield_now().await,
-                Next::Wait(until) => {
-                    self.reporter.tell(&self.view).await;
-                    self.wait(until).await;
-                }
+                Next::Wait(until) => self.wait(until).await,
                 Next::Exit(exit) => return Ok(exit),
             }
         }
@@ -152,7 +162,7 @@ impl Agent {
                     let changes: Changes =
                         [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, reason)]
                             .into();
-                    if let Err(error) = self.cluster.annotate(&changes, None).await {
+                    if let Err(error) = self.cluster.annotate(&changes, None, None).await {
                         tracing::warn!(%error, "the node's state cannot be told");
                     }
                     let until = Timestamp::now() + backoff(tries, jitter());
@@ -195,6 +205,9 @@ impl Agent {
             return;
         }
         self.view.node = facts;
+        if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
+            self.look_again();
+        }
     }
 
     /// Waits for a change of the Node, a time, or the end.
@@ -243,7 +256,7 @@ impl Agent {
         };
         let Drift::Watched(guard) = &self.drift else { return false };
         let text = format!("Config Drift Monitor started, watching against {}", guard.config);
-        self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStarted, text }]).await;
+        self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStarted, text }]);
         self.view.checked = false;
         true
     }
@@ -253,7 +266,7 @@ impl Agent {
         if let Drift::Watched(guard) = std::mem::replace(&mut self.drift, Drift::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);
-            self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStopped, text }]).await;
+            self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStopped, text }]);
         }
     }
 
@@ -272,7 +285,9 @@ impl Agent {
                 self.idle()
             }
             Action::Wait { why, until } => self.begin_wait(&why, until),
-            Action::Write { changes, notes, conditional } => self.write(changes, notes, conditional).await,
+            Action::Write { changes, notes, cordon, conditional } => {
+                self.write(changes, notes, cordon, conditional).await
+            }
             Action::AdoptFile => self.adopt_file().await,
             Action::Join => self.join().await,
             Action::Check { config, record } => self.check(config, record).await,
@@ -311,14 +326,25 @@ impl Agent {
         Next::Step
     }
 
-    async fn write(&mut self, changes: Changes, notes: Vec<Note>, conditional: bool) -> Next {
-        if changes.is_empty() {
+    async fn write(
+        &mut self,
+        changes: Changes,
+        notes: Vec<Note>,
+        cordon: Option<Cordon>,
+        conditional: bool,
+    ) -> Next {
+        if changes.is_empty() && cordon.is_none() {
             return Next::Wait(None);
         }
         let at = conditional.then(|| self.view.node.resource_version.clone());
-        match self.cluster.annotate(&changes, at.as_deref()).await {
+        match self.cluster.annotate(&changes, cordon, at.as_deref()).await {
             Ok(node) => self.absorb_answer(&node),
             Err(error) => return self.missed(&error),
+        }
+        match cordon {
+            Some(Cordon::Begin) => self.reporter.reach(&self.view, &Milestone::Cordoned),
+            Some(Cordon::End) => self.reporter.reach(&self.view, &Milestone::Uncordoned),
+            None => {}
         }
         self.settings.metrics.state(&self.view.node, self.view.now);
         if let Some(request) = changes.get(annotation::DESIRED_DRAIN) {
@@ -331,7 +357,7 @@ impl Agent {
                 _ => {}
             }
         }
-        self.tell(&notes).await;
+        self.tell(&notes);
         match changes.get(annotation::STATE).map(String::as_str) {
             Some(state::DONE) => {
                 tracing::info!(config = %self.view.node.current, "done");
@@ -360,17 +386,15 @@ impl Agent {
     fn missed(&mut self, error: &CallError) -> Next {
         self.misses = self.misses.saturating_add(1);
         let wait = outage_backoff(self.misses, jitter());
+        // Somebody else was faster, and what they wrote is on its way here.
+        let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
         tracing::warn!(%error, again_in = %wait, "the API server did not take it");
         Next::Wait(Some(Timestamp::now() + wait))
     }
 
-    async fn tell(&self, notes: &[Note]) {
+    fn tell(&self, notes: &[Note]) {
         for note in notes {
-            if self.settings.reporting.events {
-                self.cluster.tell(note, &self.view.node.uid, Timestamp::now()).await;
-            } else {
-                tracing::info!(event = ?note.kind, "{}", note.text);
-            }
+            self.reporter.tell(&self.view, note);
         }
     }
 
@@ -394,7 +418,7 @@ impl Agent {
         if before == 0
             && let Some(kind) = event
         {
-            self.tell(&[Note { kind, text: reason.clone() }]).await;
+            self.tell(&[Note { kind, text: reason.clone() }]);
         }
         self.work = None;
         self.view.hand = Hand::Failed(Failure { job, kind, reason, tries, retry_at });
@@ -454,7 +478,7 @@ impl Agent {
         };
         let changes = join::first_annotations(&self.view.node, &config, cost);
         tracing::info!(%config, ?cost, first = ?changes.get(annotation::DESIRED_CONFIG), "first contact");
-        self.write(changes, vec![], true).await
+        self.write(changes, vec![], None, true).await
     }
 
     fn not_yet(&self, why: &str) -> Next {
@@ -477,8 +501,11 @@ impl Agent {
         let drifts = self.view.node.state == state::DONE && self.ever_checked;
         self.ever_checked = true;
         self.checked_at = Instant::now();
-        match self.host(move |m| m.check(fetched.as_ref()).and_then(|()| m.facts())).await {
-            Ok(disk) => {
+        let found = self.host(move |m| m.check(fetched.as_ref()).and_then(|r| Ok((r, m.facts()?)))).await;
+        self.tell(&self.machine.remarks());
+        match found {
+            Ok((Some(repair), _)) => self.repair(job, repair).await,
+            Ok((None, disk)) => {
                 self.view.disk = disk;
                 self.view.checked = true;
                 self.view.hand = Hand::Nothing;
@@ -497,6 +524,26 @@ impl Agent {
                 }
                 let event = e.event.map(|e| if drifts { EventKind::ConfigDriftDetected } else { e });
                 self.failed(job, e.kind, event, e.text).await
+            }
+        }
+    }
+
+    /// Puts back what drifted and may be put back; the disk is looked at once more then.
+    async fn repair(&mut self, job: Job, repair: Repair) -> Next {
+        // What services are told is worth a moment of waiting; the repair is not held up by an outage.
+        let asked = tokio::time::timeout(REPAIR_PATIENCE, self.cluster.machine_configuration()).await;
+        let policy = match asked {
+            Ok(Ok(found)) => policy(found.as_ref()).ok(),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
+            Ok(notes) => {
+                self.tell(&notes);
+                Next::Step
+            }
+            Err(e) => {
+                self.watch_disk().await;
+                self.failed(job, e.kind, e.event, e.text).await
             }
         }
     }
@@ -554,11 +601,10 @@ impl Agent {
             return Next::Step;
         };
         let reboots = cost.reboot;
-        self.reporter.reach(&self.view, &Milestone::Applying);
-        // What needs no reboot is through in a moment.
-        if reboots {
-            self.reporter.tell(&self.view).await;
+        if cost.drain && self.view.node.own_cordon {
+            self.reporter.reach(&self.view, &Milestone::Drained);
         }
+        self.reporter.reach(&self.view, &Milestone::Applying);
         let done = {
             let mut work = std::pin::pin!(self.host(move |m| {
                 let applied = m.apply(work);
@@ -568,7 +614,7 @@ impl Agent {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
                     let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.tell(&[Note { kind: EventKind::GotSigtermDuringUpdate, text }]).await;
+                    self.tell(&[Note { kind: EventKind::GotSigtermDuringUpdate, text }]);
                     work.await
                 }
             }
@@ -581,7 +627,7 @@ impl Agent {
         match applied {
             Ok(notes) => {
                 tracing::info!(config = %pair.to, reboots, "applied");
-                self.tell(&notes).await;
+                self.tell(&notes);
                 self.reporter.reach(&self.view, &Milestone::Applied { reboots });
                 self.view.checked = true;
                 self.checked_at = Instant::now();
@@ -595,7 +641,7 @@ impl Agent {
 
     async fn reboot(&mut self, config: String) -> Next {
         self.reporter.reach(&self.view, &Milestone::Rebooting);
-        self.reporter.tell(&self.view).await;
+        self.reporter.last_word().await;
         let why = format!("Node will reboot into config {config}");
         match self.host(move |m| m.reboot(&why)).await {
             Ok(()) => {

@@ -3,14 +3,15 @@
 //!
 //! What it is not: the watch of the own Node (see [`crate::feed`]).
 
-use crate::protocol::{Changes, EMPTY_CONFIG, Note};
+use crate::protocol::{Changes, Cordon, EMPTY_CONFIG, Note};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
 use api::names::{CLUSTER, NAMESPACE, annotation};
 use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
+use rollout::view::{CordonMark, own};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -98,10 +99,25 @@ impl Cluster {
         Self { client, node: node.to_owned() }
     }
 
-    /// Sets annotations on the own Node, in one patch; with `only_at`, only if the Node is still at that version.
-    pub(crate) async fn annotate(&self, changes: &Changes, only_at: Option<&str>) -> Result<Node, CallError> {
-        let notes: BTreeMap<&str, &str> = changes.iter().map(|(k, v)| (*k, v.as_str())).collect();
-        self.patch_annotations(json!(notes), only_at).await
+    /// Sets annotations on the own Node, and its cordon, in one patch; with `only_at`, only if the Node is still at that
+    /// version.
+    pub(crate) async fn annotate(
+        &self,
+        changes: &Changes,
+        cordon: Option<Cordon>,
+        only_at: Option<&str>,
+    ) -> Result<Node, CallError> {
+        let mut patch = json!({ "metadata": { "annotations": changes } });
+        if let Some(cordon) = cordon {
+            let begins = cordon == Cordon::Begin;
+            let mark = if begins { CordonMark::Daemon.text().into() } else { Value::Null };
+            patch["metadata"]["annotations"][own::CORDON] = mark;
+            patch["spec"] = json!({ "unschedulable": begins });
+        }
+        if let Some(version) = only_at {
+            patch["metadata"]["resourceVersion"] = version.into();
+        }
+        self.patch_node(&patch).await
     }
 
     /// Sets annotations of any name on the own Node.
@@ -109,27 +125,28 @@ impl Cluster {
         &self,
         notes: &BTreeMap<String, String>,
     ) -> Result<Node, CallError> {
-        self.patch_annotations(json!(notes), None).await
+        self.patch_node(&json!({ "metadata": { "annotations": notes } })).await
     }
 
-    async fn patch_annotations(&self, notes: Value, only_at: Option<&str>) -> Result<Node, CallError> {
-        let mut patch = json!({ "metadata": { "annotations": notes } });
-        if let Some(version) = only_at {
-            patch["metadata"]["resourceVersion"] = version.into();
-        }
+    async fn patch_node(&self, patch: &Value) -> Result<Node, CallError> {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let api: Api<Node> = Api::all(self.client.clone());
         let what = format!("setting annotations of Node {}", self.node);
-        call(what, api.patch(&self.node, &params, &Patch::Merge(&patch))).await
+        call(what, api.patch(&self.node, &params, &Patch::Merge(patch))).await
     }
 
-    /// A rendered config by name. The empty config has no object.
+    /// A rendered config by name. The empty config has no object. One that is there never changes, so that the API
+    /// server's cache may answer: a thousand nodes ask at once.
     pub(crate) async fn config(&self, name: &str) -> Result<MachineConfig, CallError> {
         if name == EMPTY_CONFIG {
             return Ok(empty_config());
         }
         let api: Api<MachineConfig> = Api::all(self.client.clone());
-        call(format!("getting MachineConfig {name}"), api.get(name)).await
+        let what = || format!("getting MachineConfig {name}");
+        match call(what(), api.get_with(name, &GetParams::any())).await {
+            Err(error) if error.is_not_found() => call(what(), api.get(name)).await,
+            answer => answer,
+        }
     }
 
     /// All pools; asked for once in a node's life.
@@ -154,10 +171,18 @@ impl Cluster {
         }
     }
 
-    /// The own MachineConfigNode.
-    pub(crate) async fn progress(&self) -> Result<Option<MachineConfigNode>, CallError> {
+    /// The own MachineConfigNode; unless it is to be the `latest`, from the API server's cache. A change that is decided
+    /// on an older one is a conflict.
+    pub(crate) async fn progress(&self, latest: bool) -> Result<Option<MachineConfigNode>, CallError> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
-        call(format!("getting MachineConfigNode {}", self.node), api.get_opt(&self.node)).await
+        let what = || format!("getting MachineConfigNode {}", self.node);
+        if !latest {
+            match call(what(), api.get_with(&self.node, &GetParams::any())).await {
+                Err(error) if error.is_not_found() => {}
+                answer => return answer.map(Some),
+            }
+        }
+        call(what(), api.get_opt(&self.node)).await
     }
 
     /// Makes the own MachineConfigNode. One that the controller has made meanwhile is a conflict.

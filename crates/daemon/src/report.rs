@@ -1,23 +1,34 @@
-//! Tells how far an update is, on the node's MachineConfigNode. Best effort: a report that cannot be written is
-//! logged and holds nothing up.
+//! Tells how far an update is: events on the Node, and the conditions of the node's MachineConfigNode. A task of its own
+//! writes them, so that telling holds nothing up. While a write is under way, later steps gather and make the next one:
+//! each condition keeps the time of its own step, and the last word is always written.
 //!
 //! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
 use crate::cluster::{CallError, Cluster};
+use crate::jitter::jitter;
 use crate::parts::Reporting;
-use crate::protocol::{Cost, NodeFacts, View, cut_reason};
+use crate::protocol::{Cost, NodeFacts, Note, View, cut_reason, outage_backoff};
 use api::k8s::Time;
 use api::names::node_condition as c;
 use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rollout::mcn::{self, Progress, StepCondition};
 use rollout::view::NodeView;
 use serde_json::json;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Where a cluster has no MachineConfigNodes it is not asked again for this long.
-const MISSING_PAUSE: SignedDuration = SignedDuration::from_mins(10);
-/// The controller writes the object too: a report that comes too late is made again this often.
+const MISSING_PAUSE: Duration = Duration::from_mins(10);
+/// The controller writes the object too: a report that comes too late is made again this often before it waits.
 const TRIES: usize = 3;
+/// Steps that follow each other within this time are one write. Nobody reads faster than that.
+const GATHER: Duration = Duration::from_millis(250);
+/// How long the agent waits at its end for what is not written yet. A reboot is not held up for longer.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// Steps kept while the API server is away; older ones give way. Each condition's last step is among so many.
+const KEPT: usize = 64;
 
 /// A point of an update that is worth telling.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +41,12 @@ pub(crate) enum Milestone {
     Refused(String),
     /// It was checked and planned.
     Prepared(Cost),
+    /// The agent has cordoned the node and asked for its drain.
+    Cordoned,
+    /// The pods have left a node that the agent has cordoned.
+    Drained,
+    /// The agent has given back a node that it had cordoned.
+    Uncordoned,
     /// The host is being changed.
     Applying,
     /// The host is changed.
@@ -46,13 +63,21 @@ pub(crate) enum Milestone {
 }
 
 impl Milestone {
-    fn says(&self, node: &NodeFacts) -> Vec<Progress> {
+    fn says(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired;
         match self {
             // That ends what was said of the steps before it, and a failure.
             Self::Updated => {
-                vec![Progress::of(c::UPDATED, "True", format!("Node is in config {}", node.current))]
+                let config = &node.current;
+                vec![
+                    Progress::of(c::RESUMED, "True", format!("Node is in config {config} and runs as usual")),
+                    Progress::of(c::NODE_DEGRADED, "False", format!("Node {name} is not degraded")),
+                    Progress::of(c::UPDATED, "True", format!("Node is in config {config}")),
+                ]
             }
+            Self::Cordoned => vec![Progress::cordoned(name), Progress::draining(name, None)],
+            Self::Drained => vec![Progress::drained(name)],
+            Self::Uncordoned => vec![Progress::uncordoned(name, false)],
             Self::Wanted => vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))],
             Self::Refused(why) => vec![Progress::of(c::UPDATE_PREPARED, "Unknown", cut_reason(why))],
             Self::Prepared(Cost { drain, reboot }) => {
@@ -93,87 +118,214 @@ fn applied(status: &str, text: String) -> Progress {
     Progress::part((c::UPDATE_EXECUTED, status), (c::APPLIED_FILES_AND_OS, status), text)
 }
 
-/// The status after a milestone; `None`: nothing but times would change.
+/// A step and when it was taken.
+type Said = (Timestamp, Progress);
+
+/// The status after some steps; `None`: nothing but times would change, be it that a step undoes another.
 fn after(
     old: Option<&MachineConfigNodeStatus>,
-    said: &[Progress],
+    said: &[Said],
     node: &NodeView,
     generation: i64,
-    now: Timestamp,
 ) -> Option<MachineConfigNodeStatus> {
-    // The API's times have whole seconds: with a fraction each report would look new.
-    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     let mut new: Option<MachineConfigNodeStatus> = None;
-    for progress in said {
+    for (at, progress) in said {
         let base = new.as_ref().or(old);
-        if let Some(next) = mcn::advance(base, progress, node, generation, &now) {
+        // The API's times have whole seconds: with a fraction each report would look new.
+        let at = Time(Timestamp::from_second(at.as_second()).unwrap_or(*at));
+        if let Some(next) = mcn::advance(base, progress, node, generation, &at) {
             new = Some(next);
         }
     }
-    new
+    new.filter(|new| old.is_none_or(|old| timeless(old) != timeless(new)))
 }
 
-/// Writes the reports of one node.
+fn timeless(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {
+    let mut status = status.clone();
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+    }
+    status
+}
+
+enum Message {
+    Event {
+        note: Note,
+        uid: String,
+        at: Timestamp,
+    },
+    Steps {
+        said: Vec<Said>,
+        node: NodeView,
+    },
+    /// Everything before this is written, or was tried: say so.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Hands over to the task that writes the reports of one node. Dropping it ends that task, once it has written what it
+/// has.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    cluster: Cluster,
-    on: bool,
-    /// The object as it was last seen.
-    seen: Option<MachineConfigNode>,
-    /// What is to be told at the next pause.
-    pending: Vec<Progress>,
-    again_at: Option<Timestamp>,
+    name: String,
+    reporting: Reporting,
+    to_writer: mpsc::UnboundedSender<Message>,
 }
 
 impl Reporter {
     pub(crate) fn new(cluster: Cluster, reporting: Reporting) -> Self {
-        Self { cluster, on: reporting.progress, seen: None, pending: vec![], again_at: None }
+        let (to_writer, messages) = mpsc::unbounded_channel();
+        let name = cluster.node().to_owned();
+        let writer = Writer { cluster, seen: None, said: vec![], node: NodeView::default(), missing: None };
+        tokio::spawn(writer.run(messages));
+        Self { name, reporting, to_writer }
     }
 
-    /// A milestone was reached. It is told at the next pause: steps that follow each other at once are one write.
-    pub(crate) fn reach(&mut self, view: &View, milestone: &Milestone) {
-        if self.on {
-            self.pending.extend(milestone.says(&view.node));
+    /// A milestone was reached.
+    pub(crate) fn reach(&self, view: &View, milestone: &Milestone) {
+        if !self.reporting.progress {
+            return;
+        }
+        let now = Timestamp::now();
+        let said = milestone.says(&self.name, &view.node).into_iter().map(|step| (now, step)).collect();
+        self.send(Message::Steps { said, node: node_view(&self.name, &view.node) });
+    }
+
+    /// Something for people to know, as an event.
+    pub(crate) fn tell(&self, view: &View, note: &Note) {
+        if self.reporting.events {
+            self.send(Message::Event {
+                note: note.clone(),
+                uid: view.node.uid.clone(),
+                at: Timestamp::now(),
+            });
+        } else {
+            tracing::info!(event = ?note.kind, "{}", note.text);
         }
     }
 
-    /// Tells what was reached, if it is news. For when the agent is about to wait, or to do what takes long.
-    pub(crate) async fn tell(&mut self, view: &View) {
-        if self.pending.is_empty() {
-            return;
+    /// For the agent's end, and a reboot: waits until all is written, but not for long.
+    pub(crate) async fn last_word(&self) {
+        let (done, answer) = oneshot::channel();
+        self.send(Message::Flush(done));
+        if tokio::time::timeout(LAST_WORD, answer).await.is_err() {
+            tracing::info!("the last steps of this update are not told: the API server does not answer");
         }
-        let said = std::mem::take(&mut self.pending);
-        if self.again_at.is_some_and(|t| Timestamp::now() < t) {
-            return;
+    }
+
+    fn send(&self, message: Message) {
+        // The writer ends after its sender: it takes everything.
+        let _ = self.to_writer.send(message);
+    }
+}
+
+struct Writer {
+    cluster: Cluster,
+    /// The object as it was last seen.
+    seen: Option<MachineConfigNode>,
+    /// What is to be written.
+    said: Vec<Said>,
+    /// The node as it was at the last step.
+    node: NodeView,
+    /// The kind was found not to be installed then.
+    missing: Option<Instant>,
+}
+
+impl Writer {
+    async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
+        let mut due: Option<Instant> = None;
+        let mut failures = 0;
+        let mut closed = false;
+        while !closed {
+            let mut waiters = vec![];
+            let message = match due {
+                None => messages.recv().await.map(Some),
+                Some(at) => match tokio::time::timeout_at(at, messages.recv()).await {
+                    Ok(message) => message.map(Some),
+                    Err(_) => Some(None),
+                },
+            };
+            match message {
+                Some(Some(Message::Event { note, uid, at })) => self.cluster.tell(&note, &uid, at).await,
+                Some(Some(Message::Steps { said, node })) => {
+                    self.take(said, node);
+                    due = due.or_else(|| Some(Instant::now() + GATHER));
+                    continue;
+                }
+                Some(Some(Message::Flush(waiter))) => waiters.push(waiter),
+                Some(None) => {}
+                None => closed = true,
+            }
+            let now = !waiters.is_empty() || closed || due.is_some_and(|at| at <= Instant::now());
+            if now {
+                due = match self.write().await {
+                    Ok(()) => {
+                        failures = 0;
+                        None
+                    }
+                    Err(error) => {
+                        failures += 1;
+                        let wait = outage_backoff(failures, jitter());
+                        tracing::warn!(%error, again_in = %wait, "the node's progress could not be told");
+                        Duration::try_from(wait).ok().map(|wait| Instant::now() + wait)
+                    }
+                };
+            }
+            for waiter in waiters {
+                // Who waited may have given up.
+                let _ = waiter.send(());
+            }
         }
-        self.again_at = None;
-        for left in (0..TRIES).rev() {
-            let Err(error) = self.try_tell(&view.node, &said).await else { return };
+    }
+
+    fn take(&mut self, said: Vec<Said>, node: NodeView) {
+        self.said.extend(said);
+        let over = self.said.len().saturating_sub(KEPT);
+        self.said.drain(..over);
+        self.node = node;
+    }
+
+    /// Writes what was said. What cannot be written now is kept; what never can is not.
+    async fn write(&mut self) -> Result<(), CallError> {
+        if self.missing.is_some_and(|at| at.elapsed() < MISSING_PAUSE) {
+            self.said.clear();
+        }
+        if self.said.is_empty() {
+            return Ok(());
+        }
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            let Err(error) = self.try_write(left + 1 < TRIES).await else {
+                self.said.clear();
+                return Ok(());
+            };
             self.seen = None;
             if error.is_conflict() && left > 0 {
                 continue;
             }
-            tracing::warn!(%error, "the node's progress could not be told");
             if error.is_not_found() {
-                self.again_at = Some(Timestamp::now() + MISSING_PAUSE);
+                self.missing = Some(Instant::now());
             }
-            return;
+            if error.is_refusal() {
+                tracing::warn!(%error, "the node's progress is not told");
+                self.said.clear();
+                return Ok(());
+            }
+            return Err(error);
         }
     }
 
-    async fn try_tell(&mut self, node: &NodeFacts, said: &[Progress]) -> Result<(), CallError> {
-        let view = node_view(self.cluster.node(), node);
+    async fn try_write(&mut self, latest: bool) -> Result<(), CallError> {
         let seen = match self.seen.take() {
             Some(seen) => seen,
-            None => match self.cluster.progress().await? {
+            None => match self.cluster.progress(latest).await? {
                 Some(seen) => seen,
                 // Its pool is the controller's to say.
-                None => self.cluster.create_progress(&mcn::new(&view, None)).await?,
+                None => self.cluster.create_progress(&mcn::new(&self.node, None)).await?,
             },
         };
         let generation = seen.metadata.generation.unwrap_or(1).max(1);
-        let new = after(seen.status.as_ref(), said, &view, generation, Timestamp::now());
-        let Some(new) = new else {
+        let Some(new) = after(seen.status.as_ref(), &self.said, &self.node, generation) else {
             self.seen = Some(seen);
             return Ok(());
         };
@@ -227,18 +379,55 @@ mod tests {
         let mut status = None;
         for (milestone, type_, want) in steps {
             let view = node_view("n", &node);
-            status = after(status.as_ref(), &milestone.says(&node), &view, 1, at(1)).or(status);
+            let said =
+                |second| milestone.says("n", &node).into_iter().map(move |p| (at(second), p)).collect();
+            let (first, again): (Vec<Said>, Vec<Said>) = (said(1), said(2));
+            status = after(status.as_ref(), &first, &view, 1).or(status);
             let list = status.as_ref().and_then(|s| s.conditions.clone()).unwrap();
             let got = list.iter().find(|c| c.type_ == type_).unwrap();
             assert_eq!(got.status, want, "{milestone:?}");
             // metav1.Condition: a reason is a word that is not empty.
             assert!(list.iter().all(|c| !c.reason.is_empty() && !c.reason.contains(' ')), "{list:?}");
             // Said twice, it is no news.
-            assert_eq!(
-                after(status.as_ref(), &milestone.says(&node), &view, 1, at(2)),
-                None,
-                "{milestone:?}"
-            );
+            assert_eq!(after(status.as_ref(), &again, &view, 1), None, "{milestone:?}");
         }
+    }
+
+    #[test]
+    fn steps_in_one_write_keep_each_its_own_time_and_say_what_they_would_have_said_alone() {
+        let node = NodeFacts { desired: "rendered-worker-2".into(), ..NodeFacts::default() };
+        let view = node_view("n", &node);
+        let steps = [
+            Milestone::Wanted,
+            Milestone::Prepared(Cost { drain: true, reboot: true }),
+            Milestone::Cordoned,
+            Milestone::Drained,
+            Milestone::Applying,
+            Milestone::Applied { reboots: true },
+            Milestone::Rebooting,
+            Milestone::Rebooted,
+            Milestone::Uncordoned,
+            Milestone::Updated,
+        ];
+        for upto in 1..=steps.len() {
+            let said: Vec<Said> = (1..)
+                .zip(&steps[..upto])
+                .flat_map(|(second, m)| m.says("n", &node).into_iter().map(move |p| (at(second), p)))
+                .collect();
+            let alone = said.iter().fold(None, |old: Option<MachineConfigNodeStatus>, one| {
+                after(old.as_ref(), std::slice::from_ref(one), &view, 1).or(old)
+            });
+            assert_eq!(after(None, &said, &view, 1), alone, "{upto} steps");
+        }
+        let said: Vec<Said> = (1..)
+            .zip(&steps[..8])
+            .flat_map(|(second, m)| m.says("n", &node).into_iter().map(move |p| (at(second), p)))
+            .collect();
+        let list = after(None, &said, &view, 1).and_then(|s| s.conditions).unwrap();
+        let times: Vec<i64> = [c::CORDONED, c::DRAINED, c::APPLIED_FILES_AND_OS, c::REBOOTED_NODE]
+            .iter()
+            .map(|t| list.iter().find(|c| c.type_ == *t).unwrap().last_transition_time.0.as_second())
+            .collect();
+        assert_eq!(times, [3, 4, 6, 8]);
     }
 }

@@ -40,8 +40,8 @@ pub enum Action {
     Spec {
         /// The object.
         name: String,
-        /// The version that this was decided on.
-        resource_version: Option<String>,
+        /// The precondition. Not its version: that moves with every step of the status, which is not this one's.
+        uid: Option<String>,
         /// What the spec is to be.
         spec: MachineConfigNodeSpec,
     },
@@ -113,7 +113,7 @@ pub fn lifecycle<'a>(
         if want != have.spec {
             actions.push(Action::Spec {
                 name: node.name.to_string(),
-                resource_version: have.metadata.resource_version.clone(),
+                uid: have.metadata.uid.clone(),
                 spec: want,
             });
         }
@@ -188,12 +188,14 @@ impl Progress {
         Self { parent: outer, child: Some(inner) }
     }
 
-    pub(crate) fn cordoned(node: &str) -> Self {
+    /// The node was cordoned for its update.
+    pub fn cordoned(node: &str) -> Self {
         let message = format!("Node {node} is cordoned for its update");
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::CORDONED, "True"), message)
     }
 
-    pub(crate) fn draining(node: &str, waits_for: Option<&str>) -> Self {
+    /// Its pods leave; what they wait for, where that is known.
+    pub fn draining(node: &str, waits_for: Option<&str>) -> Self {
         let mut message = format!("Node {node} is being drained");
         if let Some(text) = waits_for {
             message.push_str(&format!("; it waits for {text}"));
@@ -201,12 +203,14 @@ impl Progress {
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::DRAINED, "Unknown"), message)
     }
 
-    pub(crate) fn drained(node: &str) -> Self {
+    /// They have left.
+    pub fn drained(node: &str) -> Self {
         let message = format!("Node {node} is drained");
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::DRAINED, "True"), message)
     }
 
-    pub(crate) fn uncordoned(node: &str, kept: bool) -> Self {
+    /// It is given back; `kept`: it stays cordoned, as a person had left it.
+    pub fn uncordoned(node: &str, kept: bool) -> Self {
         let message = match kept {
             false => format!("Node {node} takes pods again"),
             true => format!("Node {node} was cordoned before its update and stays so"),

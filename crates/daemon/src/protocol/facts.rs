@@ -3,6 +3,7 @@
 use api::k8s::Node;
 use api::names::annotation;
 use jiff::{SignedDuration, Timestamp};
+use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
 
 /// The config of a host that no config was ever applied to. It has no object in the cluster.
@@ -49,8 +50,12 @@ pub struct NodeFacts {
     pub last_applied_drain: String,
     /// `controlPlaneTopology`.
     pub topology: String,
-    /// `spec.unschedulable`: cordoned, by the drain controller or by a person.
+    /// `drift`: the pool's rules for paths that are changed by hand.
+    pub drift: String,
+    /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
     pub unschedulable: bool,
+    /// The cordon is this agent's own, made together with its request for a drain.
+    pub own_cordon: bool,
     /// The `Ready` condition; a node without conditions counts as ready.
     pub ready: bool,
     /// The boot that the kubelet last reported; empty where none has.
@@ -95,7 +100,9 @@ impl NodeFacts {
             desired_drain: note(annotation::DESIRED_DRAIN),
             last_applied_drain: note(annotation::LAST_APPLIED_DRAIN),
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
+            drift: note(annotation::DRIFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
+            own_cordon: notes.and_then(|a| a.get(own::CORDON)).is_some_and(|m| m == CordonMark::Daemon.text()),
             ready: ready.is_none_or(|c| c.status == "True"),
             boot_id: node
                 .status

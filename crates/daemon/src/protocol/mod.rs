@@ -11,6 +11,9 @@
 //!                                           ▼
 //!      Check ──► Prepare ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
 //!                                          └──────────► (uncordon) ──► Done
+//!
+//! A node that takes pods is cordoned by its agent, in the patch that asks for the drain, and given back in the patch
+//! that says Done. One that was cordoned before is given back, or not, by the controller.
 //! ```
 
 mod facts;
@@ -24,4 +27,4 @@ pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View,
     backoff, cut_reason, outage_backoff,
 };
-pub use step::{Action, Changes, EventKind, Note, Waiting, step};
+pub use step::{Action, Changes, Cordon, EventKind, Note, Waiting, step};

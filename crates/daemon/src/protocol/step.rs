@@ -18,6 +18,15 @@ const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 /// Annotations to set; all of them in one patch.
 pub type Changes = BTreeMap<&'static str, String>;
 
+/// A change of the Node's cordon, in the same patch as the annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cordon {
+    /// Pods are to stay away; marked as this agent's own.
+    Begin,
+    /// The agent's own ends: mark and all.
+    End,
+}
+
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -36,7 +45,9 @@ pub enum Action {
         changes: Changes,
         /// What to tell people, after the patch.
         notes: Vec<Note>,
-        /// Only if the Node is still as it was seen: somebody else may write one of these annotations too.
+        /// The cordon, where it changes.
+        cordon: Option<Cordon>,
+        /// Only if the Node is still as it was seen: somebody else may write one of these too.
         conditional: bool,
     },
     /// Put the map in `node-annotations.json` on the Node, then rename the file.
@@ -118,6 +129,9 @@ pub enum EventKind {
     OnDiskStateValidationFailed,
     PreflightConfigDriftCheckFailed,
     ConfigDriftDetected,
+    ConfigDriftRepaired,
+    ConfigDriftRepairGivenUp,
+    DriftPolicyInvalid,
     ConfigDriftMonitorStarted,
     ConfigDriftMonitorStopped,
     ServiceReload,
@@ -138,6 +152,8 @@ impl EventKind {
                 | Self::OnDiskStateValidationFailed
                 | Self::PreflightConfigDriftCheckFailed
                 | Self::ConfigDriftDetected
+                | Self::ConfigDriftRepairGivenUp
+                | Self::DriftPolicyInvalid
                 | Self::FailedServiceReload
                 | Self::FailedServiceRestart
                 | Self::GotSigtermDuringUpdate
@@ -263,14 +279,19 @@ fn update(view: &View, pair: Pair) -> Action {
     }
     let wanted = format!("drain-{}", pair.to);
     let drain = cost.drain && node.topology != "SingleReplica";
-    let mut notes = vec![];
     if drain && node.desired_drain != wanted {
-        changes.insert(annotation::DESIRED_DRAIN, wanted.clone());
-        notes.push(Note::new(EventKind::Cordon, "Cordoned node to apply update"));
-        notes.push(Note::new(EventKind::Drain, format!("Draining node to move to {}", pair.to)));
+        changes.insert(annotation::DESIRED_DRAIN, wanted);
+        let notes = vec![
+            Note::new(EventKind::Cordon, "Cordoned node to apply update"),
+            Note::new(EventKind::Drain, format!("Draining node to move to {}", pair.to)),
+        ];
+        // With the request, so that the controller need not do it first. A node that is cordoned already is left to
+        // the controller, which knows whose cordon is whose.
+        let cordon = (!node.unschedulable).then_some(Cordon::Begin);
+        return Action::Write { changes, notes, cordon, conditional: cordon.is_some() };
     }
     if !changes.is_empty() {
-        return write(changes, notes);
+        return write(changes, []);
     }
     if drain && node.last_applied_drain != wanted {
         let why = format!(
@@ -335,6 +356,16 @@ fn finish(view: &View, config: &str) -> Action {
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
     }
+    // Cordoned by ourselves: given back and called done in one write, so that no slot is held for one without the other.
+    if node.own_cordon {
+        for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
+            changes.insert(key, uncordon.clone());
+        }
+        let mut notes = vec![given_back(config)];
+        notes.extend(say_done(node, config, &mut changes));
+        let cordon = Some(Cordon::End);
+        return Action::Write { changes, notes, cordon, conditional: true };
+    }
     // Cordoned for an update of ours: the controller gives the node back before the update is called done.
     if node.desired_drain.starts_with("drain-") {
         changes.insert(annotation::DESIRED_DRAIN, uncordon);
@@ -359,28 +390,39 @@ fn finish(view: &View, config: &str) -> Action {
     let mut notes = vec![];
     if !is_done(node, config) {
         if ours && matches!(view.hand, Hand::Applied { asked: Some(_), .. }) {
-            notes.push(Note::new(
-                EventKind::Uncordon,
-                format!("Update completed for config {config} and node has been uncordoned"),
-            ));
+            notes.push(given_back(config));
         }
-        notes.push(Note::new(EventKind::NodeDone, format!("Setting node {config} to Done")));
-        changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
-        changes.insert(annotation::STATE, state::DONE.to_owned());
-        changes.insert(annotation::REASON, String::new());
+        notes.extend(say_done(node, config, &mut changes));
     }
-    // Nothing was drained. The request is still made, as others read it, but not over the head of a person who has
-    // cordoned the node: completing it would uncordon it.
+    // Nothing was drained, and the node takes pods: the request is written as others read it, with its answer. Not over
+    // the head of a person who has cordoned the node: completing it would uncordon it.
     let settled = node.desired_drain.starts_with("uncordon-") || node.unschedulable || config == EMPTY_CONFIG;
     if !ours && (!settled || !changes.is_empty() && !node.unschedulable) {
-        changes.insert(annotation::DESIRED_DRAIN, uncordon);
+        for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
+            changes.insert(key, uncordon.clone());
+        }
     }
     // A Node that was made anew gets its wish from its disk; the controller may move it on from there.
     if node.desired.is_empty() {
         changes.insert(annotation::DESIRED_CONFIG, config.to_owned());
-        return Action::Write { changes, notes, conditional: true };
+        return Action::Write { changes, notes, cordon: None, conditional: true };
     }
     if changes.is_empty() { Action::Idle } else { write(changes, notes) }
+}
+
+fn given_back(config: &str) -> Note {
+    let text = format!("Update completed for config {config} and node has been uncordoned");
+    Note::new(EventKind::Uncordon, text)
+}
+
+fn say_done(node: &NodeFacts, config: &str, changes: &mut Changes) -> Option<Note> {
+    if is_done(node, config) {
+        return None;
+    }
+    changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
+    changes.insert(annotation::STATE, state::DONE.to_owned());
+    changes.insert(annotation::REASON, String::new());
+    Some(Note::new(EventKind::NodeDone, format!("Setting node {config} to Done")))
 }
 
 fn is_done(node: &NodeFacts, config: &str) -> bool {
@@ -394,6 +436,7 @@ fn write(
     Action::Write {
         changes: changes.into_iter().collect(),
         notes: notes.into_iter().collect(),
+        cordon: None,
         conditional: false,
     }
 }

@@ -1,7 +1,7 @@
 //! Tables of views and the actions that they lead to, and whole updates played against a node of plain values.
 
 use super::{
-    Action, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair,
     RebootFact, View, Waiting, backoff, cut_reason, outage_backoff, step,
 };
 use api::names::annotation as a;
@@ -47,7 +47,13 @@ fn with_failure(mut view: View, job: Job, kind: FailureKind, retry_at: i64) -> V
 
 /// Does to the view what `agent` and the API server would.
 fn write(view: &mut View) -> Vec<EventKind> {
-    let Action::Write { changes, notes, .. } = step(view) else { panic!("{:?}", step(view)) };
+    let Action::Write { changes, notes, cordon, conditional } = step(view) else { panic!("{:?}", step(view)) };
+    assert!(cordon.is_none() || conditional, "a person may cordon it at the same time");
+    if let Some(cordon) = cordon {
+        let begins = cordon == Cordon::Begin;
+        assert_ne!((view.node.own_cordon, view.node.unschedulable), (begins, begins), "it is so already");
+        (view.node.own_cordon, view.node.unschedulable) = (begins, begins);
+    }
     for (key, value) in changes {
         let n = &mut view.node;
         let field = match key {
@@ -57,6 +63,7 @@ fn write(view: &mut View) -> Vec<EventKind> {
             a::REASON => &mut n.reason,
             a::POST_CONFIG_ACTION => &mut n.post_action,
             a::DESIRED_DRAIN => &mut n.desired_drain,
+            a::LAST_APPLIED_DRAIN => &mut n.last_applied_drain,
             other => panic!("{other} is not ours to write"),
         };
         assert_ne!(*field, value, "{key}: written although it says so already");
@@ -131,13 +138,13 @@ fn an_update_that_costs_nothing_takes_two_writes() {
 }
 
 #[test]
-fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
+fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_three_writes() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Done"), "a", "b", REBOOT);
     assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
     assert_eq!((view.node.state.as_str(), view.node.desired_drain.as_str()), ("Working", "drain-b"));
+    assert!(view.node.unschedulable && view.node.own_cordon);
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(_) }));
     view.node.last_applied_drain = "drain-b".into();
-    view.node.unschedulable = true;
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
     view.disk.reboot = RebootFact::Owed { config: "b".into() };
     view.disk.current = Some("b".into());
@@ -172,13 +179,29 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_twice() {
     view.disk.reboot = RebootFact::None;
     assert_eq!(step(&view), Action::Check { config: "b".into(), record: false });
     view.checked = true;
+    assert_eq!(write(&mut view), [EventKind::Uncordon, EventKind::NodeDone]);
+    assert!(!view.node.unschedulable && !view.node.own_cordon);
+    let NodeFacts { post_action, desired_drain, last_applied_drain, state, current, .. } = &view.node;
+    assert_eq!([post_action, state, current], ["", "Done", "b"]);
+    assert_eq!([desired_drain, last_applied_drain], ["uncordon-b", "uncordon-b"]);
+    assert_eq!(step(&view), Action::Idle);
+}
+
+#[test]
+fn a_node_that_was_cordoned_before_is_given_back_or_not_by_the_controller() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Done"), "a", "b", REBOOT);
+    view.node.unschedulable = true;
+    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert!(!view.node.own_cordon);
+    view.node.last_applied_drain = "drain-b".into();
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    (view.disk.current, view.hand) = (Some("b".into()), Hand::Nothing);
     assert!(write(&mut view).is_empty());
     assert_eq!((view.node.post_action.as_str(), view.node.desired_drain.as_str()), ("", "uncordon-b"));
     view.hand = Hand::Applied { config: "b".into(), asked: Some(view.now) };
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Uncordon, until: Some(_) }));
     assert_ne!(view.node.state, "Done");
     view.node.last_applied_drain = "uncordon-b".into();
-    view.node.unschedulable = false;
     assert_eq!(write(&mut view), [EventKind::Uncordon, EventKind::NodeDone]);
     assert_eq!(step(&view), Action::Idle);
 }

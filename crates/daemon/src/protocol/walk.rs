@@ -2,7 +2,7 @@
 //! Whatever happened, once the world is quiet the node ends in the config that is wanted, given back, and says so.
 
 use super::{
-    Action, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact, View,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact, View,
     Waiting, step,
 };
 use crate::join::first_annotations;
@@ -53,7 +53,7 @@ impl World {
         let n = &mut self.view.node;
         if n.desired_drain != n.last_applied_drain {
             n.last_applied_drain = n.desired_drain.clone();
-            n.unschedulable = n.desired_drain.starts_with("drain-") || self.person;
+            n.unschedulable = n.desired_drain.starts_with("drain-") || self.person || n.own_cordon;
         }
     }
 
@@ -74,6 +74,7 @@ impl World {
                 a::REASON => n.reason = value,
                 a::POST_CONFIG_ACTION => n.post_action = value,
                 a::DESIRED_DRAIN => n.desired_drain = value,
+                a::LAST_APPLIED_DRAIN => n.last_applied_drain = value,
                 other => panic!("{other} is not ours to write"),
             }
         }
@@ -90,8 +91,14 @@ impl World {
             Action::Wait { why: Waiting::Retry { .. }, until } => v.now = until.unwrap(),
             Action::Wait { why: Waiting::Kubelet, .. } => v.node.boot_id = "two".into(),
             Action::Wait { .. } => return false,
-            Action::Write { changes, .. } => {
-                assert!(!changes.is_empty(), "an empty write would be made for ever: {v:?}");
+            Action::Write { changes, cordon, conditional, .. } => {
+                assert!(!changes.is_empty() || cordon.is_some(), "an empty write would be made for ever: {v:?}");
+                assert!(conditional || cordon.is_none(), "a person's cordon may be overruled: {v:?}");
+                if let Some(cordon) = cordon {
+                    let begins = cordon == Cordon::Begin;
+                    assert!(!begins || !v.node.unschedulable, "a cordon of another's is called its own: {v:?}");
+                    (v.node.own_cordon, v.node.unschedulable) = (begins, begins);
+                }
                 self.write(changes);
             }
             Action::AdoptFile => v.disk.annotations_file = false,
@@ -146,8 +153,8 @@ impl World {
             3 => self.view.now += SignedDuration::from_mins(40),
             4 => {
                 self.person = !self.person;
-                let ours = self.view.node.last_applied_drain.starts_with("drain-");
-                self.view.node.unschedulable = self.person || ours;
+                let n = &mut self.view.node;
+                n.unschedulable = self.person || n.own_cordon || n.last_applied_drain.starts_with("drain-");
             }
             n => {
                 self.act(n == 5);
@@ -179,5 +186,6 @@ fn every_history_ends_in_the_config_that_is_wanted() {
         assert_eq!((node.state.as_str(), node.reason.as_str(), node.post_action.as_str()), ("Done", "", ""));
         assert_eq!(disk.reboot, RebootFact::None, "seed {seed}");
         assert!(!node.desired_drain.starts_with("drain-"), "seed {seed}: still drained: {node:?}");
+        assert!(!node.own_cordon, "seed {seed}: still cordoned: {node:?}");
     }
 }

@@ -218,7 +218,7 @@ pub fn plan(
         }
         Request::Drain(request) if !node.unschedulable => {
             patch.unschedulable = Some(true);
-            if node.cordon != Some(CordonMark::Drain) {
+            if !matches!(node.cordon, Some(CordonMark::Drain | CordonMark::Daemon)) {
                 patch.cordon = Change::Set(CordonMark::Drain);
             }
             plan.state = begun(request, now);
@@ -228,7 +228,7 @@ pub fn plan(
             plan.state = match state {
                 Drain::Draining { request: same, .. } if &**same == request => state.clone(),
                 _ => {
-                    plan.progress = Some(Progress::draining(&node.name, None));
+                    plan.progress = told_here(node).then(|| Progress::draining(&node.name, None));
                     begun(request, now)
                 }
             };
@@ -237,6 +237,12 @@ pub fn plan(
     }
     plan.patch = (!patch.is_empty()).then(|| patch.bound_to(node));
     plan
+}
+
+/// A daemon that cordons its node itself also says on the MachineConfigNode how far the drain is, together with its
+/// other steps; what the drain waits for is known here only.
+fn told_here(node: &NodeView) -> bool {
+    node.cordon != Some(CordonMark::Daemon)
 }
 
 fn begun(request: &str, now: Timestamp) -> Drain {
@@ -283,7 +289,7 @@ fn drain(
             patch.cordon = Change::Set(CordonMark::Kept);
         }
         plan.state = Drain::Idle;
-        plan.progress = Some(Progress::drained(&node.name));
+        plan.progress = told_here(node).then(|| Progress::drained(&node.name));
         return;
     }
     let text = pods::in_words(&found.waiting);
