@@ -237,7 +237,7 @@ impl ControlPlane {
     /// When it cannot be signed or written.
     pub fn identity_via(&self, user: &str, groups: &[&str], url: &str) -> Result<PathBuf> {
         let pair = self.authority.client(user, groups)?;
-        let host = url.trim_start_matches("https://").replace([':', '/'], "-");
+        let host = url.trim_start_matches("https://").trim_start_matches("http://").replace([':', '/'], "-");
         let path = self
             .folder
             .join("control-plane")
@@ -322,11 +322,21 @@ impl ControlPlane {
 /// # Errors
 /// When the kubeconfig cannot be read or used.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    client_with(kubeconfig, true).await
+}
+
+/// A client for a proxy: it repeats nothing by itself.
+pub(crate) async fn upstream(kubeconfig: &Path) -> Result<Client> {
+    client_with(kubeconfig, false).await
+}
+
+async fn client_with(kubeconfig: &Path, retry: bool) -> Result<Client> {
     install_crypto_provider();
     let failed = |source| Error::Kubeconfig { path: kubeconfig.to_owned(), source };
     let parsed = Kubeconfig::read_from(kubeconfig).map_err(failed)?;
     let mut config =
         kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(failed)?;
+    config.default_retry = retry;
     config.connect_timeout = Some(CLIENT_TIMEOUT);
     // A watch is silent for minutes: its own timeout, not this one, ends it.
     config.write_timeout = Some(CLIENT_TIMEOUT);

@@ -5,6 +5,7 @@
 //!
 //! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`.
 
+mod api_proxy;
 mod base_root;
 mod certs;
 mod cgroup;
@@ -32,6 +33,7 @@ mod spec;
 mod supervise;
 mod testing;
 
+pub use api_proxy::{ApiProxy, Call, Verdict};
 pub use certs::{Authority, Pair};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use error::{Error, Result, chain};

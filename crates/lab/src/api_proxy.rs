@@ -1,0 +1,310 @@
+//! An HTTP proxy in front of the API server that reads requests, and can refuse them, hold them back, lose their answers
+//! and expire watches: for faults that a server makes, where [`crate::FaultProxy`] is for those of a network.
+//!
+//! It listens on the loopback address without TLS and passes everything on as the administrator of the throw-away
+//! cluster. [`ApiProxy::kubeconfig`] is for programs that are to be behind it.
+//!
+//! Not here: which fault. That is a closure of the test.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::control_plane::{ControlPlane, upstream};
+use crate::error::{Error, Result};
+use crate::process::lock;
+
+/// What the proxy does with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Passes it on.
+    Pass,
+    /// Passes it on this much later.
+    Late(Duration),
+    /// Answers with this HTTP code and this reason; the API server never hears of it.
+    Refuse(u16, &'static str),
+    /// Passes it on, and closes the connection in place of the answer.
+    LoseAnswer,
+    /// Never answers, and does not pass it on.
+    Swallow,
+}
+
+/// One request, as far as a fault may depend on it.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The verb.
+    pub method: &'a Method,
+    /// The path, without the query.
+    pub path: &'a str,
+    /// The query, or nothing.
+    pub query: &'a str,
+}
+
+impl Call<'_> {
+    /// Whether it asks for a watch.
+    #[must_use]
+    pub fn is_watch(&self) -> bool {
+        self.query.split('&').any(|part| matches!(part, "watch=1" | "watch=true"))
+    }
+
+    /// Whether it changes something.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        *self.method != Method::GET && *self.method != Method::HEAD
+    }
+
+    /// Whether it is about a Lease.
+    #[must_use]
+    pub fn is_lease(&self) -> bool {
+        self.path.contains("/leases")
+    }
+}
+
+type Rule = Arc<dyn Fn(&Call<'_>) -> Verdict + Send + Sync>;
+
+/// What open connections are told: numbers that grow.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    cut: u64,
+    expired: u64,
+}
+
+struct Shared {
+    client: Client,
+    rule: Mutex<Rule>,
+    told: watch::Receiver<Told>,
+    hit: AtomicU64,
+}
+
+/// A running proxy. Dropping it closes all connections.
+pub struct ApiProxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    told: watch::Sender<Told>,
+    task: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for ApiProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiProxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl ApiProxy {
+    /// Listens on a free port of the loopback address, in front of this control plane. It belongs to the runtime that
+    /// calls this.
+    ///
+    /// # Errors
+    /// When it cannot listen, or the administrator's kubeconfig cannot be used.
+    pub async fn start(plane: &ControlPlane) -> Result<Self> {
+        let client = upstream(plane.kubeconfig()).await?;
+        let failed = |source| Error::Io { step: "listen on", path: "127.0.0.1".into(), source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (told, receiver) = watch::channel(Told::default());
+        let rule: Rule = Arc::new(|_: &Call<'_>| Verdict::Pass);
+        let shared =
+            Arc::new(Shared { client, rule: Mutex::new(rule), told: receiver, hit: AtomicU64::new(0) });
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { address, shared, told, task })
+    }
+
+    /// A kubeconfig for a program that is to be behind the proxy.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn kubeconfig(&self, plane: &ControlPlane, user: &str) -> Result<PathBuf> {
+        plane.identity_via(user, &["system:masters"], &format!("http://{}", self.address))
+    }
+
+    /// What is to happen with every request from now on. Open watches go on; see [`ApiProxy::cut`].
+    pub fn set(&self, rule: impl Fn(&Call<'_>) -> Verdict + Send + Sync + 'static) {
+        *lock(&self.shared.rule) = Arc::new(rule);
+    }
+
+    /// Passes everything on again.
+    pub fn heal(&self) {
+        self.set(|_| Verdict::Pass);
+    }
+
+    /// How many requests were not simply passed on since the last call.
+    pub fn hits(&self) -> u64 {
+        self.shared.hit.swap(0, Ordering::Relaxed)
+    }
+
+    /// Closes every open connection once, watches among them.
+    pub fn cut(&self) {
+        self.told.send_modify(|told| told.cut += 1);
+    }
+
+    /// Tells every open watch that its version is too old (410 Gone, as an event in the stream) and ends it.
+    pub fn expire_watches(&self) {
+        self.told.send_modify(|told| told.expired += 1);
+    }
+}
+
+impl Drop for ApiProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    // Dropped with this task, and all connections with it.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&shared)));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "API proxy: accept");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+    let mut told = shared.told.clone();
+    let cut = told.borrow().cut;
+    let serve = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { answer(&shared, request).await }
+    });
+    let _latency_only = stream.set_nodelay(true);
+    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), serve);
+    tokio::select! {
+        served = served => if let Err(error) = served {
+            tracing::debug!(%error, "API proxy: connection");
+        },
+        _ = told.wait_for(|told| told.cut != cut) => {}
+    }
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
+
+/// The connection is closed without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is lost on purpose")]
+struct Lost;
+
+async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Result<Answer, Lost> {
+    let call = Call {
+        method: request.method(),
+        path: request.uri().path(),
+        query: request.uri().query().unwrap_or_default(),
+    };
+    let watches = call.is_watch();
+    let rule = Arc::clone(&*lock(&shared.rule));
+    let verdict = rule(&call);
+    if verdict != Verdict::Pass {
+        shared.hit.fetch_add(1, Ordering::Relaxed);
+    }
+    match verdict {
+        Verdict::Pass | Verdict::LoseAnswer => {}
+        Verdict::Late(delay) => tokio::time::sleep(delay).await,
+        Verdict::Swallow => std::future::pending().await,
+        Verdict::Refuse(code, reason) => return Ok(refusal(code, reason)),
+    }
+    let mut told = shared.told.clone();
+    told.mark_unchanged();
+    let expired = told.borrow().expired;
+    let passed = pass_on(&shared.client, request).await;
+    if verdict == Verdict::LoseAnswer {
+        return Err(Lost);
+    }
+    let (parts, body) = match passed {
+        Ok(response) => response.into_parts(),
+        // The API server is away: for those behind the proxy the connection breaks, as without it.
+        Err(error) => {
+            tracing::debug!(error = %crate::error::chain(&error), "API proxy: upstream");
+            return Err(Lost);
+        }
+    };
+    let body = if watches { watched(body, told, expired) } else { body.boxed_unsync() };
+    Ok(Response::from_parts(parts, body))
+}
+
+async fn pass_on(client: &Client, request: Request<Incoming>) -> Result<Response<Body>> {
+    let (mut parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|error| Error::Io {
+        step: "read",
+        path: "a request".into(),
+        source: std::io::Error::other(error),
+    })?;
+    // The client that passes it on sets its own.
+    parts.headers.remove(header::HOST);
+    parts.headers.remove(header::CONNECTION);
+    let request = Request::from_parts(parts, Body::from(body.to_bytes()));
+    client.send(request).await.map_err(Error::kube("pass a request on".to_owned()))
+}
+
+fn refusal(code: u16, reason: &str) -> Answer {
+    let status = gone(code, reason);
+    let body = Full::new(Bytes::from(status.to_string())).map_err(never).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn gone(code: u16, reason: &str) -> serde_json::Value {
+    serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
+        "message": format!("{reason}: the lab's proxy says so"),
+    })
+}
+
+fn never(never: Infallible) -> kube::Error {
+    match never {}
+}
+
+/// A watch's stream, until it is told that its version is too old. The telling goes between two events.
+fn watched(body: Body, told: watch::Receiver<Told>, expired: u64) -> UnsyncBoxBody<Bytes, kube::Error> {
+    let frames = BodyStream::new(body);
+    let state = (frames, told, true, false);
+    let stream = futures::stream::unfold(state, move |(mut frames, mut told, whole, over)| async move {
+        if over {
+            return None;
+        }
+        let frame = tokio::select! {
+            biased;
+            () = is_told(&mut told, expired), if whole => None,
+            frame = frames.next() => Some(frame?),
+        };
+        let Some(frame) = frame else {
+            let event = serde_json::json!({"type": "ERROR", "object": gone(410, "Expired")});
+            let frame = Frame::data(Bytes::from(format!("{event}\n")));
+            return Some((Ok(frame), (frames, told, true, true)));
+        };
+        let whole = frame.as_ref().is_ok_and(|f| f.data_ref().is_some_and(|data| data.ends_with(b"\n")));
+        Some((frame, (frames, told, whole, false)))
+    });
+    StreamBody::new(stream).boxed_unsync()
+}
+
+/// Waits for the next expiry; for ever, when the proxy has ended.
+async fn is_told(told: &mut watch::Receiver<Told>, expired: u64) {
+    if told.wait_for(|told| told.expired != expired).await.is_err() {
+        std::future::pending().await
+    }
+}
