@@ -19,6 +19,9 @@ impl std::fmt::Display for Warning {
     }
 }
 
+/// The place of what is about the config as a whole.
+pub(crate) const WHOLE: &str = "(the whole config)";
+
 /// A value of the wrong type, with its place. The value itself may be a secret and is not told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: expected {expected}, found {found}")]
@@ -45,7 +48,7 @@ impl Checker {
     /// The value without nulls and unknown fields.
     pub(crate) fn clean(&mut self, path: &str, value: Value, shape: &Shape) -> Result<Value, TypeMismatch> {
         let mismatch = |expected, value: &Value| TypeMismatch {
-            path: if path.is_empty() { "(the whole config)".to_owned() } else { path.to_owned() },
+            path: if path.is_empty() { WHOLE.to_owned() } else { path.to_owned() },
             expected,
             found: kind(value),
         };

@@ -2,7 +2,7 @@
 //!
 //! What it is not: validation beyond types (see `validate`).
 
-use crate::check::{Checker, TypeMismatch, Warning};
+use crate::check::{Checker, TypeMismatch, WHOLE, Warning};
 use crate::model::Config;
 use crate::object::Shaped;
 use crate::v2::{self, V2Error};
@@ -113,6 +113,23 @@ pub enum ParseError {
     /// Spec 2 that has no counterpart in spec 3.
     #[error("{0}")]
     V2(#[from] V2Error),
+}
+
+impl ParseError {
+    /// Where in the config it is, for example `ignition.version` (empty: the config as a whole), and what is wrong there.
+    pub fn place(&self) -> (&str, String) {
+        match self {
+            Self::Empty | Self::Json(_) => ("", self.to_string()),
+            Self::NoVersion | Self::InvalidVersion(_) | Self::UnknownVersion(_) => {
+                const AT: &str = "ignition.version";
+                let text = self.to_string();
+                (AT, text.strip_prefix(AT).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text).to_owned())
+            }
+            Self::Type(e) if e.path == WHOLE => ("", format!("expected {}, found {}", e.expected, e.found)),
+            Self::Type(e) => (&e.path, format!("expected {}, found {}", e.expected, e.found)),
+            Self::V2(e) => (&e.path, e.message.clone()),
+        }
+    }
 }
 
 /// The versions as they are named in errors.

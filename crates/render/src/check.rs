@@ -106,8 +106,11 @@ fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
 
 /// Reads an Ignition config and checks it by the spec's rules and ours.
 fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Vec<Finding>> {
-    let parsed =
-        ignition::parse_value(raw).map_err(|e| vec![Finding::on(name, "spec.config", e.to_string())])?;
+    let parsed = ignition::parse_value(raw).map_err(|e| {
+        let (place, message) = e.place();
+        let path = if place.is_empty() { "spec.config".to_owned() } else { format!("spec.config.{place}") };
+        vec![Finding::on(name, path, message)]
+    })?;
     let warnings = parsed.warnings.into_iter().chain(ignition::lint(&parsed.config));
     let warnings =
         warnings.map(|w| Finding::on(name, format!("spec.config.{}", w.path), w.message)).collect();

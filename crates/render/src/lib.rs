@@ -214,7 +214,10 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         let annotations = rendered.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
     }
-    warnings.extend(fits(&rendered).map_err(|f| fail(Reason::TooLarge, vec![f]))?);
+    warnings.extend(fits(&rendered).map_err(|f| {
+        let findings = std::iter::once(f).chain(largest(&order)).collect();
+        fail(Reason::TooLarge, findings)
+    })?);
     let source = order.iter().map(|mc| reference(mc.metadata.name.as_deref().unwrap_or_default())).collect();
     // Before there is a cluster the output is what the reference implementation's is.
     if mode == Mode::Cluster {
@@ -397,6 +400,29 @@ fn compare(
         let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
         reconcilable(old, new, &components, overrides)
     })
+}
+
+/// The files that take the most of what is too large.
+fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
+    const SHOWN: usize = 3;
+    let files = order.iter().flat_map(|mc| {
+        let files = mc.spec.config.as_ref().and_then(|c| c.pointer("/storage/files")?.as_array());
+        files.into_iter().flatten().enumerate().map(|(i, f)| {
+            let text = |at: &str| f.pointer(at).and_then(serde_json::Value::as_str).unwrap_or_default();
+            (text("/contents/source").len(), mc.name_any(), i, text("/path"))
+        })
+    });
+    let mut files: Vec<_> = files.collect();
+    files.sort_by(|a, b| b.cmp(a));
+    let finding = |(size, name, i, path): (usize, String, usize, &str)| {
+        let message = format!(
+            "{path} takes {size} bytes of at most {MAX_RENDERED_BYTES} for all; make it smaller, pack it \
+             (compression: gzip), or leave it to a container image"
+        );
+        Finding::on(&name, format!("spec.config.storage.files[{i}].contents"), message)
+    };
+    // A small file is not the cause.
+    files.into_iter().take(SHOWN).filter(|f| f.0 > MAX_RENDERED_BYTES / 20).map(finding).collect()
 }
 
 /// Does the object fit into the store? A warning when it soon will not.
