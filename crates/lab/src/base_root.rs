@@ -1,4 +1,5 @@
-//! The one root file system that all real nodes share, read-only: built once by mmdebstrap into the cache.
+//! The root file system that all real nodes of a lab share, read-only: built once by mmdebstrap into the cache, one for
+//! each distribution that is asked for.
 //!
 //! Guarantees: the folder in the cache is whole (built beside, then renamed) and belongs to this list of packages
 //! and settings (its name is a hash of them); two runs never build at the same time.
@@ -9,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
@@ -17,7 +19,39 @@ use crate::process::run;
 use crate::programs::lock_file;
 use crate::progress::Reporter;
 
-const SUITE: &str = "bookworm";
+/// What the nodes run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Distribution {
+    /// Debian 12, with systemd 252.
+    #[default]
+    Bookworm,
+    /// Debian 13, with systemd 257.
+    Trixie,
+}
+
+impl Distribution {
+    fn suite(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
+
+    /// Words that its systemd needs on a computer with the old control groups.
+    pub(crate) fn boot_args(self) -> Vec<String> {
+        match self {
+            Self::Bookworm => vec![],
+            Self::Trixie => {
+                vec![
+                    "systemd.unified_cgroup_hierarchy=0".to_owned(),
+                    "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1".to_owned(),
+                ]
+            }
+        }
+    }
+}
+
 /// systemd and what a kubelet with containerd needs; nothing that a node does not use.
 const PACKAGES: [&str; 13] = [
     "systemd",
@@ -57,9 +91,14 @@ for unit in console-getty.service getty@.service systemd-resolved.service system
 ///
 /// # Errors
 /// mmdebstrap fails or the cache cannot be written.
-pub(crate) async fn ensure(environment: &Environment, progress: &Reporter) -> Result<PathBuf> {
+pub(crate) async fn ensure(
+    distribution: Distribution,
+    environment: &Environment,
+    progress: &Reporter,
+) -> Result<PathBuf> {
+    let suite = distribution.suite();
     let folder = environment.cache.join("base");
-    let root = folder.join(key());
+    let root = folder.join(key(suite));
     if root.is_dir() {
         return Ok(root);
     }
@@ -68,9 +107,9 @@ pub(crate) async fn ensure(environment: &Environment, progress: &Reporter) -> Re
     if root.is_dir() {
         return Ok(root);
     }
-    let part = folder.join(format!("{}.part", key()));
+    let part = folder.join(format!("{}.part", key(suite)));
     remove(&part)?;
-    let step = progress.begin(format!("building the nodes' base root (Debian {SUITE}, mmdebstrap)"));
+    let step = progress.begin(format!("building the nodes' base root (Debian {suite}, mmdebstrap)"));
     let built = run(
         "mmdebstrap",
         [
@@ -83,7 +122,7 @@ pub(crate) async fn ensure(environment: &Environment, progress: &Reporter) -> Re
             "--dpkgopt=path-exclude=/usr/share/man/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
             &format!("--customize-hook={CUSTOMIZE}"),
-            SUITE,
+            suite,
             &part.to_string_lossy(),
         ],
         BUILD_LIMIT,
@@ -105,10 +144,10 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-fn key() -> String {
+fn key(suite: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(PACKAGES.join(","));
     hash.update(CUSTOMIZE);
     let hex: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{SUITE}-{hex}")
+    format!("{suite}-{hex}")
 }

@@ -13,9 +13,11 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use tokio::sync::mpsc;
 
-use crate::control_plane::{ControlPlane, ControlPlaneOptions};
+use crate::control_plane::{ControlPlane, ControlPlaneOptions, client};
 use crate::error::{Error, Result};
+use crate::first_boot::{BareMachine, IgnitionLog};
 use crate::folder::{Folder, sweep};
 use crate::handle::{NodeHandle, NodeKind};
 use crate::image::pause_archive;
@@ -29,7 +31,7 @@ use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
 use crate::real_kubelet::{KubeletSetup, setup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
-use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup};
+use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode, SimulatedSetup};
 use crate::spec::{Kubelet, LabBuilder, LabSpec};
 
 /// `mco install` writes some thirty objects.
@@ -49,6 +51,9 @@ pub struct Lab {
     client: Client,
     plane: ControlPlane,
     bridge: Option<Bridge>,
+    /// The root that real nodes share.
+    base: Option<PathBuf>,
+    kubelet: Option<RealKubelet>,
     folder: Arc<Folder>,
     spec: LabSpec,
 }
@@ -104,13 +109,15 @@ impl Lab {
         let mut options = ControlPlaneOptions {
             controller_manager: spec.controller_manager,
             scheduler: spec.scheduler,
+            api_server_args: spec.api_server_args.clone(),
             ..ControlPlaneOptions::default()
         };
         let mut ground = None;
-        if spec.kind == NodeKind::Real && spec.count() > 0 {
+        // A lab without nodes may get machines later.
+        if spec.kind == NodeKind::Real {
             ensure_packages(progress).await?;
             check_overlay(folder.path())?;
-            let base = crate::base_root::ensure(environment, progress).await?;
+            let base = crate::base_root::ensure(spec.distribution, environment, progress).await?;
             let bridge = Bridge::create().await?;
             folder.update(|record| record.bridge = Some(bridge.name().to_owned()))?;
             options.address = bridge.gateway();
@@ -134,6 +141,8 @@ impl Lab {
             client,
             plane,
             bridge,
+            base,
+            kubelet,
             folder,
             spec: spec.clone(),
         };
@@ -142,7 +151,7 @@ impl Lab {
         }
         if spec.count() > 0 {
             let step = progress.begin(format!("starting {} node(s)", spec.count()));
-            lab.start_nodes(base.as_deref(), kubelet.as_ref()).await?;
+            lab.start_nodes().await?;
             step.done();
         }
         lab.folder.update(|record| record.ready = true)?;
@@ -156,6 +165,8 @@ impl Lab {
         self.mco(["install", "--kubeconfig", &config]).await?;
         step.done();
         let Some(program) = &self.spec.mco_binary else { return Ok(()) };
+        // A name of its own, by which the API server's audit log tells senders apart.
+        let config = self.plane.identity("mco-controller", &["system:masters"])?.to_string_lossy().into_owned();
         // One controller, so no lease to wait for; no fixed port, since many labs run side by side.
         let mut spec = Spec::new("mco-controller", program, self.controller_log())
             .args(["controller", "start", "--kubeconfig", &config])
@@ -167,34 +178,29 @@ impl Lab {
         Ok(())
     }
 
-    async fn start_nodes(&mut self, base: Option<&Path>, kubelet: Option<&RealKubelet>) -> Result<()> {
+    async fn start_nodes(&mut self) -> Result<()> {
         let spec = &self.spec;
+        let (base, kubelet) = (self.base.as_deref(), self.kubelet.as_ref());
         let names: Vec<(String, &'static str)> =
             spec.node_names().enumerate().map(|(index, name)| (name, spec.role(index))).collect();
         let pods = &*self.pods.insert(PodStandIn::start(self.client.clone()));
         match (self.spec.kind, &self.bridge, base) {
             (NodeKind::Real, Some(bridge), Some(base)) => {
-                let daemon = match &self.spec.mco_binary {
-                    None => None,
-                    Some(program) => Some(DaemonSetup {
-                        program: std::path::absolute(program).map_err(Error::io("find", program))?,
-                        kubeconfig: self.plane.identity("lab-daemon", &["system:masters"])?,
-                        args: self.spec.daemon_args.clone(),
-                    }),
-                };
                 for (index, (name, _)) in names.iter().enumerate() {
                     let spec = RealNodeSpec {
                         index,
                         base: base.to_owned(),
-                        daemon: daemon.clone(),
+                        daemon: daemon(&self.spec, &self.plane, name)?,
                         kubelet: kubelet
                             .map(|kubelet| kubelet.setup(&self.plane, bridge, name, index))
                             .transpose()?,
                         files: self.spec.node_files.clone(),
                         enable: self.spec.node_units.clone(),
+                        boot_args: self.spec.distribution.boot_args(),
+                        ignition: None,
                         name: name.clone(),
                     };
-                    let node = RealNode::boot(&spec, bridge, &self.folder)?;
+                    let (node, _) = RealNode::boot(&spec, bridge, &self.folder).await?;
                     self.nodes.push(LabNode::Real(Box::new(node)));
                 }
                 let client = &self.client;
@@ -214,12 +220,14 @@ impl Lab {
                 let feeds = (kind == NodeKind::Simulated)
                     .then(|| &*self.feeds.insert(NodeFeeds::start(self.client.clone())));
                 let setup = SimulatedSetup { down: Duration::from_millis(self.spec.reboot_millis) };
+                let kubelets = client(&self.plane.identity("lab-kubelets", &["system:masters"])?).await?;
+                let daemons = client(&self.plane.identity("mco-daemons", &["system:masters"])?).await?;
                 for chunk in names.chunks(REGISTER_AT_ONCE) {
                     let watched: Vec<_> =
                         chunk.iter().map(|(name, _)| feeds.map(|feeds| feeds.feed(name))).collect();
                     let started = try_join_all(chunk.iter().map(|(name, role)| {
                         let spec = NodeSpec::new(name).label(role, "");
-                        KubeletStandIn::start(self.client.clone(), spec)
+                        KubeletStandIn::start(kubelets.clone(), spec)
                     }));
                     for (kubelet, feed) in started.await?.into_iter().map(Arc::new).zip(watched) {
                         pods.add(Arc::clone(&kubelet));
@@ -227,9 +235,9 @@ impl Lab {
                             None => LabNode::StandIn(kubelet),
                             Some(feed) => {
                                 let handle = NodeHandle::new(self.folder.path(), kubelet.name(), kind);
-                                let (client, setup) = (self.client.clone(), setup.clone());
+                                let (daemons, setup) = (daemons.clone(), setup.clone());
                                 LabNode::Simulated(SimulatedNode::start(
-                                    client,
+                                    daemons,
                                     &handle.root(),
                                     kubelet,
                                     feed,
@@ -242,6 +250,42 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// Lets the real Ignition set a machine up, and boots it. Who makes it a Node is its own kubelet: the real one is
+    /// installed where the lab has real kubelets, without a unit and without credentials.
+    ///
+    /// # Errors
+    /// The lab has no real nodes, Ignition fails, or the machine does not come up.
+    pub async fn first_boot(&mut self, machine: BareMachine) -> Result<(NodeHandle, IgnitionLog)> {
+        let (Some(bridge), Some(base)) = (&self.bridge, &self.base) else {
+            return Err(Error::Options("a first boot needs a lab with real nodes: add `.real()`".to_owned()));
+        };
+        let program = crate::first_boot::program(&Reporter::default()).await?;
+        let BareMachine { name, config, files, enable } = machine;
+        let index = self.nodes.len();
+        let kubelet =
+            self.kubelet.as_ref().map(|k| k.setup(&self.plane, bridge, &name, index)).transpose()?;
+        let mut all = crate::first_boot::files();
+        all.extend(files);
+        let spec = RealNodeSpec {
+            index,
+            base: base.clone(),
+            daemon: daemon(&self.spec, &self.plane, &name)?.map(|d| DaemonSetup { kubeconfig: None, ..d }),
+            kubelet: kubelet.map(KubeletSetup::without_unit),
+            files: all,
+            enable,
+            boot_args: self.spec.distribution.boot_args(),
+            ignition: Some((program, config)),
+            name: name.clone(),
+        };
+        self.folder.update(|record| record.nodes.push(name))?;
+        let (node, said) = RealNode::boot(&spec, bridge, &self.folder).await?;
+        let handle = node.handle();
+        node.machine().wait_running(NODE_LIMIT).await?;
+        self.nodes.push(LabNode::Real(Box::new(node)));
+        let said = said.unwrap_or_else(|| IgnitionLog(String::new()));
+        Ok((handle, said))
     }
 
     /// Runs `mco` with these arguments to its end.
@@ -283,6 +327,12 @@ impl Lab {
     #[must_use]
     pub fn controller_pid(&self) -> Option<i32> {
         self.controller.as_ref().map(Process::pid)
+    }
+
+    /// Every change of any simulated node, after what each is now, as one watch of all Nodes brings it.
+    #[must_use]
+    pub fn follow_nodes(&self) -> Option<mpsc::UnboundedReceiver<NodeNews>> {
+        self.feeds.as_ref().map(NodeFeeds::follow)
     }
 
     /// The log of our controller.
@@ -372,6 +422,16 @@ impl Lab {
         // Both wait for the kernel: off the runtime's threads.
         let _done = tokio::task::spawn_blocking(move || drop((bridge, folder))).await;
     }
+}
+
+/// The daemon of the node of this name. It speaks as that node.
+fn daemon(spec: &LabSpec, plane: &ControlPlane, name: &str) -> Result<Option<DaemonSetup>> {
+    let Some(program) = &spec.mco_binary else { return Ok(None) };
+    Ok(Some(DaemonSetup {
+        program: std::path::absolute(program).map_err(Error::io("find", program))?,
+        kubeconfig: Some(plane.identity(&format!("system:node:{name}"), &["system:nodes"])?),
+        args: spec.daemon_args.clone(),
+    }))
 }
 
 /// Waits for a machine and registers its stand-in under the boot id that it really has.

@@ -70,6 +70,8 @@ pub(crate) struct MachineSpec {
     pub(crate) binds: Vec<(PathBuf, PathBuf)>,
     /// Folders in the machine that are plain folders of this computer, under `dir`, instead of the overlay.
     pub(crate) own_folders: Vec<&'static str>,
+    /// Words for its systemd, as a kernel's command line has them.
+    pub(crate) boot_args: Vec<String>,
 }
 
 impl MachineSpec {
@@ -398,7 +400,7 @@ impl Inner {
     }
 
     fn command(&self) -> Result<Spec> {
-        let MachineSpec { hostname, machine, bridge, base, dir, binds, own_folders } = &self.spec;
+        let MachineSpec { hostname, machine, bridge, base, dir, binds, own_folders, boot_args } = &self.spec;
         let nspawn = find_on_path("systemd-nspawn")
             .ok_or_else(|| Error::MissingPackages { packages: vec!["systemd-container".to_owned()] })?;
         let unshare = find_on_path("unshare")
@@ -435,7 +437,7 @@ impl Inner {
         for inside in own_folders {
             spec = spec.arg(format!("--bind={}:{inside}", self.spec.own_folder(inside).display()));
         }
-        Ok(spec)
+        Ok(spec.args(boot_args))
     }
 }
 

@@ -28,6 +28,16 @@ pub(crate) struct KubeletSetup {
     pub(crate) enable: Vec<String>,
 }
 
+impl KubeletSetup {
+    /// For a machine whose kubelet's unit and credentials come from elsewhere.
+    pub(crate) fn without_unit(mut self) -> Self {
+        let unit = format!("etc/systemd/system/{KUBELET_UNIT}");
+        self.files.retain(|file| file.path != unit && file.path != KUBECONFIG.trim_start_matches('/'));
+        self.enable.retain(|unit| unit != KUBELET_UNIT);
+        self
+    }
+}
+
 /// Before the kubelet: control groups are writable, and the kernel settings that a kubelet insists on look as it
 /// wants them. They belong to the whole computer: a plain file over each of them keeps the kubelet from changing them.
 const PREPARE: &str = r#"#!/bin/sh

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
+use crate::first_boot::IgnitionLog;
 use crate::folder::Folder;
 use crate::handle::{NodeHandle, NodeKind};
 use crate::kubelet_standin::{KubeletStandIn, new_boot_id};
@@ -31,13 +32,20 @@ pub const DAEMON_UNIT: &str = "machine-config-daemon.service";
 /// The unit that finishes or undoes an interrupted change at boot, before the kubelet.
 pub const RECOVER_UNIT: &str = "machine-config-daemon-recover.service";
 
+/// The unit that completes a first boot, before the kubelet.
+pub const FIRSTBOOT_UNIT: &str = "machine-config-daemon-firstboot.service";
+/// These units, as they are delivered.
+const DAEMON_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon.service");
+const RECOVER_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon-recover.service");
+const FIRSTBOOT_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon-firstboot.service");
+
 /// The daemon on a node.
 #[derive(Debug, Clone)]
 pub(crate) struct DaemonSetup {
     /// The `mco` program on this computer; it is seen read-only in the node.
     pub(crate) program: PathBuf,
-    /// The kubeconfig that it gets.
-    pub(crate) kubeconfig: PathBuf,
+    /// The kubeconfig that it gets. `None`: it finds the kubelet's.
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// More arguments for `mco daemon start`.
     pub(crate) args: Vec<String>,
 }
@@ -55,6 +63,10 @@ pub(crate) struct RealNodeSpec {
     pub(crate) files: Vec<NodeFile>,
     /// More units that are started at boot.
     pub(crate) enable: Vec<String>,
+    /// Words on the command line of its systemd.
+    pub(crate) boot_args: Vec<String>,
+    /// Ignition's program and the config with which it sets the machine up before its first boot.
+    pub(crate) ignition: Option<(PathBuf, String)>,
 }
 
 /// A file that is put into a node before it boots.
@@ -86,8 +98,12 @@ pub struct RealNode {
 }
 
 impl RealNode {
-    /// Prepares and boots it.
-    pub(crate) fn boot(spec: &RealNodeSpec, bridge: &Bridge, folder: &Folder) -> Result<Self> {
+    /// Prepares and boots it; says what Ignition said, where it was used.
+    pub(crate) async fn boot(
+        spec: &RealNodeSpec,
+        bridge: &Bridge,
+        folder: &Folder,
+    ) -> Result<(Self, Option<IgnitionLog>)> {
         let address = bridge
             .node_address(spec.index)
             .ok_or_else(|| Error::Options("a lab's subnet has room for 245 real nodes".to_owned()))?;
@@ -97,6 +113,12 @@ impl RealNode {
         binds
             .extend(spec.daemon.iter().map(|daemon| (daemon.program.clone(), PathBuf::from(DAEMON_PROGRAM))));
         prepare(&dir.join("upper"), spec, address, bridge)?;
+        let said = match &spec.ignition {
+            Some((program, config)) => {
+                Some(crate::first_boot::provision(program, config, &spec.base, &dir).await?)
+            }
+            None => None,
+        };
         let machine = Machine::start(
             MachineSpec {
                 hostname: spec.name.clone(),
@@ -106,10 +128,12 @@ impl RealNode {
                 dir: dir.clone(),
                 binds,
                 own_folders: kubelet.map(|kubelet| kubelet.own_folders.clone()).unwrap_or_default(),
+                boot_args: spec.boot_args.clone(),
             },
             folder,
         )?;
-        Ok(Self { name: spec.name.clone(), address, dir, machine, follower: None, kubelet: None })
+        let node = Self { name: spec.name.clone(), address, dir, machine, follower: None, kubelet: None };
+        Ok((node, said))
     }
 
     /// Lets a kubelet's stand-in follow the machine: NotReady when it goes down, Ready under its new boot id.
@@ -207,25 +231,18 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
     ];
     let mut enable = vec!["lab-network.service".to_owned()];
     if let Some(daemon) = &spec.daemon {
-        let kubeconfig = fs::read(&daemon.kubeconfig).map_err(Error::io("read", &daemon.kubeconfig))?;
-        files.push(NodeFile::new(DAEMON_KUBECONFIG.trim_start_matches('/'), 0o600, kubeconfig));
-        files.push(NodeFile::new(
-            &format!("etc/systemd/system/{DAEMON_UNIT}"),
-            0o644,
-            daemon_unit(name, &daemon.args),
-        ));
+        let mut args = daemon.args.clone();
+        if let Some(kubeconfig) = &daemon.kubeconfig {
+            let text = fs::read(kubeconfig).map_err(Error::io("read", kubeconfig))?;
+            files.push(NodeFile::new(DAEMON_KUBECONFIG.trim_start_matches('/'), 0o600, text));
+            args.splice(0..0, ["--kubeconfig".to_owned(), DAEMON_KUBECONFIG.to_owned()]);
+        }
+        let units = "etc/systemd/system";
+        files.push(NodeFile::new(&format!("{units}/{DAEMON_UNIT}"), 0o644, daemon_unit(&args)));
         enable.push(DAEMON_UNIT.to_owned());
-        files.push(NodeFile::new(
-            &format!("etc/systemd/system/{RECOVER_UNIT}"),
-            0o644,
-            format!(
-                "[Unit]\nDescription=Finish or undo an interrupted change of this host\n\
-                 After=local-fs.target dbus.service\nWants=dbus.service\n\
-                 Before=kubelet.service crio.service containerd.service {DAEMON_UNIT}\n\n\
-                 [Service]\nType=oneshot\nExecStart={DAEMON_PROGRAM} daemon recover --root-mount /\n\n\
-                 [Install]\nWantedBy=multi-user.target\n"
-            ),
-        ));
+        files.push(NodeFile::new(&format!("{units}/{RECOVER_UNIT}"), 0o644, RECOVER_TEXT));
+        files.push(NodeFile::new(&format!("{units}/{FIRSTBOOT_UNIT}"), 0o644, FIRSTBOOT_TEXT));
+        enable.push(FIRSTBOOT_UNIT.to_owned());
         enable.push(RECOVER_UNIT.to_owned());
     }
     if let Some(kubelet) = &spec.kubelet {
@@ -244,8 +261,13 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
             .map_err(Error::io("set the mode of", &path))?;
     }
     let wants = upper.join("etc/systemd/system/multi-user.target.wants");
-    fs::create_dir_all(&wants).map_err(Error::io("create", &wants))?;
+    let requires = upper.join("etc/systemd/system/kubelet.service.requires");
+    for folder in [&wants, &requires] {
+        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    }
     for unit in enable {
+        // As its [Install] says.
+        let wants = if unit == FIRSTBOOT_UNIT { &requires } else { &wants };
         // A unit of the base root or of the upper folder: both are looked up by name.
         let target = if upper.join("etc/systemd/system").join(&unit).exists() {
             format!("/etc/systemd/system/{unit}")
@@ -263,19 +285,13 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
     Ok(())
 }
 
-fn daemon_unit(node: &str, args: &[String]) -> String {
-    let mut command = format!(
-        "{DAEMON_PROGRAM} daemon start --kubeconfig {DAEMON_KUBECONFIG} --node-name {node} --root-mount /"
-    );
-    for arg in args {
-        command.push(' ');
-        command.push_str(arg);
-    }
-    format!(
-        "[Unit]\nDescription=Machine Config Daemon\nAfter=lab-network.service dbus.service\nWants=dbus.service\n\
-         StartLimitIntervalSec=0\n\n[Service]\nExecStart={command}\nRestart=always\nRestartSec=1\n\
-         Environment=RUST_BACKTRACE=0\n\n[Install]\nWantedBy=multi-user.target\n"
-    )
+/// The unit as it is delivered, with the test's arguments, and started again sooner.
+fn daemon_unit(args: &[String]) -> String {
+    const COMMAND: &str = "daemon start --root-mount /";
+    let command = [COMMAND].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    DAEMON_TEXT
+        .replace(COMMAND, &command)
+        .replace("RestartSec=5", "RestartSec=1\nEnvironment=RUST_BACKTRACE=0")
 }
 
 /// How long a node may take to boot, with others booting beside it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base_root::Distribution;
 use crate::error::{Error, Result};
 use crate::handle::NodeKind;
 use crate::lab::Lab;
@@ -45,6 +46,8 @@ pub struct LabSpec {
     pub kind: NodeKind,
     /// The workers' names are this and a number from 0.
     pub prefix: String,
+    /// What real nodes run.
+    pub distribution: Distribution,
     /// Who speaks for them.
     pub kubelet: Kubelet,
     /// Run the controller manager.
@@ -67,6 +70,8 @@ pub struct LabSpec {
     pub node_files: Vec<NodeFile>,
     /// Units that every real node starts at boot.
     pub node_units: Vec<String>,
+    /// More flags for the API server.
+    pub api_server_args: Vec<String>,
 }
 
 impl Default for LabSpec {
@@ -76,6 +81,7 @@ impl Default for LabSpec {
             masters: 0,
             kind: NodeKind::StandIn,
             prefix: "worker-".to_owned(),
+            distribution: Distribution::default(),
             kubelet: Kubelet::StandIn,
             controller_manager: true,
             scheduler: true,
@@ -87,6 +93,7 @@ impl Default for LabSpec {
             reboot_millis: REBOOT_MILLIS,
             node_files: Vec::new(),
             node_units: Vec::new(),
+            api_server_args: Vec::new(),
         }
     }
 }
@@ -118,7 +125,7 @@ impl LabSpec {
 
     pub(crate) fn check(&self) -> Result<()> {
         let options = |text: &str| Err(Error::Options(text.to_owned()));
-        if self.kind == NodeKind::Real && self.count() > 0 && !is_root() {
+        if self.kind == NodeKind::Real && !is_root() {
             return Err(Error::NeedsRoot { what: "a lab with real nodes" });
         }
         if self.kubelet == Kubelet::Real && self.kind != NodeKind::Real {
@@ -190,6 +197,12 @@ impl LabBuilder {
         self
     }
 
+    /// What the real nodes run.
+    pub fn distribution(mut self, distribution: Distribution) -> Self {
+        self.spec.distribution = distribution;
+        self
+    }
+
     /// Who speaks for the nodes.
     pub fn kubelet(mut self, kubelet: Kubelet) -> Self {
         self.spec.kubelet = kubelet;
@@ -253,6 +266,12 @@ impl LabBuilder {
     /// A unit that every real node starts at boot.
     pub fn node_unit(mut self, name: impl Into<String>) -> Self {
         self.spec.node_units.push(name.into());
+        self
+    }
+
+    /// More flags for the API server.
+    pub fn api_server_args<I: Into<String>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
+        self.spec.api_server_args = args.into_iter().map(Into::into).collect();
         self
     }
 
