@@ -4,11 +4,15 @@
 //! change. So marks are generous.
 
 use crate::events::Recorder;
+use crate::generated::Gate;
+use crate::keep::Kept;
 use crate::layers::operator_node;
 use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::settings::{self, API_SERVER, Settings};
 use crate::store::{Change, Item, Store};
+use crate::template_watch::{self, Place};
 use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
 use api::k8s::{Node, ObjectMeta, Pod, ResourceExt};
 use api::selector;
@@ -143,6 +147,7 @@ const ALL: &str = "cluster";
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pub(crate) template: Queue<String>,
+    pub(crate) generated: Queue<String>,
     pub(crate) render: Queue<String>,
     pub(crate) node: Queue<String>,
     pub(crate) drain: Queue<String>,
@@ -176,6 +181,16 @@ pub(crate) struct Context {
     /// The MachineConfigs from templates are those that the templates now say. While they are not, rendering waits:
     /// a result made of half of them would be rolled out.
     pub(crate) templates_settled: AtomicBool,
+    /// The template folder is watched; otherwise it is read now and then.
+    pub(crate) templates_watched: AtomicBool,
+    /// Where the pull secret stands that templates are rendered with.
+    pub(crate) pull_secret: tokio::sync::watch::Sender<Place>,
+    /// The cluster's settings beside our own objects.
+    pub(crate) settings: Settings,
+    /// How far what is generated from them follows.
+    pub(crate) generated: Gate,
+    /// The MachineConfigs of our own that stand as they should.
+    pub(crate) kept: Kept,
 }
 
 impl Context {
@@ -192,6 +207,11 @@ impl Context {
             looks: Semaphore::new(LOOKS_IN_FLIGHT),
             progress_absent: Mutex::default(),
             templates_settled: AtomicBool::new(false),
+            templates_watched: AtomicBool::new(false),
+            pull_secret: tokio::sync::watch::Sender::new(None),
+            settings: Settings::default(),
+            generated: Gate::default(),
+            kept: Kept::default(),
         }
     }
 
@@ -219,8 +239,10 @@ impl Context {
     pub(crate) fn mark_all(&self) {
         // Another leader may have left its work half done, and an upgrade brings other templates.
         self.settle_templates(false);
-        let Queues { template, render, node, drain, progress, garbage } = &self.queues;
+        self.kept.forget();
+        let Queues { template, generated: _, render, node, drain, progress, garbage } = &self.queues;
         template.mark(api::names::CONTROLLER_CONFIG.to_owned());
+        self.mark_generated();
         let pools = self.stores.pools.names();
         render.mark_all(pools.clone());
         garbage.mark_all(pools);
@@ -229,6 +251,24 @@ impl Context {
         drain.mark_all(nodes.clone());
         // Objects of nodes that went away meanwhile are deleted.
         progress.mark_all(nodes.into_iter().chain(self.stores.progress.names()));
+    }
+
+    /// What templates are made from has changed, and with it what is generated over them.
+    pub(crate) fn mark_templates(&self) {
+        self.queues.template.mark(api::names::CONTROLLER_CONFIG.to_owned());
+        self.mark_generated();
+    }
+
+    /// What MachineConfigs are generated from has changed: no pool is rendered before they follow.
+    pub(crate) fn mark_generated(&self) {
+        self.generated.close();
+        self.queues.generated.mark(api::names::CONTROLLER_CONFIG.to_owned());
+    }
+
+    /// A setting came, went or says something else.
+    pub(crate) fn setting_changed(&self, kind: settings::Kind) {
+        // TLS versions stand in templates, too.
+        if kind == API_SERVER { self.mark_templates() } else { self.mark_generated() }
     }
 
     /// Starts the watches; they run until `stop`, whoever leads.
@@ -266,6 +306,9 @@ impl Context {
             stop.clone(),
         ));
         self.watch_optional(tasks, stop);
+        settings::watch(self, tasks, stop);
+        tasks.spawn(template_watch::follow_folder(self.clone(), stop.clone()));
+        tasks.spawn(template_watch::follow_pull_secret(self.clone(), stop.clone()));
         let (progress, on_change) = (stores.progress.clone(), self.then(Self::progress_changed));
         let (api, token) = (Api::<LightProgress>::all(client()), stop.clone());
         tasks.spawn(async move {
@@ -360,6 +403,11 @@ impl Context {
             self.mark_cluster();
             self.queues.progress.mark_all(self.stores.nodes.names());
         }
+        let labels = |p: Option<&MachineConfigPool>| p.map(|p| p.metadata.labels.clone());
+        if labels(old) != labels(new) {
+            // Settings select pools by their labels.
+            self.mark_generated();
+        }
         let (Some(new), old) = (new, old) else { return };
         let same_input = old.is_some_and(|o| {
             o.spec == new.spec
@@ -382,6 +430,9 @@ impl Context {
                 }
                 Config::Source(object) => {
                     let labels = object.metadata.labels.as_ref();
+                    if is_generated(object) {
+                        self.mark_generated();
+                    }
                     let selected = self.stores.pools.all().into_iter().filter(|p| {
                         // A selector that cannot be evaluated is reported by the pool's own pass.
                         selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
@@ -398,6 +449,18 @@ impl Context {
     fn controller_config_changed(&self, change: &Change<ControllerConfig>) {
         if change.name != api::names::CONTROLLER_CONFIG {
             return;
+        }
+        let place = change.new.as_deref().and_then(|c| template_watch::place(c.spec.pull_secret.as_ref()));
+        self.pull_secret.send_if_modified(|at| {
+            let moved = *at != place;
+            *at = place;
+            moved
+        });
+        let input = |c: &Option<Arc<ControllerConfig>>| {
+            c.as_ref().map(|c| (c.spec.clone(), c.metadata.annotations.clone(), c.metadata.uid.clone()))
+        };
+        if input(&change.old) != input(&change.new) {
+            self.mark_generated();
         }
         self.queues.template.mark(change.name.clone());
         let pools = self.stores.pools.names();
@@ -486,6 +549,11 @@ impl Context {
 pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
     let owners = object.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|o| o.controller == Some(true) && o.kind == "ControllerConfig")
+}
+
+/// Made by the pass over settings: told by its name, so that one whose marks somebody took away is put back, too.
+fn is_generated(object: &MachineConfig) -> bool {
+    object.metadata.name.as_deref().is_some_and(|n| n.contains("-generated-"))
 }
 
 /// An object kept whole, but for its record of who wrote which field.

@@ -20,6 +20,9 @@ const WAITING: usize = 1024;
 pub(crate) enum Source {
     Render,
     Node,
+    Template,
+    Kubelet,
+    Runtime,
 }
 
 impl Source {
@@ -28,6 +31,9 @@ impl Source {
             Self::Render => "machineconfigcontroller-rendercontroller",
             // The drain controller tells its events under this name, too.
             Self::Node => "machineconfigcontroller-nodecontroller",
+            Self::Template => "machineconfigcontroller-templatecontroller",
+            Self::Kubelet => "machineconfigcontroller-kubeletconfigcontroller",
+            Self::Runtime => "machineconfigcontroller-containerruntimeconfigcontroller",
         }
     }
 }

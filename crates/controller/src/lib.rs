@@ -6,6 +6,7 @@
 //!
 //! | queue | key | plan | writes |
 //! | --- | --- | --- | --- |
+//! | generated | all of it | `render::generated::plan` | 97-/98-/99- MachineConfigs; finalizers, numbers and verdicts in KubeletConfig and ContainerRuntimeConfig |
 //! | template | the ControllerConfig | `render::template::generate` | 00-/01- MachineConfigs, ControllerConfig status |
 //! | render | pool | `render::plan` | rendered MachineConfig, pool spec and `RenderDegraded` |
 //! | node | pool | `rollout::plan` | Node annotations, taints and labels, pool status |
@@ -23,7 +24,9 @@ mod fake_server;
 mod files;
 mod fresh;
 mod garbage;
+mod generated;
 mod http;
+mod keep;
 mod layers;
 mod leader;
 mod light;
@@ -34,7 +37,9 @@ mod patch;
 mod progress;
 mod queue;
 mod rendering;
+mod settings;
 mod store;
+mod template_watch;
 mod templates;
 mod version;
 mod watch;

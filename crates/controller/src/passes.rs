@@ -6,7 +6,7 @@ use crate::nodes::Nodes;
 use crate::queue::{Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
 use crate::version::versions;
-use crate::{fresh, garbage, metrics, progress, templates};
+use crate::{fresh, garbage, generated, metrics, progress, templates};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
@@ -43,6 +43,9 @@ const TEMPLATE: Work = Work {
     parallel: 1,
     spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(1) },
 };
+
+/// What is generated from settings: one key.
+const GENERATED: Work = Work { name: "generated", ..TEMPLATE };
 
 /// What nobody waits for.
 const QUIET: Work = Work {
@@ -94,6 +97,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         }),
     );
     start(|q| &q.template, TEMPLATE, on(&context, templates::pass));
+    start(|q| &q.generated, GENERATED, on(&context, generated::pass));
     start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
     start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));
     while tasks.join_next().await.is_some() {}

@@ -66,7 +66,7 @@ impl<K: Ord> Queue<K> {
         }
     }
 
-    fn take(&self) -> BTreeSet<K> {
+    pub(crate) fn take(&self) -> BTreeSet<K> {
         std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -9,6 +9,7 @@
 use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::events::{Severity, Source, reference, release_version};
+use crate::generated::May;
 use crate::leader::now;
 use crate::metrics;
 use crate::patch::{bound, difference};
@@ -129,6 +130,14 @@ impl Rendering {
         if !self.context.templates_settled.load(Ordering::Acquire) {
             let what = "the MachineConfigs from templates are being written";
             return Ok(Err(Why::NotYet(what.to_owned())));
+        }
+        match self.context.generated.may(&name) {
+            May::Go => {}
+            May::Wait => {
+                let what = "what is generated from the cluster's settings is being written";
+                return Ok(Err(Why::NotYet(what.to_owned())));
+            }
+            May::Not(message) => return Ok(Err(Why::degraded("SettingsRefused", message))),
         }
         let configs = self.context.stores.configs.all();
         let sources: Vec<&MachineConfig> =

@@ -64,8 +64,7 @@ impl<T> Store<T> {
     }
 
     /// Has a first list been seen whole?
-    #[cfg(test)]
-    fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 

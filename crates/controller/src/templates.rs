@@ -9,18 +9,23 @@ use crate::call::{CallError, call, chain};
 use crate::certificates;
 use crate::context::Context;
 use crate::files;
+use crate::keep;
 use crate::leader::now;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
+use crate::template_watch::DEFAULT_NAMESPACE;
 use crate::version::versions;
 use api::conditions::{self, Condition};
 use api::k8s::{ObjectReference, ResourceExt, Secret};
 use api::names::CLUSTER;
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use render::{TemplateData, TemplateSet, TlsProfile};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Condition types of ControllerConfig.
@@ -30,8 +35,8 @@ pub(crate) const COMPLETED: &str = "TemplateControllerCompleted";
 /// See [`RUNNING`].
 pub(crate) const FAILING: &str = "TemplateControllerFailing";
 
-/// The pull secret, OpenShift's APIServer object and the template files are read again this often; a change of the
-/// ControllerConfig or of a generated MachineConfig is acted on at once.
+/// Template files that cannot be watched are read again this often. Everything else that templates are made from is
+/// watched, see [`crate::template_watch`] and [`crate::settings`].
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// One pass over the ControllerConfig.
@@ -82,7 +87,8 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
                 &config.name_any(),
                 now().0,
             );
-            Ok(Outcome::After(LOOK_AGAIN))
+            let watched = context.templates_watched.load(Ordering::Acquire);
+            Ok(if watched { Outcome::Done } else { Outcome::After(LOOK_AGAIN) })
         }
         Some(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Ok(Outcome::Stale),
         Some(failure) => {
@@ -118,7 +124,8 @@ async fn apply(context: &Context, config: &ControllerConfig) -> Result<(), Failu
     put_all(context, wanted).await
 }
 
-enum Failure {
+/// What keeps MachineConfigs from being made.
+pub(crate) enum Failure {
     /// The templates cannot be rendered.
     Plan(String),
     /// A result cannot be written.
@@ -126,12 +133,30 @@ enum Failure {
 }
 
 /// What templates are rendered from, beside files and ControllerConfig.
-struct Facts {
+pub(crate) struct Facts {
     pull_secret: Option<String>,
     api_server: Option<Value>,
 }
 
-async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Failure> {
+impl Facts {
+    /// What kubelets may speak.
+    pub(crate) fn tls(&self) -> TlsProfile {
+        TlsProfile::from_api_server(self.api_server.as_ref())
+    }
+
+    /// What templates are rendered with.
+    pub(crate) fn data<'a>(&'a self, config: &'a ControllerConfig, tls: &'a TlsProfile) -> TemplateData<'a> {
+        TemplateData { controller_config: config, pull_secret: self.pull_secret.as_deref(), tls }
+    }
+}
+
+/// Reads the template folder.
+pub(crate) fn read(folder: &Path) -> Result<TemplateSet, String> {
+    Ok(TemplateSet::from_map(files::tree(folder).map_err(|e| chain(&e))?))
+}
+
+/// Reads what templates are rendered from.
+pub(crate) async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Failure> {
     let pull_secret = match &config.spec.pull_secret {
         Some(at) => Some(pull_secret(context, at).await?),
         None => None,
@@ -151,7 +176,7 @@ async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Fa
 /// The pull secret as one line of JSON. Its content is never told.
 async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, Failure> {
     const KEY: &str = ".dockerconfigjson";
-    let namespace = at.namespace.as_deref().unwrap_or("openshift-config");
+    let namespace = at.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let name = at.name.as_deref().unwrap_or_default();
     let what = || format!("secret {namespace}/{name}");
     let wrong = |why: &str| {
@@ -180,18 +205,13 @@ async fn generate(
 ) -> Result<Vec<MachineConfig>, Failure> {
     let (folder, config) = (context.templates.clone(), config.clone());
     let work = tokio::task::spawn_blocking(move || -> Result<_, String> {
-        let set = render::TemplateSet::from_map(files::tree(&folder).map_err(|e| chain(&e))?);
+        let set = read(&folder)?;
         if set.is_empty() {
             // A cluster may do without; a missing folder was an error above.
             tracing::warn!("{}: holds no templates (ROLE/MACHINECONFIG/LAYER/files/…)", folder.display());
         }
-        let tls = render::TlsProfile::from_api_server(facts.api_server.as_ref());
-        let data = render::TemplateData {
-            controller_config: &config,
-            pull_secret: facts.pull_secret.as_deref(),
-            tls: &tls,
-        };
-        render::template::generate(&set, &data, &versions()).map_err(|e| e.to_string())
+        let tls = facts.tls();
+        render::template::generate(&set, &facts.data(&config, &tls), &versions()).map_err(|e| e.to_string())
     });
     match work.await {
         Ok(result) => result.map_err(Failure::Plan),
@@ -200,54 +220,11 @@ async fn generate(
 }
 
 async fn put_all(context: &Context, wanted: Vec<MachineConfig>) -> Result<(), Failure> {
-    let stands = |config: &MachineConfig| change(context, config).is_none();
-    if !wanted.iter().all(stands) {
+    if !wanted.iter().all(|config| keep::stands(context, config)) {
         context.settle_templates(false);
     }
-    let puts: Vec<_> = wanted.iter().map(|config| put(context, config)).collect();
+    let puts: Vec<_> = wanted.iter().map(|config| keep::put(context, config)).collect();
     futures::future::try_join_all(puts).await.map_err(Failure::Call)?;
-    Ok(())
-}
-
-/// What is to be written for one MachineConfig.
-enum Put {
-    Create,
-    Patch(Value),
-}
-
-/// Labels and annotations of others stay.
-fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
-    let Some(have) = context.stores.configs.get(&wanted.name_any()) else { return Some(Put::Create) };
-    let have = have.source()?;
-    let mut fixed = MachineConfig::clone(have);
-    fixed.spec = wanted.spec.clone();
-    fixed.labels_mut().extend(wanted.labels().clone());
-    fixed.annotations_mut().extend(wanted.annotations().clone());
-    fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
-    let mut patch = difference(&json!(**have), &json!(fixed))?;
-    patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
-    Some(Put::Patch(patch))
-}
-
-/// Makes one MachineConfig, or puts it back where it differs.
-async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), CallError> {
-    let name = wanted.name_any();
-    let api = context.api::<MachineConfig>();
-    let what = || format!("machineconfig {name}");
-    let answer = match change(context, wanted) {
-        None => return Ok(()),
-        Some(Put::Create) => {
-            let made = call(what, api.create(&PostParams::default(), wanted)).await?;
-            tracing::info!(name, "made from templates");
-            made
-        }
-        Some(Put::Patch(patch)) => {
-            let changed = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
-            tracing::info!(name, "changed to what the templates say");
-            changed
-        }
-    };
-    context.config_answer(answer);
     Ok(())
 }
 

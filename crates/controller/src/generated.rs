@@ -1,0 +1,335 @@
+//! The pass over what is generated from the cluster's settings: `render::generated::plan`, carried out. And the gate that
+//! rendering waits at, so that no pool is rendered from half of its settings.
+//!
+//! Flow: annotations and finalizers of the objects → MachineConfigs made and put back → those that are to go → finalizers
+//! of objects that are being deleted → verdicts in the objects' statuses → the gate opens. A restart between any two
+//! steps continues with the next.
+//!
+//! What it is not: a choice of what is generated.
+
+use crate::call::{CallError, call};
+use crate::context::Context;
+use crate::keep;
+use crate::leader::now;
+use crate::queue::Outcome;
+use crate::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
+use crate::templates::{self, Failure};
+use crate::version::versions;
+use crate::watch::version_of;
+use api::k8s::ResourceExt;
+use api::names::annotation;
+use api::v1::{ControllerConfig, MachineConfig};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, status};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A kind that is served and cannot be listed for so long is a matter of permissions: pools say so then.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How far what stands follows what is set.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Counts changes of settings.
+    changes: AtomicU64,
+    /// The count that what stands was made from.
+    settled: AtomicU64,
+    /// Why a pool cannot have what is set for it.
+    refused: Mutex<BTreeMap<String, String>>,
+    started: Instant,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        // Nothing is settled before the first pass.
+        let (changes, settled) = (AtomicU64::new(1), AtomicU64::new(0));
+        Self { changes, settled, refused: Mutex::default(), started: Instant::now() }
+    }
+}
+
+/// May a pool be rendered?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum May {
+    Go,
+    /// What is generated is being written.
+    Wait,
+    /// Its settings are refused.
+    Not(String),
+}
+
+impl Gate {
+    /// Settings have changed.
+    pub(crate) fn close(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn count(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What stands is made from the settings as they were at `count`, but for what is refused.
+    fn settle(&self, count: u64, refused: BTreeMap<String, String>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        self.settled.store(count, Ordering::Release);
+    }
+
+    /// May this pool be rendered now?
+    pub(crate) fn may(&self, pool: &str) -> May {
+        if self.settled.load(Ordering::Acquire) != self.count() {
+            return May::Wait;
+        }
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.get(pool).map_or(May::Go, |why| May::Not(why.clone()))
+    }
+}
+
+/// One pass over all pools and settings.
+pub(crate) async fn pass(context: Arc<Context>, _: String) -> Outcome {
+    let count = context.generated.count();
+    // Rendering says itself that there is none.
+    let Some(config) = context.stores.controller_config() else { return Outcome::Done };
+    let unknown = context.settings.unknown();
+    if !unknown.is_empty() {
+        if context.generated.started.elapsed() < LISTED_WITHIN {
+            return Outcome::After(LOOK);
+        }
+        let why = format!(
+            "what there is of {} cannot be read; the controller's log says why; its ClusterRole must allow get, list and watch",
+            unknown.join(", ")
+        );
+        let all = context.stores.pools.names().into_iter().map(|pool| (pool, why.clone())).collect();
+        settle(&context, count, all);
+        return Outcome::After(LOOK);
+    }
+    match carry_out(&context, &config).await {
+        Ok(refused) => {
+            settle(&context, count, refused);
+            Outcome::Done
+        }
+        Err(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
+        Err(Failure::Call(e)) => Outcome::Failed(e.chain()),
+        Err(Failure::Plan(message)) => Outcome::Failed(message),
+    }
+}
+
+fn settle(context: &Context, count: u64, refused: BTreeMap<String, String>) {
+    context.generated.settle(count, refused);
+    context.queues.render.mark_all(context.stores.pools.names());
+}
+
+/// Plans, and carries the plan out. Returns why pools cannot have what is set for them.
+async fn carry_out(
+    context: &Context,
+    config: &ControllerConfig,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let plan = planned(context, config).await?;
+    let mut refused: BTreeMap<String, String> = BTreeMap::new();
+    for (pool, errors) in &plan.refused {
+        let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        refused.insert(pool.clone(), all.join("; "));
+    }
+    // What the API server refuses is refused each time: it is told, and holds up nobody else.
+    let mut invalid: BTreeMap<(Kind, &str), String> = BTreeMap::new();
+    for object in plan.objects.iter().filter(|o| !o.deleting) {
+        match write_metadata(context, object).await {
+            Err(e) if e.is_invalid() => {
+                let why =
+                    format!("{} {}: the API server refuses it: {}", object.kind, object.name, e.chain());
+                for pool in made_by(&plan, object).filter_map(role) {
+                    refused.entry(pool).or_insert_with(|| why.clone());
+                }
+                invalid.insert((object.kind, &object.name), why);
+            }
+            done => done.map_err(Failure::Call)?,
+        }
+    }
+    let puts = plan.wanted.iter().map(|config| async move { (config, keep::put(context, config).await) });
+    for (config, done) in futures::future::join_all(puts.collect::<Vec<_>>()).await {
+        match done {
+            Err(e) if e.is_invalid() => {
+                let why =
+                    format!("MachineConfig {}: the API server refuses it: {}", config.name_any(), e.chain());
+                if let Some(pool) = role(config) {
+                    refused.entry(pool).or_insert_with(|| why.clone());
+                }
+                for object in plan.objects.iter().filter(|o| made_by(&plan, o).any(|c| c == config)) {
+                    invalid.entry((object.kind, &object.name)).or_insert_with(|| why.clone());
+                }
+            }
+            done => done.map_err(Failure::Call)?,
+        }
+    }
+    for removal in &plan.gone {
+        remove(context, &removal.name, &removal.why).await.map_err(Failure::Call)?;
+    }
+    for object in plan.objects.iter().filter(|o| o.deleting) {
+        write_metadata(context, object).await.map_err(Failure::Call)?;
+    }
+    for object in &plan.objects {
+        let Some(verdict) = &object.verdict else { continue };
+        let verdict = match invalid.get(&(object.kind, object.name.as_str())) {
+            Some(why) => Err(why.clone()),
+            None => verdict.clone().map_err(|e| e.to_string()),
+        };
+        write_status(context, object, &verdict).await.map_err(Failure::Call)?;
+    }
+    Ok(refused)
+}
+
+fn role(config: &MachineConfig) -> Option<String> {
+    config.labels().get(api::names::label::ROLE).cloned()
+}
+
+/// What an object makes.
+fn made_by<'a>(plan: &'a Plan, object: &'a ObjectPlan) -> impl Iterator<Item = &'a MachineConfig> {
+    plan.wanted.iter().filter(|config| {
+        let mut owners = config.metadata.owner_references.iter().flatten();
+        owners.any(|o| o.kind == object.kind.name() && o.name == object.name)
+    })
+}
+
+/// Reads what there is and plans. Files and rendering keep a thread busy for some milliseconds.
+async fn planned(context: &Context, config: &ControllerConfig) -> Result<Plan, Failure> {
+    let facts = templates::facts(context, config).await?;
+    let (folder, config, all) = (context.templates.clone(), config.clone(), &context.settings);
+    let pools = context.stores.pools.all();
+    let configs = context.stores.configs.all();
+    let (kubelet_configs, runtime_configs) = (all.all(KUBELET_CONFIG), all.all(RUNTIME_CONFIG));
+    let [feature_gate, node, image, cluster_version] =
+        [settings::FEATURE_GATE, settings::NODE, settings::IMAGE, settings::CLUSTER_VERSION]
+            .map(|kind| all.one(kind));
+    let mirrors: Vec<Arc<Value>> = [settings::DIGEST_MIRRORS, settings::TAG_MIRRORS, settings::SOURCE_POLICY]
+        .into_iter()
+        .flat_map(|kind| all.all(kind))
+        .collect();
+    let work = tokio::task::spawn_blocking(move || -> Result<Plan, String> {
+        let set = templates::read(&folder)?;
+        let tls = facts.tls();
+        let versions = versions();
+        Ok(plan(&Inputs {
+            templates: &set,
+            data: facts.data(&config, &tls),
+            pools: pools
+                .iter()
+                .filter(|p| p.metadata.deletion_timestamp.is_none())
+                .map(AsRef::as_ref)
+                .collect(),
+            settings: Settings {
+                kubelet_configs: kubelet_configs.iter().map(AsRef::as_ref).collect(),
+                runtime_configs: runtime_configs.iter().map(AsRef::as_ref).collect(),
+                feature_gate: feature_gate.as_deref(),
+                node: node.as_deref(),
+                image: image.as_deref(),
+                cluster_version: cluster_version.as_deref(),
+                mirrors: mirrors.iter().map(AsRef::as_ref).collect(),
+            },
+            existing: configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect(),
+            versions: &versions,
+            mode: render::Mode::Cluster,
+        }))
+    });
+    match work.await {
+        Ok(result) => result.map_err(Failure::Plan),
+        Err(e) => Err(Failure::Plan(format!("planning what is generated ended badly: {e}"))),
+    }
+}
+
+fn setting(kind: Kind) -> Setting {
+    match kind {
+        Kind::KubeletConfig => KUBELET_CONFIG,
+        Kind::ContainerRuntimeConfig => RUNTIME_CONFIG,
+    }
+}
+
+fn version(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/resourceVersion").and_then(Value::as_str)
+}
+
+/// The object's number and its finalizers.
+async fn write_metadata(context: &Context, plan: &ObjectPlan) -> Result<(), CallError> {
+    if plan.suffix.is_none() && plan.finalizers.is_none() {
+        return Ok(());
+    }
+    let kind = setting(plan.kind);
+    let Some(have) = context.settings.get(kind, &plan.name) else { return Ok(()) };
+    let mut metadata = json!({ "resourceVersion": version(&have) });
+    if let Some(suffix) = &plan.suffix {
+        metadata["annotations"] = json!({ annotation::MC_NAME_SUFFIX: suffix });
+    }
+    if let Some(finalizers) = &plan.finalizers {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    let body = Patch::Merge(json!({ "metadata": metadata }));
+    let what = || format!("metadata of {} {}", plan.kind, plan.name);
+    let api = kind.api(&context.client);
+    let answer = call(what, api.patch(&plan.name, &PatchParams::default(), &body)).await?;
+    context.settings.answer(kind, &answer);
+    Ok(())
+}
+
+/// The verdict, where it says something new.
+async fn write_status(
+    context: &Context,
+    plan: &ObjectPlan,
+    verdict: &Result<(), String>,
+) -> Result<(), CallError> {
+    let kind = setting(plan.kind);
+    let Some(have) = context.settings.get(kind, &plan.name) else { return Ok(()) };
+    let generation = have.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    let Some(status) = status(plan.kind, have.get("status"), generation, verdict, &now()) else {
+        return Ok(());
+    };
+    if let Err(why) = verdict {
+        tracing::warn!("{why}");
+    }
+    let body = Patch::Merge(json!({"metadata": {"resourceVersion": version(&have)}, "status": status}));
+    let what = || format!("status of {} {}", plan.kind, plan.name);
+    let api = kind.api(&context.client);
+    let answer: DynamicObject =
+        call(what, api.patch_status(&plan.name, &PatchParams::default(), &body)).await?;
+    context.settings.answer(kind, &answer);
+    Ok(())
+}
+
+/// Takes one MachineConfig away, exactly the one that the plan was made from.
+async fn remove(context: &Context, name: &str, why: &str) -> Result<(), CallError> {
+    let Some(have) = context.stores.configs.get(name) else { return Ok(()) };
+    let Some(have) = have.source() else { return Ok(()) };
+    let preconditions = Preconditions {
+        uid: have.metadata.uid.clone(),
+        resource_version: have.metadata.resource_version.clone(),
+    };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    context.kept.gone(name);
+    let api = context.api::<MachineConfig>();
+    match call(|| format!("machineconfig {name}"), api.delete(name, &params)).await {
+        Ok(_) => tracing::info!(name, version = version_of(have.as_ref()), "removed: {why}"),
+        Err(e) if e.is_not_found() => {}
+        Err(e) => return Err(e),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
+        let gate = Gate::default();
+        assert_eq!(gate.may("a"), May::Wait, "before the first pass");
+        let count = gate.count();
+        gate.settle(count, BTreeMap::from([("b".to_owned(), "why".to_owned())]));
+        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, May::Not("why".to_owned())));
+        let count = gate.count();
+        gate.close();
+        gate.settle(count, BTreeMap::new());
+        assert_eq!(gate.may("a"), May::Wait, "it changed while the pass was under way");
+    }
+}

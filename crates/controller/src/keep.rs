@@ -1,0 +1,224 @@
+//! MachineConfigs that this controller makes: made, put back where somebody changed them, and told where to make the
+//! change instead.
+//!
+//! What it is not: what they say (see `render::template`, `render::generated`).
+
+use crate::call::{CallError, call};
+use crate::context::Context;
+use crate::events::{Severity, Source, reference};
+use crate::patch::difference;
+use api::k8s::ResourceExt;
+use api::names::label;
+use api::v1::MachineConfig;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Somebody who writes the same again and again (a deployment tool) is told this often.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// What stood as it should. What differs from that was changed by somebody else; without it (after a start, or when
+/// settings changed) nobody knows whose change it is, and nothing is told.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<HashMap<String, Seen>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    digest: u64,
+    told: Option<Instant>,
+}
+
+impl Kept {
+    /// Another leader may have written since.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Did exactly this stand here before?
+    fn stood(&self, name: &str, digest: u64) -> bool {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(name).is_some_and(|s| s.digest == digest)
+    }
+
+    fn stands(&self, name: &str, digest: u64) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = seen.get(name).and_then(|s| s.told);
+        seen.insert(name.to_owned(), Seen { digest, told });
+    }
+
+    fn may_tell(&self, name: &str) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(seen) = seen.get_mut(name) else { return false };
+        let may = seen.told.is_none_or(|at| at.elapsed() >= TELL_AGAIN);
+        if may {
+            seen.told = Some(Instant::now());
+        }
+        may
+    }
+
+    /// It was taken away by ourselves.
+    pub(crate) fn gone(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+fn digest(config: &MachineConfig) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    json!(config).to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What is to be written for one MachineConfig.
+enum Put {
+    Create,
+    Patch(Value),
+}
+
+/// Does it stand as it should?
+pub(crate) fn stands(context: &Context, wanted: &MachineConfig) -> bool {
+    change(context, wanted).is_none()
+}
+
+/// Labels and annotations of others stay.
+fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
+    let Some(have) = context.stores.configs.get(&wanted.name_any()) else { return Some(Put::Create) };
+    let have = have.source()?;
+    let mut fixed = MachineConfig::clone(have);
+    fixed.spec = wanted.spec.clone();
+    fixed.labels_mut().extend(wanted.labels().clone());
+    fixed.annotations_mut().extend(wanted.annotations().clone());
+    fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
+    let mut patch = difference(&json!(**have), &json!(fixed))?;
+    patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
+    Some(Put::Patch(patch))
+}
+
+/// Makes one MachineConfig, or puts it back where it differs.
+pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), CallError> {
+    let name = wanted.name_any();
+    let digest = digest(wanted);
+    let api = context.api::<MachineConfig>();
+    let what = || format!("machineconfig {name}");
+    let (answer, changed) = match change(context, wanted) {
+        None => {
+            context.kept.stands(&name, digest);
+            return Ok(());
+        }
+        Some(Put::Create) => {
+            let made = call(what, api.create(&PostParams::default(), wanted)).await?;
+            tracing::info!(name, "made");
+            (made, "was deleted and is made again".to_owned())
+        }
+        Some(Put::Patch(patch)) => {
+            let fields = fields(&patch);
+            let answer = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            tracing::info!(name, fields, "changed to what it should be");
+            (answer, format!("was changed by somebody else ({fields}) and is put back"))
+        }
+    };
+    if context.kept.stood(&name, digest) && context.kept.may_tell(&name) {
+        let (source, instead) = instead(wanted);
+        let message = format!("MachineConfig {name} {changed}: {instead}");
+        context.events.tell(source, Severity::Warning, reference(&answer), "PutBack", message);
+    }
+    context.kept.stands(&name, digest);
+    context.config_answer(answer);
+    Ok(())
+}
+
+/// Which fields a patch is about; never what they hold.
+fn fields(patch: &Value) -> String {
+    let mut fields = Vec::new();
+    for (part, value) in patch.as_object().into_iter().flatten() {
+        for key in value.as_object().into_iter().flat_map(|v| v.keys()).filter(|k| *k != "resourceVersion") {
+            fields.push(format!("{part}.{key}"));
+        }
+    }
+    fields.join(", ")
+}
+
+/// What it is made from, and so where a change of it belongs.
+fn instead(config: &MachineConfig) -> (Source, String) {
+    let role = config.labels().get(label::ROLE).map_or("ROLE", String::as_str);
+    let owner = config.metadata.owner_references.iter().flatten().next();
+    match owner.map(|o| (o.kind.as_str(), o.name.as_str())) {
+        Some((kind @ ("KubeletConfig" | "ContainerRuntimeConfig"), name)) => {
+            let source = if kind == "KubeletConfig" { Source::Kubelet } else { Source::Runtime };
+            (source, format!("it is made from {kind} {name}; make the change there"))
+        }
+        Some(("ControllerConfig", _)) => {
+            let message = format!(
+                "it is made from the controller's templates; make the change in a MachineConfig of your own, labelled {}: \
+                 {role}, with a name that sorts behind, for example 50-{role}-mine",
+                label::ROLE
+            );
+            (Source::Template, message)
+        }
+        _ if config.name_any().ends_with("-registries") => {
+            let message = "it is made from Image cluster and the mirror sets (ImageDigestMirrorSet, ImageTagMirrorSet, \
+                           ImageContentSourcePolicy); make the change there";
+            (Source::Runtime, message.to_owned())
+        }
+        _ => {
+            let message = format!(
+                "it is made from the templates, Node cluster and FeatureGate cluster; make the change there, or in a \
+                 KubeletConfig for pool {role}"
+            );
+            (Source::Kubelet, message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::k8s::OwnerReference;
+
+    fn mc(name: &str, owner: Option<(&str, &str)>) -> MachineConfig {
+        let mut mc = MachineConfig::default();
+        mc.metadata.name = Some(name.to_owned());
+        mc.labels_mut().insert(label::ROLE.to_owned(), "worker".to_owned());
+        mc.metadata.owner_references = owner.map(|(kind, name)| {
+            vec![OwnerReference { kind: kind.to_owned(), name: name.to_owned(), ..OwnerReference::default() }]
+        });
+        mc
+    }
+
+    #[test]
+    fn every_kind_says_where_its_change_belongs() {
+        for (mc, want) in [
+            (mc("00-worker", Some(("ControllerConfig", "c"))), "for example 50-worker-mine"),
+            (
+                mc("99-worker-generated-kubelet", Some(("KubeletConfig", "k"))),
+                "KubeletConfig k; make the change there",
+            ),
+            (mc("99-worker-generated-registries", Some(("Image", "cluster"))), "ImageDigestMirrorSet"),
+            (mc("99-worker-generated-registries", None), "ImageDigestMirrorSet"),
+            (mc("98-worker-generated-kubelet", None), "a KubeletConfig for pool worker"),
+        ] {
+            let (_, message) = instead(&mc);
+            assert!(message.contains(want), "{}: {message}", mc.name_any());
+        }
+    }
+
+    #[test]
+    fn a_patch_is_told_by_its_fields_and_never_by_what_they_hold() {
+        let patch = json!({"metadata": {"resourceVersion": "1", "labels": {"a": null}}, "spec": {"config": {"x": "secret"}}});
+        assert_eq!(fields(&patch), "metadata.labels, spec.config");
+    }
+
+    #[test]
+    fn only_what_stood_is_told_of_and_not_all_the_time() {
+        let kept = Kept::default();
+        assert!(!kept.stood("a", 1) && !kept.may_tell("a"));
+        kept.stands("a", 1);
+        assert!(kept.stood("a", 1) && !kept.stood("a", 2));
+        assert!(kept.may_tell("a") && !kept.may_tell("a"));
+        kept.stands("a", 1);
+        assert!(!kept.may_tell("a"), "told a moment ago");
+    }
+}

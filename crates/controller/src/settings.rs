@@ -1,0 +1,311 @@
+//! The cluster's settings, as JSON: KubeletConfigs, ContainerRuntimeConfigs, and OpenShift's config kinds where they are
+//! installed. A kind that is not served is looked for now and then, one request for a group of kinds, and watched from
+//! then on.
+//!
+//! Guarantee: a kind counts as absent only when the API server says that it does not serve it. One that is served and
+//! cannot be listed counts as unknown: taking it for empty would remove from every host what it says.
+//!
+//! What it is not: what a setting means (see `render::generated`).
+
+use crate::call::call;
+use crate::context::Context;
+use crate::store::{Change, Item, Store};
+use crate::watch::{Presence, follow, version_of};
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often to look for kinds that are not served. Nobody waits for one that is being installed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A kind of setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    group: &'static str,
+    version: &'static str,
+    pub(crate) name: &'static str,
+    /// The one object of the kind that counts.
+    only: Option<&'static str>,
+    /// What is read of it, as paths below the object; names and versions always are.
+    read: &'static [&'static str],
+}
+
+const OURS: &str = api::names::GROUP;
+const CONFIG: &str = "config.openshift.io";
+
+const fn config(name: &'static str, read: &'static [&'static str]) -> Kind {
+    Kind { group: CONFIG, version: "v1", name, only: Some(api::names::CLUSTER), read }
+}
+
+/// Kubelets' settings.
+pub(crate) const KUBELET_CONFIG: Kind =
+    Kind { group: OURS, version: "v1", name: "KubeletConfig", only: None, read: &["spec", "status"] };
+/// Container runtimes' settings.
+pub(crate) const RUNTIME_CONFIG: Kind = Kind { name: "ContainerRuntimeConfig", ..KUBELET_CONFIG };
+/// OpenShift's feature gates.
+pub(crate) const FEATURE_GATE: Kind = config("FeatureGate", &["spec", "status"]);
+/// OpenShift's settings for all nodes.
+pub(crate) const NODE: Kind = config("Node", &["spec"]);
+/// OpenShift's registries.
+pub(crate) const IMAGE: Kind = config("Image", &["spec"]);
+/// OpenShift's TLS settings.
+pub(crate) const API_SERVER: Kind = config("APIServer", &["spec"]);
+/// OpenShift's release.
+pub(crate) const CLUSTER_VERSION: Kind =
+    Kind { only: Some("version"), ..config("ClusterVersion", &["status/desired/image"]) };
+/// Mirrors of images by digest.
+pub(crate) const DIGEST_MIRRORS: Kind = Kind { only: None, ..config("ImageDigestMirrorSet", &["spec"]) };
+/// Mirrors of images by tag.
+pub(crate) const TAG_MIRRORS: Kind = Kind { name: "ImageTagMirrorSet", ..DIGEST_MIRRORS };
+/// Mirrors of images by digest, as older releases said it.
+pub(crate) const SOURCE_POLICY: Kind = Kind {
+    group: "operator.openshift.io",
+    version: "v1alpha1",
+    name: "ImageContentSourcePolicy",
+    ..DIGEST_MIRRORS
+};
+
+/// All of them.
+const KINDS: [Kind; 10] = [
+    KUBELET_CONFIG,
+    RUNTIME_CONFIG,
+    FEATURE_GATE,
+    NODE,
+    IMAGE,
+    API_SERVER,
+    CLUSTER_VERSION,
+    DIGEST_MIRRORS,
+    TAG_MIRRORS,
+    SOURCE_POLICY,
+];
+
+impl Kind {
+    fn resource(self) -> ApiResource {
+        ApiResource::from_gvk(&GroupVersionKind::gvk(self.group, self.version, self.name))
+    }
+
+    /// Reads and writes objects of the kind.
+    pub(crate) fn api(self, client: &Client) -> Api<DynamicObject> {
+        Api::all_with(client.clone(), &self.resource())
+    }
+
+    /// What is kept of an object. Parts that nobody reads, such as most of a ClusterVersion, change often.
+    fn keep(self, object: &DynamicObject) -> Value {
+        let mut kept = json!({
+            "apiVersion": format!("{}/{}", self.group, self.version),
+            "kind": self.name,
+            "metadata": object.metadata,
+        });
+        if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        for path in self.read {
+            let Some(value) = object.data.pointer(&format!("/{path}")) else { continue };
+            let mut at = &mut kept;
+            for part in path.split('/') {
+                let Value::Object(map) = at else { break };
+                at = map.entry(part).or_insert_with(|| json!({}));
+            }
+            *at = value.clone();
+        }
+        kept
+    }
+}
+
+/// The caches.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    stores: [(Kind, Arc<Store<Value>>); KINDS.len()],
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { stores: KINDS.map(|kind| (kind, Arc::default())) }
+    }
+}
+
+impl Settings {
+    fn store(&self, kind: Kind) -> Option<&Arc<Store<Value>>> {
+        self.stores.iter().find(|(k, _)| *k == kind).map(|(_, store)| store)
+    }
+
+    /// All objects of a kind, by name.
+    pub(crate) fn all(&self, kind: Kind) -> Vec<Arc<Value>> {
+        self.store(kind).map(|s| s.all()).unwrap_or_default()
+    }
+
+    /// The object of a kind of which one counts.
+    pub(crate) fn one(&self, kind: Kind) -> Option<Arc<Value>> {
+        self.store(kind)?.get(kind.only?)
+    }
+
+    /// Any object.
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Arc<Value>> {
+        self.store(kind)?.get(name)
+    }
+
+    /// The kinds of which nobody knows yet what there is.
+    pub(crate) fn unknown(&self) -> Vec<&'static str> {
+        self.stores.iter().filter(|(_, store)| !store.is_synced()).map(|(kind, _)| kind.name).collect()
+    }
+
+    /// Puts the answer to a write of ours into the cache.
+    pub(crate) fn answer(&self, kind: Kind, object: &DynamicObject) {
+        let value = Arc::new(kind.keep(object));
+        let item = Item { version: version_of(object), uid: object.uid().unwrap_or_default(), value };
+        if let Some(store) = self.store(kind) {
+            // Not a change that anything follows from: it is our own.
+            store.answer(&object.name_any(), item);
+        }
+    }
+}
+
+/// What of a setting other things are made from: not its status, not its version.
+fn input(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut()
+        // Only a FeatureGate's and a ClusterVersion's status is somebody's decision.
+        && fields.get("kind").and_then(Value::as_str).is_some_and(|k| k == KUBELET_CONFIG.name || k == RUNTIME_CONFIG.name)
+    {
+        fields.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// Starts the watches, and the looks for kinds that are not there.
+pub(crate) fn watch(context: &Arc<Context>, tasks: &TaskTracker, stop: &CancellationToken) {
+    let mut groups: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
+    for kind in KINDS {
+        groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
+    }
+    for (group, kinds) in groups {
+        let (context, inner, stop) = (context.clone(), tasks.clone(), stop.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = look(&context, &group, kinds, &inner, &stop) => {}
+            }
+        });
+    }
+}
+
+/// Looks until each kind of the group is served, and watches it from then on.
+async fn look(
+    context: &Arc<Context>,
+    group: &str,
+    mut kinds: Vec<Kind>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    let mut told = false;
+    loop {
+        let served = call(|| format!("kinds of {group}"), context.client.list_api_group_resources(group));
+        match served.await {
+            Ok(list) => {
+                let is_served = |kind: &Kind| list.resources.iter().any(|r| r.kind == kind.name);
+                let (there, missing) = kinds.into_iter().partition(is_served);
+                kinds = missing;
+                for kind in there {
+                    tasks.spawn(follow_kind(context.clone(), kind, stop.clone()));
+                }
+                absent(context, &kinds);
+            }
+            // The API server says so only when it knows all of its definitions.
+            Err(e) if e.is_not_found() => absent(context, &kinds),
+            Err(e) if told => tracing::debug!("{}", e.chain()),
+            Err(e) => {
+                tracing::warn!("which kinds there are is asked again until it is answered: {}", e.chain());
+                told = true;
+            }
+        }
+        if kinds.is_empty() {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn absent(context: &Context, kinds: &[Kind]) {
+    for store in kinds.iter().filter_map(|kind| context.settings.store(*kind)).filter(|s| !s.is_synced()) {
+        store.replace(BTreeMap::new());
+        context.mark_generated();
+    }
+}
+
+async fn follow_kind(context: Arc<Context>, kind: Kind, stop: CancellationToken) {
+    let Some(store) = context.settings.store(kind).cloned() else { return };
+    let config = watcher::Config::default();
+    let config = match kind.only {
+        Some(name) => config.fields(&format!("metadata.name={name}")),
+        None => config,
+    };
+    let changed = context.clone();
+    let on_change = Box::new(move |change: &Change<Value>| {
+        let of = |object: &Option<Arc<Value>>| object.as_deref().map(input);
+        if of(&change.old) != of(&change.new) {
+            changed.setting_changed(kind);
+        }
+    });
+    let keep = move |object: DynamicObject| Ok(kind.keep(&object));
+    let marked = context.clone();
+    let listed = async {
+        store.synced().await;
+        // Also where there is none of it: what waited for this may go on.
+        marked.mark_generated();
+        std::future::pending::<()>().await;
+    };
+    let api = kind.api(&context.client);
+    tokio::select! {
+        () = follow(api, config, kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
+        () = listed => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(data: Value) -> DynamicObject {
+        let mut object = DynamicObject::new("o", &CLUSTER_VERSION.resource()).data(data);
+        object.metadata.resource_version = Some("7".to_owned());
+        object.metadata.managed_fields = Some(vec![]);
+        object
+    }
+
+    #[test]
+    fn only_what_is_read_of_an_object_is_kept() {
+        let data = json!({"spec": {"x": 1}, "status": {"desired": {"image": "i", "y": 1}, "history": []}});
+        let kept = CLUSTER_VERSION.keep(&object(data));
+        assert_eq!(kept["status"], json!({"desired": {"image": "i"}}));
+        assert_eq!((kept.get("spec"), kept["metadata"].get("managedFields")), (None, None));
+        assert_eq!(kept["kind"], "ClusterVersion");
+    }
+
+    #[test]
+    fn a_verdict_is_no_change_of_a_setting() {
+        let of = |kind: Kind, status: Value, max: i32| {
+            input(&kind.keep(&object(json!({"spec": {"maxPods": max}, "status": status}))))
+        };
+        assert_eq!(of(KUBELET_CONFIG, json!({"a": 1}), 1), of(KUBELET_CONFIG, json!({}), 1));
+        assert_ne!(of(KUBELET_CONFIG, json!({}), 2), of(KUBELET_CONFIG, json!({}), 1));
+        assert_ne!(of(FEATURE_GATE, json!({"a": 1}), 1), of(FEATURE_GATE, json!({}), 1));
+    }
+
+    #[test]
+    fn what_was_not_listed_is_unknown_and_not_empty() {
+        let settings = Settings::default();
+        assert_eq!(settings.unknown().len(), KINDS.len());
+        settings.store(NODE).unwrap().replace(BTreeMap::new());
+        assert!(!settings.unknown().contains(&"Node") && settings.one(NODE).is_none());
+    }
+}

@@ -1,0 +1,178 @@
+//! What templates are made from beside the ControllerConfig: the template folder, by inotify, and the pull secret, by a
+//! watch of that one object. A change starts the passes; they read the thing itself.
+//!
+//! What it is not: reading templates or secrets. Of a secret nothing is kept but whether it changed.
+
+use crate::context::Context;
+use crate::store::{Change, Store};
+use crate::watch::{Presence, follow};
+use api::k8s::{ObjectReference, Secret};
+use kube::Api;
+use kube::runtime::watcher;
+use notify::{RecursiveMode, Watcher as _};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// A folder that cannot be watched (it is not there, or the system has no watches left) is tried again after this long.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
+
+/// A place in a namespace: namespace and name.
+pub(crate) type Place = Option<(String, String)>;
+
+/// The namespace of a reference that names none.
+pub(crate) const DEFAULT_NAMESPACE: &str = "openshift-config";
+
+/// Where the pull secret stands.
+pub(crate) fn place(at: Option<&ObjectReference>) -> Place {
+    let at = at?;
+    let namespace = at.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    Some((namespace, at.name.clone().unwrap_or_default()))
+}
+
+/// What happened to the folder.
+enum Event {
+    Changed,
+    /// Its watch does not see it any more.
+    Lost,
+}
+
+/// Watches the template folder until `stop`.
+pub(crate) async fn follow_folder(context: Arc<Context>, stop: CancellationToken) {
+    let mut told = false;
+    loop {
+        let (tell, mut events) = mpsc::unbounded_channel();
+        match watch_folder(&context.templates, tell) {
+            Ok(_watcher) => {
+                told = false;
+                context.templates_watched.store(true, Ordering::Release);
+                // What changed since it was last read.
+                context.mark_templates();
+                loop {
+                    let event = tokio::select! {
+                        () = stop.cancelled() => return,
+                        event = events.recv() => event,
+                    };
+                    match event {
+                        Some(Event::Changed) => context.mark_templates(),
+                        Some(Event::Lost) | None => break,
+                    }
+                }
+                context.templates_watched.store(false, Ordering::Release);
+                context.mark_templates();
+            }
+            Err(e) if !told => {
+                told = true;
+                tracing::warn!(
+                    "{}: cannot be watched and is read again every minute: {e}",
+                    context.templates.display()
+                );
+            }
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(TRY_AGAIN) => {}
+        }
+    }
+}
+
+fn watch_folder(
+    folder: &Path,
+    tell: mpsc::UnboundedSender<Event>,
+) -> notify::Result<notify::RecommendedWatcher> {
+    let root = folder.to_owned();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // The receiver ends with the task; nobody is interested then.
+        let _ = match event {
+            // Our own reading.
+            Ok(event) if event.kind.is_access() => return,
+            Ok(event) if event.kind.is_remove() && event.paths.contains(&root) => tell.send(Event::Lost),
+            Ok(_) => tell.send(Event::Changed),
+            Err(_) => tell.send(Event::Lost),
+        };
+    })?;
+    watcher.watch(folder, RecursiveMode::Recursive)?;
+    Ok(watcher)
+}
+
+/// Watches the pull secret that the ControllerConfig names, until `stop`.
+pub(crate) async fn follow_pull_secret(context: Arc<Context>, stop: CancellationToken) {
+    let mut place = context.pull_secret.subscribe();
+    loop {
+        let at = place.borrow_and_update().clone();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = place.changed() => if changed.is_err() { return },
+            () = follow_secret(&context, at, stop.clone()) => {}
+        }
+    }
+}
+
+async fn follow_secret(context: &Arc<Context>, at: Place, stop: CancellationToken) {
+    let Some((namespace, name)) = at else { return std::future::pending().await };
+    let api = Api::<Secret>::namespaced(context.client.clone(), &namespace);
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let store = Store::<u64>::default();
+    let me = context.clone();
+    let on_change = Box::new(move |change: &Change<u64>| {
+        if change.old != change.new {
+            me.mark_templates();
+        }
+    });
+    let keep = |secret: Secret| {
+        let mut hasher = DefaultHasher::new();
+        secret.type_.hash(&mut hasher);
+        for (key, value) in secret.data.iter().flatten() {
+            (key, &value.0).hash(&mut hasher);
+        }
+        Ok(hasher.finish())
+    };
+    let kind = format!("Secret {namespace}/{name}");
+    follow(api, only, kind, Presence::Required, &store, keep, on_change, stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::{answer, context};
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_changed_template_starts_the_passes_and_reading_it_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("worker/00-worker/_base/files");
+        std::fs::create_dir_all(&deep).unwrap();
+        let mut context = context(|_| answer(404, &json!({"kind": "Status", "code": 404})));
+        context.templates = dir.path().to_owned();
+        let context = Arc::new(context);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(follow_folder(context.clone(), stop.clone()));
+        let marked = async || {
+            for _ in 0..100 {
+                if !context.queues.template.take().is_empty() {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            false
+        };
+        assert!(marked().await, "when the watch begins");
+        assert!(context.templates_watched.load(Ordering::Acquire));
+        std::fs::write(deep.join("x.yaml"), "path: /x\n").unwrap();
+        assert!(marked().await, "a new file");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        context.queues.template.take();
+        std::fs::read_to_string(deep.join("x.yaml")).unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(context.queues.template.take().is_empty(), "reading is no change");
+        std::fs::rename(deep.join("x.yaml"), deep.join("y.yaml")).unwrap();
+        assert!(marked().await, "a renamed file");
+        stop.cancel();
+        task.await.unwrap();
+    }
+}
