@@ -105,8 +105,8 @@ pub struct Use {
 pub struct Record {
     /// Its ID.
     pub id: String,
-    /// The hash of its secret.
-    hash: [u8; 32],
+    /// The SHA-256 of its secret.
+    pub hash: [u8; 32],
     /// The one pool whose config it gives.
     pub pool: String,
     /// The machine that it was made for: told in logs and lists.

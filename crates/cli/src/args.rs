@@ -231,6 +231,9 @@ pub(crate) struct Listening {
     /// Offer HTTP/2 too
     #[arg(long)]
     pub(crate) http2: bool,
+    /// Where /metrics is served, with /healthz and /readyz; `off` for nowhere
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8798")]
+    pub(crate) metrics_listen: Listen,
 }
 
 #[derive(Debug, Args)]
@@ -248,6 +251,9 @@ pub(crate) struct ServerStart {
     /// Where the Secret with the bootstrap token is mounted
     #[arg(long, value_name = "DIR", default_value = "/etc/mcs/bootstrap-token")]
     pub(crate) bootstrap_token_dir: PathBuf,
+    /// Give configs only to machines that show a boot token (see `mco token`)
+    #[arg(long)]
+    pub(crate) require_token: bool,
 }
 
 #[derive(Debug, Args)]

@@ -242,6 +242,11 @@ impl State {
         }
     }
 
+    /// Whether a pool's next config cannot be served, so that this is its last good one.
+    pub(crate) fn is_held_back(&self, pool: &str) -> bool {
+        self.held_back.contains_key(pool)
+    }
+
     /// Whether requests can be answered, and from what.
     pub(crate) fn readiness(&self, now: SystemTime) -> (bool, Value) {
         let age = |since: SystemTime| now.duration_since(since).unwrap_or_default().as_secs();

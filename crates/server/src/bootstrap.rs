@@ -72,6 +72,8 @@ pub struct BootstrapServer {
     listeners: Listeners,
     shared: Arc<Shared>,
     folder: Folder,
+    /// The flags' profile, for when the cluster that is being made names none.
+    profile: TlsProfile,
 }
 
 impl BootstrapServer {
@@ -88,13 +90,15 @@ impl BootstrapServer {
         };
         read_file(&folder.kubeconfig)
             .map_err(|source| ServerError::Read { path: folder.kubeconfig.clone(), source })?;
-        if let Some(profile) = folder.tls_profile() {
-            listen.tls = profile;
+        let profile = listen.tls.clone();
+        if let Ok(Some(named)) = folder.tls_profile() {
+            listen.tls = named;
         }
-        let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone() });
+        let shared =
+            Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone(), gate: None });
         let listeners = Listeners::open(&listen)?;
-        let server = Self { listeners, shared, folder };
-        server.folder.publish(&server.shared.board).await;
+        let server = Self { listeners, shared, folder, profile };
+        server.folder.publish(&server.shared).await;
         let payload = listen.payload_version;
         tracing::info!(base = %server.folder.base.display(), payload, "serving from a directory");
         Ok(server)
@@ -110,7 +114,8 @@ impl BootstrapServer {
 
     /// Serves until `shutdown`, and then until running answers are finished.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { listeners, shared, folder } = self;
+        let Self { listeners, shared, folder, profile } = self;
+        let tls = listeners.tls();
         let follow = async {
             let mut seen = folder.stamps();
             loop {
@@ -121,7 +126,11 @@ impl BootstrapServer {
                 let now = folder.stamps();
                 if now != seen {
                     seen = now;
-                    folder.publish(&shared.board).await;
+                    folder.publish(&shared).await;
+                    match folder.tls_profile() {
+                        Ok(named) => tls.set_profile(named.unwrap_or_else(|| profile.clone())),
+                        Err(why) => tracing::error!("the TLS profile stays as it is: {why}"),
+                    }
                 }
                 shared.metrics.source_up.set(1);
             }
@@ -161,7 +170,7 @@ type Stamp = (SystemTime, u64);
 impl Folder {
     /// All files that answers are made of, with what tells a change.
     fn stamps(&self) -> BTreeMap<PathBuf, Stamp> {
-        let folders = ["machine-pools", "machine-configs", "controller-config"];
+        let folders = ["machine-pools", "machine-configs", "controller-config", "api-server"];
         let listed = folders.iter().filter_map(|f| std::fs::read_dir(self.base.join(f)).ok());
         let listed = listed.flatten().filter_map(|entry| Some(entry.ok()?.path()));
         let single = self.certs.iter().map(|(_, file)| self.base.join(file)).chain([self.kubeconfig.clone()]);
@@ -174,7 +183,7 @@ impl Folder {
             .collect()
     }
 
-    async fn publish(&self, board: &Board) {
+    async fn publish(&self, shared: &Shared) {
         let this = self.clone();
         let read = move || POOLS.map(|pool| (pool.to_owned(), this.source(pool)));
         match tokio::task::spawn_blocking(read).await {
@@ -186,7 +195,8 @@ impl Folder {
                 }
                 let freshness = Freshness::Current;
                 let update = Update { pools: pools.into(), freshness, bootstrap: true, ..Update::default() };
-                board.publish(update, SystemTime::now()).await;
+                shared.board.publish(update, SystemTime::now()).await;
+                shared.metrics.tell_board(&shared.board.now());
             }
             Err(error) => tracing::error!("the directory was not read: {error}"),
         }
@@ -242,9 +252,9 @@ impl Folder {
     }
 
     /// The TLS profile of the cluster that is being made, where it names one.
-    fn tls_profile(&self) -> Option<TlsProfile> {
-        let server: Value = self.object("api-server/api-server.yaml").ok().flatten()?;
-        tls_profile(server.pointer("/spec/tlsSecurityProfile")?)
+    fn tls_profile(&self) -> Result<Option<TlsProfile>, String> {
+        let server: Option<Value> = self.object("api-server/api-server.yaml")?;
+        Ok(server.and_then(|s| tls_profile(s.pointer("/spec/tlsSecurityProfile")?)))
     }
 }
 

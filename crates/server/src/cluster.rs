@@ -9,17 +9,18 @@
 
 use crate::board::{Board, Freshness, Update};
 use crate::error::ServerError;
+use crate::gate::Gate;
 use crate::kubeconfig::Credentials;
 use crate::layered::InternalRegistry;
 use crate::listen::{ListenOptions, Listeners};
-use crate::metrics::Pool;
 use crate::respond::Shared;
 use crate::view::{Fetched, Sources, Unfetched, View, checked};
+use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
@@ -51,6 +52,8 @@ const LEARN: Duration = Duration::from_secs(60);
 /// The ConfigMap with the CA bundle for machines, and its key.
 const BUNDLE: &str = "kubeconfig-data";
 const BUNDLE_KEY: &str = "ca-bundle.crt";
+/// The kind that boot tokens are.
+const SECRET: &str = "Secret";
 /// Where the cluster's own registry runs.
 const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
 
@@ -65,6 +68,8 @@ pub struct StartOptions {
     pub apiserver_url: String,
     /// `--bootstrap-token-dir` (ours): where the Secret `node-bootstrapper-token` is mounted.
     pub bootstrap_token_dir: PathBuf,
+    /// `--require-token` (ours): configs only for machines that show a boot token. The one switch; off by default.
+    pub require_token: bool,
 }
 
 impl Default for StartOptions {
@@ -74,6 +79,7 @@ impl Default for StartOptions {
             kubeconfig: None,
             apiserver_url: String::new(),
             bootstrap_token_dir: "/etc/mcs/bootstrap-token".into(),
+            require_token: false,
         }
     }
 }
@@ -102,7 +108,7 @@ impl StartServer {
     /// # Errors
     /// As [`start`].
     pub async fn open(options: StartOptions) -> Result<Self, ServerError> {
-        let StartOptions { listen, kubeconfig, apiserver_url, bootstrap_token_dir } = options;
+        let StartOptions { listen, kubeconfig, apiserver_url, bootstrap_token_dir, require_token } = options;
         let bad_url = |why: String| ServerError::Option { option: "apiserver-url", why };
         if apiserver_url.is_empty() {
             return Err(bad_url("must be given: the API server's URL as machines reach it".to_owned()));
@@ -113,9 +119,11 @@ impl StartServer {
             Err(e) => return Err(bad_url(format!("{apiserver_url:?}: {e}"))),
         }
         let client = connect(kubeconfig).await?;
-        let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone() });
+        let gate = require_token.then(|| Gate::new(Api::namespaced(client.clone(), NAMESPACE)));
+        let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone(), gate });
         let listeners = Listeners::open(&listen)?;
-        tracing::info!(apiserver_url, payload = listen.payload_version, "serving from the cluster");
+        let payload = listen.payload_version;
+        tracing::info!(apiserver_url, payload, require_token, "serving from the cluster");
         let follower = Follower::new(client, apiserver_url, bootstrap_token_dir);
         Ok(Self { listeners, shared, follower })
     }
@@ -162,6 +170,7 @@ enum Change {
     Config(Event<PartialObjectMeta<MachineConfig>>),
     Settings(Event<DynamicObject>),
     Bundle(Event<ConfigMap>),
+    Token(Event<Secret>),
     OsConfig(Event<DynamicObject>),
     OsBuild(Event<DynamicObject>),
 }
@@ -226,6 +235,14 @@ impl Follower {
     /// Goes on until it is dropped.
     async fn follow(&mut self, shared: &Shared) {
         let mut changes = self.watches();
+        if shared.gate.is_some() {
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+            let tokens = watcher::watcher(
+                secrets,
+                watcher::Config::default().labels(boot_token::LABEL).timeout(WATCH_SECONDS),
+            );
+            changes.push(tokens.backoff(Waits(FIRST_WAIT)).map(|e| (SECRET, e.map(Change::Token))).boxed());
+        }
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut learn = tokio::time::interval(LEARN);
@@ -235,15 +252,15 @@ impl Follower {
             tokio::select! {
                 change = changes.next() => {
                     let Some(change) = change else { return };
-                    dirty |= self.take(change);
+                    dirty |= self.take(shared, change);
                     // What else is there already: one rebuild for a burst.
                     while let Some(Some(change)) = changes.next().now_or_never() {
-                        dirty |= self.take(change);
+                        dirty |= self.take(shared, change);
                     }
                 }
                 _ = look.tick() => {
                     dirty |= self.look().await;
-                    dirty |= self.view.ready() && self.fetch_failed();
+                    dirty |= self.missing(shared).is_none() && self.fetch_failed();
                 }
                 _ = learn.tick(), if !learnt => {
                     if self.has_builds().await {
@@ -253,7 +270,7 @@ impl Follower {
                     }
                 }
             }
-            if dirty && self.view.ready() {
+            if dirty && self.missing(shared).is_none() {
                 self.rebuild(shared).await;
             }
             self.tell_freshness(shared);
@@ -317,8 +334,18 @@ impl Follower {
         })
     }
 
+    /// What was not seen yet of all that an answer needs.
+    fn missing(&self, shared: &Shared) -> Option<&'static str> {
+        let tokens = shared.gate.as_ref().is_some_and(|gate| !gate.ready());
+        self.view.missing().or_else(|| tokens.then_some("the boot tokens are not listed yet"))
+    }
+
     /// Takes a change into the view; true: something may follow from it.
-    fn take(&mut self, (kind, change): (&'static str, Result<Change, watcher::Error>)) -> bool {
+    fn take(
+        &mut self,
+        shared: &Shared,
+        (kind, change): (&'static str, Result<Change, watcher::Error>),
+    ) -> bool {
         let change = match change {
             Ok(change) => change,
             Err(error) => {
@@ -340,6 +367,13 @@ impl Follower {
                 let text = || o.data.and_then(|mut d| d.remove(BUNDLE_KEY)).map(String::into_bytes);
                 (name, bytes.or_else(text).unwrap_or_default())
             }),
+            Change::Token(event) => {
+                let Some(gate) = &shared.gate else { return false };
+                let was_ready = gate.ready();
+                gate.apply(event);
+                // A token changes who may ask, not what is answered.
+                return !was_ready && gate.ready();
+            }
             Change::OsConfig(event) => self.view.os_configs.apply(event, |o| whole(&o)),
             Change::OsBuild(event) => self.view.os_builds.apply(event, |o| whole(&o)),
         }
@@ -369,17 +403,35 @@ impl Follower {
         let read = tokio::task::spawn_blocking(move || Credentials::read(&dir)).await;
         let read = read.unwrap_or_else(|e| Err(format!("the bootstrap token was not read: {e}")));
         let changed = self.view.set_credentials(read);
-        if !self.down.is_empty() {
-            let pools: Api<DynamicObject> =
-                Api::all_with(self.client.clone(), &ApiResource::erase::<MachineConfigPool>(&()));
-            let one = ListParams::default().limit(1);
-            if matches!(tokio::time::timeout(CALL, pools.list_metadata(&one)).await, Ok(Ok(_))) {
-                for kind in self.down.keys().copied().collect::<Vec<_>>() {
-                    self.came_back(kind);
-                }
+        for kind in self.down.keys().copied().collect::<Vec<_>>() {
+            if self.can_list(kind).await {
+                self.came_back(kind);
             }
         }
         changed
+    }
+
+    /// Whether the API server lists a kind, asked for as its watch asks. Each for itself: an API server that has lost
+    /// one kind, or our right to it, answers the others.
+    async fn can_list(&self, kind: &'static str) -> bool {
+        let one = ListParams::default().limit(1);
+        let gvk = |group: &str| ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let (api, one): (Api<DynamicObject>, _) = match kind {
+            "ConfigMap" => (
+                Api::namespaced_with(self.client.clone(), NAMESPACE, &gvk("")),
+                one.fields(&format!("metadata.name={BUNDLE}")),
+            ),
+            SECRET => (
+                Api::namespaced_with(self.client.clone(), NAMESPACE, &gvk("")),
+                one.labels(boot_token::LABEL),
+            ),
+            "ControllerConfig" => (
+                Api::all_with(self.client.clone(), &gvk(GROUP)),
+                one.fields(&format!("metadata.name={CONTROLLER_CONFIG}")),
+            ),
+            _ => (Api::all_with(self.client.clone(), &gvk(GROUP)), one),
+        };
+        matches!(tokio::time::timeout(CALL, api.list_metadata(&one)).await, Ok(Ok(_)))
     }
 
     fn fetch_failed(&self) -> bool {
@@ -417,19 +469,10 @@ impl Follower {
             }
         }
         self.held_back = held_back;
-        let metrics = &shared.metrics;
-        let names: Vec<String> = pools.keys().cloned().collect();
         let held_back = self.held_back.clone();
         let update = Update { pools, held_back, freshness: self.freshness(), bootstrap: false };
         shared.board.publish(update, SystemTime::now()).await;
-        let state = shared.board.now();
-        for name in names {
-            let label = Pool { pool: name.clone() };
-            metrics.held_back.get_or_create(&label).set(i64::from(self.held_back.contains_key(&name)));
-            if let Some(since) = state.served_since(&name) {
-                metrics.served_since.get_or_create(&label).set(seconds(since));
-            }
-        }
+        shared.metrics.tell_board(&shared.board.now());
     }
 
     fn freshness(&self) -> Freshness {
@@ -440,16 +483,17 @@ impl Follower {
     }
 
     fn tell_freshness(&self, shared: &Shared) {
-        let up = self.down.is_empty();
-        shared.metrics.source_up.set(i64::from(up && self.view.ready()));
-        if up && self.view.ready() {
+        let missing = self.missing(shared);
+        let up = self.down.is_empty() && missing.is_none();
+        shared.metrics.source_up.set(i64::from(up));
+        if up {
             shared.metrics.source_seen.set(seconds(SystemTime::now()));
         }
         // Until the first board there is nothing good to fall back to, only what is missing.
         let starting = matches!(shared.board.now().freshness, Freshness::Starting { .. });
         shared.board.set_freshness(if starting {
             let down = self.down.iter().next().map(|(kind, why)| format!("{kind}: {why}"));
-            Freshness::Starting { why: down.or_else(|| self.view.missing().map(str::to_owned)) }
+            Freshness::Starting { why: down.or_else(|| missing.map(str::to_owned)) }
         } else {
             self.freshness()
         });

@@ -6,8 +6,9 @@
 use crate::error::ServerError;
 use crate::metrics::{Cause, Metrics};
 use crate::respond::{Shared, respond};
+use crate::scrape::{self, Scrape};
 use crate::stall::StallGuard;
-use crate::tls::{Certificate, TlsProfile, server_config};
+use crate::tls::{Tls, TlsProfile};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -87,6 +88,8 @@ pub struct ListenOptions {
     pub http2: bool,
     /// Where to count; register it with [`Metrics::new`].
     pub metrics: Metrics,
+    /// `--metrics-listen` (ours): where the counts are served; none: nowhere.
+    pub scrape: Option<Scrape>,
     /// What a client may make us wait or hold (no flags).
     pub limits: Limits,
 }
@@ -103,6 +106,7 @@ impl Default for ListenOptions {
             bind_address: None,
             http2: false,
             metrics: Metrics::default(),
+            scrape: None,
             limits: Limits::default(),
         }
     }
@@ -113,9 +117,8 @@ impl Default for ListenOptions {
 pub(crate) struct Listeners {
     secure: TcpListener,
     insecure: Option<TcpListener>,
-    tls: Arc<rustls::ServerConfig>,
-    certificate: Arc<Certificate>,
-    http2: bool,
+    tls: Arc<Tls>,
+    scrape: Option<Scrape>,
     limits: Limits,
 }
 
@@ -123,16 +126,14 @@ impl Listeners {
     /// Reads the certificate and opens the ports, so that both fail at start and not later.
     pub(crate) fn open(options: &ListenOptions) -> Result<Self, ServerError> {
         raise_file_limit();
-        let certificate = Arc::new(Certificate::load(&options.cert, &options.key, options.metrics.clone())?);
-        let tls = server_config(&options.tls, options.http2, Arc::clone(&certificate))?;
+        let tls = Arc::new(Tls::load(options)?);
         let open =
             |port| bind(options.bind_address, port).map_err(|source| ServerError::Listen { port, source });
         Ok(Self {
             secure: open(options.secure_port)?,
             insecure: if options.insecure_port == 0 { None } else { Some(open(options.insecure_port)?) },
             tls,
-            certificate,
-            http2: options.http2,
+            scrape: options.scrape.clone(),
             limits: options.limits.clone(),
         })
     }
@@ -142,25 +143,41 @@ impl Listeners {
         self.secure.local_addr()
     }
 
+    /// TLS, whose profile may be changed while it serves.
+    pub(crate) fn tls(&self) -> Arc<Tls> {
+        Arc::clone(&self.tls)
+    }
+
     /// Serves until `stop`, and then until running answers are finished.
     pub(crate) async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) {
-        let Self { secure, insecure, tls, certificate, http2, limits } = self;
+        let Self { secure, insecure, tls, scrape, limits } = self;
         let (connections, grace) = (limits.connections, limits.grace);
         let tracker = TaskTracker::new();
         // Answers that run go on after `stop`; this ends them.
         let cut = CancellationToken::new();
-        let context =
-            Context { shared, tracker: tracker.clone(), stop: stop.clone(), cut: cut.clone(), http2, limits };
+        let context = Context {
+            shared: Arc::clone(&shared),
+            tracker: tracker.clone(),
+            stop: stop.clone(),
+            cut: cut.clone(),
+            limits,
+        };
         let slots = Arc::new(Semaphore::new(connections));
         let plain = async {
             if let Some(listener) = insecure {
                 accept(listener, None, &context, &slots).await;
             }
         };
+        let metrics = async {
+            if let Some(scrape) = scrape {
+                scrape::serve(scrape, shared, stop.clone()).await;
+            }
+        };
         tokio::join!(
-            accept(secure, Some(TlsAcceptor::from(tls)), &context, &slots),
+            accept(secure, Some(&tls), &context, &slots),
             plain,
-            certificate.follow(stop)
+            metrics,
+            tls.follow_certificate(stop.clone())
         );
         tracker.close();
         if tokio::time::timeout(grace, tracker.wait()).await.is_err() {
@@ -207,11 +224,10 @@ struct Context {
     tracker: TaskTracker,
     stop: CancellationToken,
     cut: CancellationToken,
-    http2: bool,
     limits: Limits,
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, context: &Context, slots: &Arc<Semaphore>) {
+async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slots: &Arc<Semaphore>) {
     loop {
         let next = async {
             // A slot first: without one, machines wait in the kernel's queue instead of in our memory.
@@ -226,7 +242,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, context: &Conte
             Ok((stream, peer)) => {
                 // An IPv4 client of a listener for both is an IPv4 client in the log.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                let (tls, context) = (tls.clone(), context.clone());
+                let (tls, context) = (tls.map(Tls::acceptor), context.clone());
                 context.tracker.clone().spawn(async move {
                     connection(stream, peer, tls, &context).await;
                     drop(slot);
@@ -247,12 +263,12 @@ async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor
     let _ = stream.set_nodelay(true);
     let stream = StallGuard::new(stream, context.limits.stall);
     match tls {
-        None => http(stream, peer, false, context).await,
+        None => http(stream, peer, Protocol::Plain, context).await,
         Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await
         {
             Ok(Ok(stream)) => {
-                let h2 = context.http2 && stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                http(stream, peer, h2, context).await;
+                let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                http(stream, peer, if h2 { Protocol::Http2 } else { Protocol::Http1 }, context).await;
             }
             Ok(Err(error)) => {
                 metrics.tls_failures.inc();
@@ -292,18 +308,30 @@ macro_rules! drive {
     }};
 }
 
-async fn http<S>(stream: S, peer: SocketAddr, h2: bool, context: &Context)
+/// What is spoken on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    /// HTTP/1.1 without TLS.
+    Plain,
+    /// HTTP/1.1 over TLS.
+    Http1,
+    /// HTTP/2 over TLS, where it is offered.
+    Http2,
+}
+
+async fn http<S>(stream: S, peer: SocketAddr, protocol: Protocol, context: &Context)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let shared = Arc::clone(&context.shared);
+    let secure = protocol != Protocol::Plain;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(&shared, peer, request).await) }
+        async move { Ok::<_, Infallible>(respond(&shared, peer, secure, request).await) }
     });
     let io = TokioIo::new(stream);
     // Both arms are the same words; the connections are different types without a common trait.
-    let ended = if h2 {
+    let ended = if protocol == Protocol::Http2 {
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())

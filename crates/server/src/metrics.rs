@@ -1,10 +1,13 @@
 //! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface.
 
+use crate::board::State;
+use crate::refusal::Refusal;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::time::SystemTime;
 
 /// `pool` (empty where the request named none that exists), `version` (empty without an answer), `code`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -26,6 +29,12 @@ pub(crate) struct Cause {
     pub(crate) cause: &'static str,
 }
 
+/// `result`: `accepted`, or the refusal's reason.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Checked {
+    pub(crate) result: &'static str,
+}
+
 /// All of them. Cheap to clone; the default is registered nowhere.
 #[derive(Debug, Default, Clone)]
 pub struct Metrics {
@@ -40,6 +49,7 @@ pub struct Metrics {
     pub(crate) held_back: Family<Pool, Gauge>,
     pub(crate) source_up: Gauge,
     pub(crate) source_seen: Gauge,
+    pub(crate) tokens: Family<Checked, Counter>,
 }
 
 impl Metrics {
@@ -58,6 +68,7 @@ impl Metrics {
             held_back,
             source_up,
             source_seen,
+            tokens,
         } = m.clone();
         registry.register("mcs_requests", "Requests by pool, Ignition version and status", requests);
         registry.register("mcs_response_bytes", "Bytes of configs written, by pool", bytes);
@@ -90,6 +101,30 @@ impl Metrics {
             "When the source of configs was last known to be readable",
             source_seen,
         );
+        registry.register("mcs_boot_token_checks", "Boot tokens that were checked, by result", tokens);
         m
+    }
+
+    /// A boot token was checked.
+    pub(crate) fn count_token(&self, refusal: Option<&Refusal>) {
+        let result = refusal.map_or("accepted", Refusal::reason);
+        self.tokens.get_or_create(&Checked { result }).inc();
+    }
+
+    /// What the board says of each pool. Pools that are gone are not told of any more.
+    pub(crate) fn tell_board(&self, board: &State) {
+        let seconds = |at: SystemTime| {
+            let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        };
+        self.served_since.clear();
+        self.held_back.clear();
+        for name in board.pools.keys() {
+            let label = Pool { pool: name.clone() };
+            self.held_back.get_or_create(&label).set(i64::from(board.is_held_back(name)));
+            if let Some(since) = board.served_since(name) {
+                self.served_since.get_or_create(&label).set(seconds(since));
+            }
+        }
     }
 }

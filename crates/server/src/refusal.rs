@@ -78,6 +78,31 @@ pub enum Refusal {
         /// What is missing.
         why: String,
     },
+    /// The server asks for a boot token and none was shown.
+    #[error(
+        "this server gives configs only to machines that show a boot token; the pointer config must send it \
+        (`mco token create`, `mco pointer`)"
+    )]
+    NoToken,
+    /// A boot token that does not give this config.
+    #[error("{why}")]
+    Token {
+        /// One word for the cause.
+        reason: &'static str,
+        /// The cause.
+        why: String,
+        /// False: whoever showed it does not have a token of this cluster.
+        known: bool,
+    },
+    /// A boot token is asked for and the connection is not encrypted.
+    #[error("this server gives configs only over HTTPS, because it asks for boot tokens")]
+    TokenNeedsTls,
+    /// A boot token that could not be used up.
+    #[error("the boot token could not be checked: {why}; try again")]
+    TokenUnchecked {
+        /// Why not.
+        why: String,
+    },
     /// The server has not seen the cluster yet.
     #[error("the server has just started and has not read the cluster yet; try again")]
     Starting,
@@ -105,7 +130,9 @@ impl Refusal {
             Self::NoSuchPath | Self::UnknownPool { .. } | Self::NotAtBootstrap { .. } => S::NOT_FOUND,
             Self::PoolName | Self::Version { .. } => S::BAD_REQUEST,
             Self::Inexpressible { .. } => S::NOT_ACCEPTABLE,
-            Self::NotYet { .. } | Self::Starting => S::SERVICE_UNAVAILABLE,
+            Self::NoToken | Self::Token { known: false, .. } => S::UNAUTHORIZED,
+            Self::Token { known: true, .. } | Self::TokenNeedsTls => S::FORBIDDEN,
+            Self::NotYet { .. } | Self::Starting | Self::TokenUnchecked { .. } => S::SERVICE_UNAVAILABLE,
             Self::Broken { .. } => S::INTERNAL_SERVER_ERROR,
         }
     }
@@ -122,6 +149,10 @@ impl Refusal {
             Self::Version { .. } => "UnknownVersion",
             Self::Inexpressible { .. } => "NotExpressible",
             Self::NotYet { .. } => "NoConfigYet",
+            Self::NoToken => "NoToken",
+            Self::Token { reason, .. } => reason,
+            Self::TokenNeedsTls => "TokenNeedsTls",
+            Self::TokenUnchecked { .. } => "TokenUnchecked",
             Self::Starting => "Starting",
             Self::Broken { .. } => "InvalidConfig",
         }
@@ -170,6 +201,11 @@ mod tests {
             (Refusal::Inexpressible { pool: pool(), version: Version::V2_2, places: Vec::new() }, 406, false),
             (Refusal::NotYet { pool: pool(), why: "x".to_owned() }, 503, true),
             (Refusal::Starting, 503, true),
+            (Refusal::NoToken, 401, false),
+            (Refusal::Token { reason: "TokenUnknown", why: "x".to_owned(), known: false }, 401, false),
+            (Refusal::Token { reason: "TokenUsed", why: "x".to_owned(), known: true }, 403, false),
+            (Refusal::TokenNeedsTls, 403, false),
+            (Refusal::TokenUnchecked { why: "x".to_owned() }, 503, true),
             (Refusal::Broken { pool: pool(), why: "x".to_owned() }, 500, false),
         ];
         for (refusal, status, again) in rows {

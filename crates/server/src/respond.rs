@@ -4,20 +4,26 @@
 
 use crate::accept::{negotiate, takes_gzip};
 use crate::board::{Board, Form, Reply};
+use crate::gate::{Gate, Pass};
 use crate::metrics::{Metrics, Pool, Request as RequestLabels};
 use crate::refusal::Refusal;
 use crate::route::{Route, route};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
-    CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY,
+    CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use ignition::Version;
+use jiff::Timestamp;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime};
 
+/// Whether the process lives.
+const HEALTHZ: &str = "/healthz";
+/// Whether it can serve, and from which state.
+const READYZ: &str = "/readyz";
 /// The most of a header that goes into the log.
 const MAX_LOGGED: usize = 200;
 
@@ -26,14 +32,15 @@ const MAX_LOGGED: usize = 200;
 pub(crate) struct Shared {
     pub(crate) board: Board,
     pub(crate) metrics: Metrics,
+    /// Where configs are given to those with a boot token only.
+    pub(crate) gate: Option<Gate>,
 }
 
 /// What a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Config { pool: String, version: Version, gzip: bool },
-    Healthz,
-    Readyz,
+    Health { path: &'static str },
 }
 
 /// Reads a request's head.
@@ -44,8 +51,8 @@ pub(crate) fn ask(method: &Method, path: &str, headers: &HeaderMap) -> Result<As
         return Err(Refusal::Method);
     }
     let pool = match route? {
-        Route::Healthz => return Ok(Ask::Healthz),
-        Route::Readyz => return Ok(Ask::Readyz),
+        Route::Healthz => return Ok(Ask::Health { path: HEALTHZ }),
+        Route::Readyz => return Ok(Ask::Health { path: READYZ }),
         Route::Config { pool } => pool,
     };
     let has_length = headers.get(CONTENT_LENGTH).is_some_and(|l| l.as_bytes() != b"0");
@@ -74,46 +81,35 @@ fn unchanged(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     tags.map(|t| t.strip_prefix(b"W/").unwrap_or(t)).any(|t| t == b"*" || t == etag.as_bytes())
 }
 
-/// Answers a request, counts it and logs it.
+/// Answers a request, counts it and logs it. `secure`: it came over TLS.
 pub(crate) async fn respond<B>(
     shared: &Shared,
     peer: SocketAddr,
+    secure: bool,
     request: http::Request<B>,
 ) -> Response<Full<Bytes>> {
     let started = Instant::now();
     let (head, _body) = request.into_parts();
-    let asked = ask(&head.method, head.uri.path(), &head.headers);
-    let mut known_pool = String::new();
-    let mut version = "";
-    let outcome = match asked {
-        Ok(Ask::Healthz) => return empty(StatusCode::OK),
-        Ok(Ask::Readyz) => return readyz(shared),
-        Err(refusal) => Err(refusal),
-        Ok(Ask::Config { pool, version: wanted, gzip }) => {
-            version = wanted.as_str();
-            match shared.board.pool(&pool) {
-                Err(refusal) => {
-                    if !matches!(refusal, Refusal::UnknownPool { .. } | Refusal::NotAtBootstrap { .. }) {
-                        known_pool = pool;
-                    }
-                    Err(refusal)
-                }
-                Ok(answers) => {
-                    known_pool = pool;
-                    answers.get(wanted).await.map(|reply| (reply, gzip))
-                }
-            }
+    let (pool, version, gzip) = match ask(&head.method, head.uri.path(), &head.headers) {
+        Ok(Ask::Health { path }) => {
+            return health(shared, path).unwrap_or_else(|| empty(StatusCode::NOT_FOUND));
         }
+        Ok(Ask::Config { pool, version, gzip }) => (Some(pool), Ok(version), gzip),
+        Err(refusal) => (None, Err(refusal), false),
     };
-    let (response, bytes) = match &outcome {
-        Ok((reply, gzip)) => config(reply, *gzip, &head.headers),
-        Err(refusal) => refused(refusal),
+    let mut asked = Asked::default();
+    let outcome = match (&pool, &version) {
+        (Some(pool), Ok(version)) => asked.answer(shared, peer, secure, &head, pool, *version, gzip).await,
+        (_, Err(refusal)) => Err(refusal.clone()),
+        (None, Ok(_)) => Err(Refusal::NoSuchPath),
     };
+    let refusal = outcome.as_ref().err().map(Refusal::reason);
+    let (response, bytes) = outcome.unwrap_or_else(|refusal| refused(&refusal));
     let code = response.status().as_u16();
     let written = if head.method == Method::HEAD { 0 } else { bytes };
-    let labels = RequestLabels { pool: known_pool.clone(), version, code: u32::from(code) };
-    shared.metrics.requests.get_or_create(&labels).inc();
-    if !known_pool.is_empty() && outcome.is_ok() {
+    let known_pool = if asked.pool_exists { pool.unwrap_or_default() } else { String::new() };
+    let version = version.map_or("", Version::as_str);
+    if refusal.is_none() {
         let written = u64::try_from(written).unwrap_or(u64::MAX);
         shared.metrics.bytes.get_or_create(&Pool { pool: known_pool.clone() }).inc_by(written);
     }
@@ -123,14 +119,64 @@ pub(crate) async fn respond<B>(
         pool = known_pool,
         version,
         code,
-        reason = outcome.as_ref().err().map(Refusal::reason),
+        reason = refusal,
         bytes = written,
         micros = started.elapsed().as_micros(),
+        token = asked.pass.as_ref().map(|p| p.id.as_str()),
+        node = asked.pass.as_ref().and_then(|p| p.node.as_deref()),
         agent = logged(&head.headers, &USER_AGENT),
         accept = logged(&head.headers, &ACCEPT),
         "request"
     );
+    let labels = RequestLabels { pool: known_pool, version, code: u32::from(code) };
+    shared.metrics.requests.get_or_create(&labels).inc();
     response
+}
+
+/// What was found out about a request for a config, for log and metrics.
+#[derive(Default)]
+struct Asked {
+    /// Only names that exist become labels, and only where the machine may know them.
+    pool_exists: bool,
+    pass: Option<Pass>,
+}
+
+impl Asked {
+    /// The config, once the machine may have it.
+    #[expect(clippy::too_many_arguments, reason = "what a request is; each is used once")]
+    async fn answer(
+        &mut self,
+        shared: &Shared,
+        peer: SocketAddr,
+        secure: bool,
+        head: &http::request::Parts,
+        pool: &str,
+        version: Version,
+        gzip: bool,
+    ) -> Result<(Response<Full<Bytes>>, usize), Refusal> {
+        if let Some(gate) = &shared.gate {
+            let checked = gate.check(&head.headers, pool, peer.ip(), secure, Timestamp::now());
+            shared.metrics.count_token(checked.as_ref().err());
+            self.pass = Some(checked?);
+        }
+        let answers = shared.board.pool(pool);
+        self.pool_exists =
+            !matches!(answers, Err(Refusal::UnknownPool { .. } | Refusal::NotAtBootstrap { .. }));
+        let reply = answers?.get(version).await?;
+        let (response, bytes) = config(&reply, gzip, &head.headers);
+        // A look at the head or at a tag gives nothing away and uses nothing up.
+        if let (Some(gate), Some(pass)) = (&shared.gate, &self.pass)
+            && head.method == Method::GET
+            && response.status() == StatusCode::OK
+        {
+            let settled = gate.settle(pass, pool).await;
+            if let Err(refusal) = &settled {
+                shared.metrics.count_token(Some(refusal));
+            }
+            settled?;
+        }
+        Ok((response, bytes))
+    }
 }
 
 /// A header for the log: cut, and with everything but printable ASCII replaced.
@@ -180,6 +226,10 @@ fn refused(refusal: &Refusal) -> (Response<Full<Bytes>>, usize) {
         Refusal::Body => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        Refusal::NoToken | Refusal::Token { known: false, .. } => {
+            headers
+                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"machine-config-server\""));
+        }
         _ => {}
     }
     (response, bytes)
@@ -191,14 +241,20 @@ fn empty(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-fn readyz(shared: &Shared) -> Response<Full<Bytes>> {
+/// The answer at a path that tells how the server is; none: another path.
+pub(crate) fn health(shared: &Shared, path: &str) -> Option<Response<Full<Bytes>>> {
+    match path {
+        HEALTHZ => return Some(empty(StatusCode::OK)),
+        READYZ => {}
+        _ => return None,
+    }
     let (ready, told) = shared.board.now().readiness(SystemTime::now());
     let mut response = Response::new(Full::new(Bytes::from(told.to_string())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if !ready {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     }
-    response
+    Some(response)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn mk_source(pool: &str, config: Value) -> Source {
 }
 
 async fn mk_shared() -> Shared {
-    let shared = Shared { board: Board::default(), metrics: Metrics::default() };
+    let shared = Shared { board: Board::default(), metrics: Metrics::default(), gate: None };
     let pools = BTreeMap::from([
         ("worker".to_owned(), Ok(mk_source("worker", json!({"ignition": {"version": "3.5.0"}})))),
         ("broken".to_owned(), Ok(mk_source("broken", json!({"ignition": {"version": "9.0.0"}})))),
@@ -50,7 +50,7 @@ async fn send(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let (head, body) = respond(shared, PEER, request.body(()).unwrap()).await.into_parts();
+    let (head, body) = respond(shared, PEER, true, request.body(()).unwrap()).await.into_parts();
     (head, body.collect().await.unwrap().to_bytes())
 }
 
@@ -159,7 +159,7 @@ async fn an_unchanged_source_keeps_its_answers_and_a_changed_one_is_prepared_bef
 
 #[tokio::test]
 async fn readiness_tells_from_which_state_answers_come() {
-    let shared = Shared { board: Board::default(), metrics: Metrics::default() };
+    let shared = Shared { board: Board::default(), metrics: Metrics::default(), gate: None };
     let (head, _) = send(&shared, "GET", "/readyz", &[]).await;
     assert_eq!(head.status, StatusCode::SERVICE_UNAVAILABLE);
     let (head, _) = send(&shared, "GET", "/config/worker", &[]).await;

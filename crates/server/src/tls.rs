@@ -5,6 +5,7 @@
 //! suites do not exist here, whatever the profile says.
 
 use crate::error::ServerError;
+use crate::listen::ListenOptions;
 use crate::metrics::Metrics;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
@@ -17,6 +18,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 /// How often the certificate's files are looked at: a stat of each.
@@ -91,7 +93,7 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
 
 /// The certificate and key in force.
 #[derive(Debug)]
-pub(crate) struct Certificate {
+struct Certificate {
     cert: PathBuf,
     key: PathBuf,
     provider: CryptoProvider,
@@ -146,7 +148,7 @@ fn not_after(pair: &CertifiedKey) -> Option<i64> {
 
 impl Certificate {
     /// Reads the pair for the first time.
-    pub(crate) fn load(cert: &Path, key: &Path, metrics: Metrics) -> Result<Self, ServerError> {
+    fn load(cert: &Path, key: &Path, metrics: Metrics) -> Result<Self, ServerError> {
         let provider = aws_lc_rs::default_provider();
         let pair = read(cert, key, &provider)?;
         metrics.certificate_not_after.set(not_after(&pair).unwrap_or_default());
@@ -155,7 +157,7 @@ impl Certificate {
     }
 
     /// Reads the pair again. An error leaves the old one in force.
-    pub(crate) fn reload(&self) -> Result<(), ServerError> {
+    fn reload(&self) -> Result<(), ServerError> {
         let pair = read(&self.cert, &self.key, &self.provider).inspect_err(|_| {
             self.metrics.certificate_failures.inc();
         })?;
@@ -165,7 +167,7 @@ impl Certificate {
     }
 
     /// Follows the files until `stop`.
-    pub(crate) async fn follow(&self, stop: CancellationToken) {
+    async fn follow(&self, stop: CancellationToken) {
         let stamps = || (stamp(&self.cert), stamp(&self.key));
         let mut seen = stamps();
         loop {
@@ -192,8 +194,57 @@ impl Certificate {
     }
 }
 
+/// TLS as the listener speaks it now. Both the certificate and the profile may change; connections stay.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    certificate: Arc<Certificate>,
+    http2: bool,
+    profile: RwLock<TlsProfile>,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the certificate for the first time.
+    pub(crate) fn load(options: &ListenOptions) -> Result<Self, ServerError> {
+        let certificate = Arc::new(Certificate::load(&options.cert, &options.key, options.metrics.clone())?);
+        let config = server_config(&options.tls, options.http2, Arc::clone(&certificate))?;
+        let (profile, config) = (RwLock::new(options.tls.clone()), RwLock::new(config));
+        Ok(Self { certificate, http2: options.http2, profile, config })
+    }
+
+    /// For one handshake.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Another profile for new handshakes. One that cannot be used leaves the old one in force.
+    pub(crate) fn set_profile(&self, profile: TlsProfile) {
+        if *self.profile.read().unwrap_or_else(PoisonError::into_inner) == profile {
+            return;
+        }
+        match server_config(&profile, self.http2, Arc::clone(&self.certificate)) {
+            Ok(config) => {
+                tracing::info!(?profile, "the TLS profile changed; the new one is in force");
+                *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+                *self.profile.write().unwrap_or_else(PoisonError::into_inner) = profile;
+            }
+            Err(error) => {
+                tracing::error!(
+                    ?profile,
+                    "the changed TLS profile cannot be used, the old one stays: {error}"
+                );
+            }
+        }
+    }
+
+    /// Follows the certificate's files until `stop`.
+    pub(crate) async fn follow_certificate(&self, stop: CancellationToken) {
+        self.certificate.follow(stop).await;
+    }
+}
+
 /// The configuration of the TLS listener.
-pub(crate) fn server_config(
+fn server_config(
     profile: &TlsProfile,
     http2: bool,
     certificate: Arc<Certificate>,

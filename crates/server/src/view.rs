@@ -52,7 +52,7 @@ impl<T> Mirror<T> {
         self.ready
     }
 
-    fn get(&self, name: &str) -> Option<&T> {
+    pub(crate) fn get(&self, name: &str) -> Option<&T> {
         self.items.get(name)
     }
 }
@@ -108,11 +108,6 @@ pub(crate) struct Sources {
 }
 
 impl View {
-    /// Whether enough was seen to answer at all.
-    pub(crate) fn ready(&self) -> bool {
-        self.missing().is_none()
-    }
-
     /// What was not seen yet.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let seen = [

@@ -2,7 +2,9 @@
 
 use crate::args::{Listening, ServerBootstrap, ServerStart};
 use crate::exit;
-use server::{BootstrapOptions, ListenOptions, StartOptions, TlsProfile};
+use prometheus_client::registry::Registry;
+use server::{BootstrapOptions, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
+use std::sync::Arc;
 
 pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
     let options = StartOptions {
@@ -10,6 +12,7 @@ pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
         kubeconfig: a.cluster.kubeconfig,
         apiserver_url: a.apiserver_url,
         bootstrap_token_dir: a.bootstrap_token_dir,
+        require_token: a.require_token,
     };
     server::start(options, super::shutdown_signal()?).await?;
     Ok(exit::OK)
@@ -27,7 +30,12 @@ pub(super) async fn bootstrap(a: ServerBootstrap) -> anyhow::Result<u8> {
 }
 
 fn listen(a: Listening) -> ListenOptions {
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let registry = Arc::new(registry);
     ListenOptions {
+        metrics,
+        scrape: a.metrics_listen.0.map(|address| Scrape { address, registry }),
         secure_port: a.secure_port,
         insecure_port: a.insecure_port,
         cert: a.cert,

@@ -1,11 +1,12 @@
 //! The cluster's server against a real API server: what is proved is served within a second, what is broken or away
 //! changes nothing for machines that boot.
 //!
-//! It needs the control plane's programs (see the `lab` crate; `MCO_LAB_BIN` names a folder that has them):
-//! `cargo test -p server --test cluster -- --ignored`.
+//! It needs the control plane's programs (see the `lab` crate; `MCO_LAB_BIN` names a folder that has them). The server
+//! runs in the test's own process; its tests without a cluster stand in `crates/server/tests`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+#[path = "../../server/tests/support/mod.rs"]
 mod support;
 
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};

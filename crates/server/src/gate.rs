@@ -1,0 +1,285 @@
+//! Whether a machine may have a config, where the server asks for boot tokens: the header → a pass or a refusal, and
+//! single-use tokens used up in the cluster before the first byte goes out.
+//!
+//! Guarantees: a token of one use is used by one machine, over all replicas of this server, because its use is written
+//! on the version that it was read in; when that cannot be written, nobody gets the config (503, which machines
+//! repeat). What a token is good for is decided in `api::boot_token`; here is the header and the writing.
+//!
+//! Assumption: whoever can write Secrets in our namespace may decide who boots.
+
+use crate::refusal::Refusal;
+use crate::view::Mirror;
+use api::boot_token::{Record, Token, Use, Verdict, Why};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// One request to the API server. Ignition waits ten seconds for the head of an answer.
+const CALL: Duration = Duration::from_secs(4);
+/// Machines that share a token of one use, by mistake, all write to it; the second try sees who was first.
+const TRIES: usize = 3;
+
+/// A token's record as it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    record: Record,
+    /// The version of its Secret.
+    version: String,
+}
+
+/// What a request was let in with.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    /// The token's ID and the machine that it was made for: for the log.
+    pub(crate) id: String,
+    pub(crate) node: Option<String>,
+    /// The use to be written down before anything is sent.
+    claim: Option<(Token, Arc<Held>, Use)>,
+}
+
+/// The tokens of the cluster.
+pub(crate) struct Gate {
+    secrets: Option<Api<Secret>>,
+    tokens: RwLock<Mirror<Option<Arc<Held>>>>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gate(…)")
+    }
+}
+
+/// The record of a Secret; a broken one is no token, and said.
+fn held(secret: &Secret) -> Option<Arc<Held>> {
+    match Record::from_secret(secret) {
+        Ok(record) => {
+            let version = secret.metadata.resource_version.clone().unwrap_or_default();
+            Some(Arc::new(Held { record, version }))
+        }
+        Err(why) => {
+            tracing::warn!("a boot token cannot be read and lets nobody in: {why}");
+            None
+        }
+    }
+}
+
+impl Gate {
+    /// No tokens yet; uses are written by `secrets`.
+    pub(crate) fn new(secrets: Api<Secret>) -> Self {
+        Self { secrets: Some(secrets), tokens: RwLock::default() }
+    }
+
+    /// Tokens of tests; uses cannot be written.
+    #[cfg(test)]
+    pub(crate) fn offline(records: Vec<Record>) -> Self {
+        let gate = Self { secrets: None, tokens: RwLock::default() };
+        gate.apply(Event::Init);
+        records.into_iter().for_each(|r| gate.apply(Event::InitApply(r.to_secret())));
+        gate.apply(Event::InitDone);
+        gate
+    }
+
+    /// What a watch tells of the Secrets.
+    pub(crate) fn apply(&self, event: Event<Secret>) {
+        let keep = |secret: Secret| (secret.metadata.name.clone().unwrap_or_default(), held(&secret));
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).apply(event, keep);
+    }
+
+    /// Whether all tokens were seen.
+    pub(crate) fn ready(&self) -> bool {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).ready()
+    }
+
+    fn find(&self, token: &Token) -> Option<Arc<Held>> {
+        let name = format!("{}{}", api::boot_token::NAME_PREFIX, token.id());
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned().flatten()
+    }
+
+    /// Judges a request's header. `secure`: it came over TLS.
+    pub(crate) fn check(
+        &self,
+        headers: &HeaderMap,
+        pool: &str,
+        from: IpAddr,
+        secure: bool,
+        now: Timestamp,
+    ) -> Result<Pass, Refusal> {
+        if !secure {
+            return Err(Refusal::TokenNeedsTls);
+        }
+        let token = bearer(headers)?;
+        let held = self.find(&token).ok_or_else(|| refused(Why::Unknown))?;
+        self.judge(token, held, pool, from, now)
+    }
+
+    fn judge(
+        &self,
+        token: Token,
+        held: Arc<Held>,
+        pool: &str,
+        from: IpAddr,
+        now: Timestamp,
+    ) -> Result<Pass, Refusal> {
+        let record = &held.record;
+        let (id, node) = (record.id.clone(), record.node.clone());
+        let claim = match record.judge(&token, pool, from, now) {
+            Verdict::Accept => None,
+            Verdict::Claim(used) => Some((token, Arc::clone(&held), used)),
+            Verdict::Refuse(why) => return Err(refused(why)),
+        };
+        Ok(Pass { id, node, claim })
+    }
+
+    /// Writes a use down, where there is one to write. To be called before the config is sent, and only then.
+    pub(crate) async fn settle(&self, pass: &Pass, pool: &str) -> Result<(), Refusal> {
+        let Some((token, held, used)) = &pass.claim else { return Ok(()) };
+        let unchecked = |why: &str| Refusal::TokenUnchecked { why: why.to_owned() };
+        let secrets = self.secrets.as_ref().ok_or_else(|| unchecked("there is no cluster"))?;
+        let mut held = Arc::clone(held);
+        for _ in 0..TRIES {
+            let name = held.record.secret_name();
+            let patch = Patch::Merge(claim(&held.version, used));
+            let params = PatchParams::default();
+            let again = match tokio::time::timeout(CALL, secrets.patch(&name, &params, &patch)).await {
+                Ok(Ok(written)) => {
+                    tracing::info!(token = pass.id, node = pass.node, by = %used.by, "boot token used");
+                    self.apply(Event::Apply(written));
+                    return Ok(());
+                }
+                Ok(Err(kube::Error::Api(status))) if status.code == 409 => true,
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Err(refused(Why::Unknown)),
+                Ok(Err(error)) => {
+                    tracing::warn!(token = pass.id, "the use of a boot token could not be written: {error}");
+                    false
+                }
+                Err(_) => {
+                    tracing::warn!(
+                        token = pass.id,
+                        "the use of a boot token could not be written: no answer"
+                    );
+                    false
+                }
+            };
+            if !again {
+                return Err(unchecked("the cluster's API server does not answer"));
+            }
+            // Another version is there: a replica, or the administrator, was first.
+            let fresh = match tokio::time::timeout(CALL, secrets.get_opt(&name)).await {
+                Ok(Ok(Some(fresh))) => fresh,
+                Ok(Ok(None)) => return Err(refused(Why::Unknown)),
+                _ => return Err(unchecked("the cluster's API server does not answer")),
+            };
+            held = self::held(&fresh).ok_or_else(|| refused(Why::Unknown))?;
+            self.apply(Event::Apply(fresh));
+            match held.record.judge(token, pool, used.by, used.at) {
+                Verdict::Accept => return Ok(()),
+                Verdict::Claim(_) => {}
+                Verdict::Refuse(why) => return Err(refused(why)),
+            }
+        }
+        Err(unchecked("others write to it"))
+    }
+}
+
+/// The patch that writes a use on the version that was judged.
+fn claim(version: &str, used: &Use) -> Value {
+    let fields = used.fields().map(|(key, value)| (key.to_owned(), json!(ByteString(value.into_bytes()))));
+    json!({"metadata": {"resourceVersion": version}, "data": serde_json::Map::from_iter(fields)})
+}
+
+fn refused(why: Why) -> Refusal {
+    let (reason, known) = match why {
+        Why::Unknown => ("TokenUnknown", false),
+        Why::Pool => ("TokenForAnotherPool", true),
+        Why::Address => ("TokenForAnotherAddress", true),
+        Why::Expired => ("TokenExpired", true),
+        Why::Used => ("TokenUsed", true),
+    };
+    Refusal::Token { reason, why: why.to_string(), known }
+}
+
+/// The token of the one `Authorization` header.
+fn bearer(headers: &HeaderMap) -> Result<Token, Refusal> {
+    let mut values = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+    let (first, second) = (values.next().ok_or(Refusal::NoToken)?, values.next());
+    if second.is_some() {
+        return Err(refused(Why::Unknown));
+    }
+    let text = std::str::from_utf8(first).unwrap_or_default();
+    let token = match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Token::parse(token.trim()),
+        _ => return Err(Refusal::NoToken),
+    };
+    token.ok_or_else(|| refused(Why::Unknown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::boot_token::ENTROPY;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn asked(gate: &Gate, headers: &[&str], pool: &str, secure: bool) -> Result<Pass, Refusal> {
+        let mut map = HeaderMap::new();
+        for h in headers {
+            map.append(AUTHORIZATION, HeaderValue::from_bytes(h.as_bytes()).unwrap());
+        }
+        gate.check(&map, pool, HERE, secure, Timestamp::UNIX_EPOCH)
+    }
+
+    #[tokio::test]
+    async fn what_each_header_is_told() {
+        let (token, single) = (Token::new(&[1; ENTROPY]), Token::new(&[2; ENTROPY]));
+        let gate = Gate::offline(vec![
+            Record { node: Some("worker-7".to_owned()), ..Record::new(&token, "worker") },
+            Record { single_use: true, ..Record::new(&single, "worker") },
+        ]);
+        let (good, once) = (format!("Bearer {}", token.reveal()), format!("bearer  {}", single.reveal()));
+        let other = Token::new(&[3; ENTROPY]).reveal();
+        let wrong = format!("Bearer {}.{}", token.id(), other.split_once('.').unwrap().1);
+        let rows: [(&[&str], &str, bool, u16, &str); 12] = [
+            (&[], "worker", true, 401, "NoToken"),
+            (&["Basic eA=="], "worker", true, 401, "NoToken"),
+            (&["Bearer"], "worker", true, 401, "NoToken"),
+            (&[""], "worker", true, 401, "NoToken"),
+            (&["Bearer x"], "worker", true, 401, "TokenUnknown"),
+            (&["Bearer ü"], "worker", true, 401, "TokenUnknown"),
+            (&[&wrong], "worker", true, 401, "TokenUnknown"),
+            (&[&format!("Bearer {other}")], "worker", true, 401, "TokenUnknown"),
+            (&[&good, &good], "worker", true, 401, "TokenUnknown"),
+            (&[&good], "master", true, 403, "TokenForAnotherPool"),
+            (&[&good], "worker", false, 403, "TokenNeedsTls"),
+            (&[&wrong], "master", true, 401, "TokenUnknown"),
+        ];
+        for (headers, pool, secure, status, reason) in rows {
+            let refusal = asked(&gate, headers, pool, secure).unwrap_err();
+            assert_eq!((refusal.status().as_u16(), refusal.reason()), (status, reason), "{headers:?} {pool}");
+            assert!(!refusal.body().to_string().contains(&token.reveal()[13..]));
+        }
+        let pass = asked(&gate, &[&good], "worker", true).unwrap();
+        assert_eq!((pass.id.as_str(), pass.node.as_deref()), (token.id(), Some("worker-7")));
+        gate.settle(&pass, "worker").await.unwrap();
+        // What cannot be written down is not given.
+        let pass = asked(&gate, &[&once], "worker", true).unwrap();
+        let refusal = gate.settle(&pass, "worker").await.unwrap_err();
+        assert_eq!((refusal.status().as_u16(), refusal.retry_after().is_some()), (503, true));
+    }
+
+    #[test]
+    fn a_use_is_written_on_the_version_that_was_judged() {
+        let used = Use { at: Timestamp::UNIX_EPOCH, by: HERE };
+        let want = json!({"metadata": {"resourceVersion": "7"}, "data": {
+            "used-at": "MTk3MC0wMS0wMVQwMDowMDowMFo=", "used-by": "MTI3LjAuMC4x",
+        }});
+        assert_eq!(claim("7", &used), want);
+    }
+}
