@@ -43,6 +43,8 @@ pub(crate) struct Stores {
     pub(crate) os_builds: Arc<Store<OsBuild>>,
     /// `spec.mastersSchedulable` of OpenShift's Scheduler.
     pub(crate) masters_schedulable: Arc<Store<bool>>,
+    /// Whether OpenShift's MachineConfiguration says that nobody looks after the age of boot images.
+    pub(crate) boot_image_skew: Arc<Store<bool>>,
     /// Nodes that run a pod of the operator.
     pub(crate) operator_nodes: Arc<Store<Option<Arc<str>>>>,
 }
@@ -60,6 +62,7 @@ impl Stores {
             os_configs,
             os_builds,
             masters_schedulable,
+            boot_image_skew,
             operator_nodes,
         } = self;
         tokio::join!(
@@ -71,6 +74,7 @@ impl Stores {
             os_configs.synced(),
             os_builds.synced(),
             masters_schedulable.synced(),
+            boot_image_skew.synced(),
             operator_nodes.synced(),
         );
     }
@@ -353,6 +357,13 @@ impl Context {
         let schedulers = all("config.openshift.io", "Scheduler");
         let only = watcher::Config::default().fields("metadata.name=cluster");
         self.optional(tasks, schedulers, only, &stores.masters_schedulable, schedulable, stop);
+        let skew = |o: DynamicObject| {
+            let mode = o.data.pointer("/status/bootImageSkewEnforcementStatus/mode");
+            Ok(mode.and_then(serde_json::Value::as_str) == Some("None"))
+        };
+        let settings = all("operator.openshift.io", "MachineConfiguration");
+        let only = watcher::Config::default().fields("metadata.name=cluster");
+        self.optional(tasks, settings, only, &stores.boot_image_skew, skew, stop);
         let pods = Api::<Pod>::namespaced(self.client.clone(), api::names::NAMESPACE);
         let only = watcher::Config::default().labels("k8s-app=machine-config-operator");
         self.optional(tasks, pods, only, &stores.operator_nodes, |p: Pod| Ok(operator_node(&p)), stop);

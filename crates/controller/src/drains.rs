@@ -145,6 +145,7 @@ impl Drains {
             self.context.events.tell(Source::Node, severity, about, &event.reason, event.message.clone());
         }
         self.count(node, plan.late);
+        self.context.metrics.drain_waits.set(&node.name, !plan.waiting.is_empty());
         if let Some(step) = &plan.progress {
             progress::tell(&self.context, node, step).await;
         }
@@ -181,6 +182,7 @@ impl Drains {
     fn end(&self, name: &str) -> bool {
         let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.context.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
+        self.context.metrics.drain_waits.set(name, false);
         ended.is_some()
     }
 

@@ -1,11 +1,21 @@
 //! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface (dashboards and
-//! alerts use them).
+//! alerts use them); those of the reference implementation have its names.
+//!
+//! What it is not: `docs/user-guide.md`, which says what each is good for.
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// `pool`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -17,6 +27,67 @@ pub(crate) struct Pool {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Node {
     pub(crate) node: String,
+}
+
+/// `pool`, `state`: a word of [`rollout::Step::STATES`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PoolState {
+    pub(crate) pool: String,
+    pub(crate) state: String,
+}
+
+/// `node`, `pool`, `state`, `reason`: words of [`rollout::Step::words`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct State {
+    pub(crate) node: String,
+    pub(crate) pool: String,
+    pub(crate) state: String,
+    pub(crate) reason: String,
+}
+
+/// `name`, as client-go labels its work queues.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct QueueName {
+    pub(crate) name: &'static str,
+}
+
+/// From a tenth of a millisecond to a minute and a half.
+fn latencies() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 4.0, 11))
+}
+
+/// Since when each node's drain waits for a pod. Told as seconds at the moment when it is asked for, so that it grows
+/// without anybody writing it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DrainWaits(Arc<Mutex<BTreeMap<String, Instant>>>);
+
+impl DrainWaits {
+    /// The node's drain waits, or does not.
+    pub(crate) fn set(&self, node: &str, waits: bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waits {
+            all.remove(node);
+        } else if !all.contains_key(node) {
+            all.insert(node.to_owned(), Instant::now());
+        }
+    }
+}
+
+impl Collector for DrainWaits {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut family = encoder.encode_descriptor(
+            "mcc_drain_blocked_seconds",
+            "How long the drain of a node has been waiting for pods",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (node, since) in all {
+            let gauge = ConstGauge::new(since.elapsed().as_secs_f64());
+            gauge.encode(family.encode_family(&Node { node })?)?;
+        }
+        Ok(())
+    }
 }
 
 /// `subcontroller`, `state`, `object`.
@@ -35,8 +106,15 @@ pub(crate) struct Pass {
 }
 
 /// All of them.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Metrics {
+    pub(crate) state: Family<State, Gauge>,
+    pub(crate) rollout_nodes: Family<PoolState, Gauge>,
+    pub(crate) rollout_held: Family<Pool, Gauge>,
+    pub(crate) drain_waits: DrainWaits,
+    pub(crate) boot_image_skew: Gauge,
+    pub(crate) queue_latency: Family<QueueName, Histogram, fn() -> Histogram>,
+    pub(crate) work_duration: Family<QueueName, Histogram, fn() -> Histogram>,
     pub(crate) machine_count: Family<Pool, Gauge>,
     pub(crate) updated_machine_count: Family<Pool, Gauge>,
     pub(crate) degraded_machine_count: Family<Pool, Gauge>,
@@ -52,8 +130,33 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Made and registered.
     pub(crate) fn new(registry: &mut Registry) -> Self {
-        let m = Self::default();
+        let m = Self {
+            state: Family::default(),
+            rollout_nodes: Family::default(),
+            rollout_held: Family::default(),
+            drain_waits: DrainWaits::default(),
+            boot_image_skew: Gauge::default(),
+            queue_latency: Family::new_with_constructor(latencies as fn() -> Histogram),
+            work_duration: Family::new_with_constructor(latencies as fn() -> Histogram),
+            machine_count: Family::default(),
+            updated_machine_count: Family::default(),
+            degraded_machine_count: Family::default(),
+            unavailable_machine_count: Family::default(),
+            os_image_url_override: Family::default(),
+            pool_alert: Family::default(),
+            drain_err: Family::default(),
+            sub_controller_state: Family::default(),
+            passes: Family::default(),
+            leader: Gauge::default(),
+        };
         let Self {
+            state,
+            rollout_nodes,
+            rollout_held,
+            drain_waits,
+            boot_image_skew,
+            queue_latency,
+            work_duration,
             machine_count,
             updated_machine_count,
             degraded_machine_count,
@@ -98,8 +201,46 @@ impl Metrics {
             sub_controller_state.clone(),
         );
         registry.register("mcc_passes", "Passes over work queues by outcome", passes.clone());
+        registry.register(
+            "mco_state",
+            "Unix time since when a node stands where it does in its pool's rollout",
+            state.clone(),
+        );
+        registry.register(
+            "mcc_rollout_nodes",
+            "Nodes of a pool by where they stand in its rollout",
+            rollout_nodes.clone(),
+        );
+        registry.register(
+            "mcc_rollout_held",
+            "1 while no node of a pool is given anything new, a pause among the reasons",
+            rollout_held.clone(),
+        );
+        registry.register_collector(Box::new(drain_waits.clone()));
+        registry.register(
+            "mcc_boot_image_skew_enforcement_none",
+            "1 while nobody watches over the age of boot images where they could be old",
+            boot_image_skew.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long a key waits in a queue before it is worked on",
+            queue_latency.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long working on a key takes",
+            work_duration.clone(),
+        );
         registry.register("mcc_leader", "1 while this process acts, 0 while it stands by", leader.clone());
         m
+    }
+
+    /// A key was worked on after this wait, for this long.
+    pub(crate) fn worked(&self, name: &'static str, waited: Duration, took: Duration) {
+        let labels = QueueName { name };
+        self.queue_latency.get_or_create(&labels).observe(waited.as_secs_f64());
+        self.work_duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// A part of the controller succeeded on an object.
@@ -121,8 +262,12 @@ impl Metrics {
             &self.degraded_machine_count,
             &self.unavailable_machine_count,
             &self.os_image_url_override,
+            &self.rollout_held,
         ] {
             family.remove(&labels);
+        }
+        for state in rollout::Step::STATES {
+            self.rollout_nodes.remove(&PoolState { pool: pool.to_owned(), state: state.to_owned() });
         }
     }
 
@@ -131,6 +276,7 @@ impl Metrics {
         let labels = Node { node: node.to_owned() };
         self.pool_alert.remove(&labels);
         self.drain_err.remove(&labels);
+        self.drain_waits.set(node, false);
     }
 }
 
@@ -147,6 +293,16 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in ["mco_machine_count{pool=\"worker\"} 3", "mcc_drain_err{node=\"n1\"} 1"] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        metrics.drain_waits.set("n1", true);
+        metrics.worked("node", Duration::from_millis(3), Duration::from_millis(1));
+        text.clear();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "mcc_drain_blocked_seconds{node=\"n1\"} 0.",
+            "workqueue_queue_duration_seconds_count{name=\"node\"} 1",
+        ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
         metrics.forget_node("n1");

@@ -19,7 +19,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use rollout::view::NodeView;
 use rollout::{
-    About, EventKind, EventPlan, Facts, Inputs, Layering, NoPool, NodePatch, PoolInput, PoolPlan, RolloutPlan,
+    About, EventKind, EventPlan, Facts, Inputs, Layering, NoPool, NodePatch, PoolInput, PoolPlan,
+    RolloutPlan, Step,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,8 +32,12 @@ pub(crate) struct Nodes {
     told: Mutex<HashMap<Arc<str>, NoPool>>,
     /// Nodes whose metric says that their pools are in conflict.
     alerts: Mutex<BTreeSet<Arc<str>>>,
+    /// Where each node's metric says that it stands: pool, state, reason.
+    states: Mutex<HashMap<Arc<str>, Standing>>,
     pruned: Mutex<Instant>,
 }
+
+type Standing = (Arc<str>, &'static str, &'static str);
 
 /// Interned strings that nobody holds any more are thrown away this often.
 const PRUNE: Duration = Duration::from_secs(60);
@@ -50,7 +55,14 @@ impl Nodes {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         // Of an earlier term.
         context.metrics.pool_alert.clear();
-        Self { context, told: Mutex::default(), alerts: Mutex::default(), pruned: Mutex::new(Instant::now()) }
+        context.metrics.state.clear();
+        Self {
+            context,
+            told: Mutex::default(),
+            alerts: Mutex::default(),
+            states: Mutex::default(),
+            pruned: Mutex::new(Instant::now()),
+        }
     }
 
     /// One pass over all pools and nodes.
@@ -71,7 +83,8 @@ impl Nodes {
             plan.pools.iter().zip(&snapshot.pools).map(|(plan, pool)| self.carry_out(plan, pool)).collect();
         let done = futures::future::join_all(done);
         let mut outcome = Outcome::Done;
-        for result in done.await {
+        let mut refused = BTreeMap::new();
+        for (result, pool) in done.await.into_iter().zip(&snapshot.pools) {
             match result {
                 Ok(()) => {}
                 Err(e) if e.is_conflict() || e.is_not_found() => {
@@ -80,10 +93,35 @@ impl Nodes {
                         outcome = Outcome::Stale;
                     }
                 }
-                Err(e) => outcome = Outcome::Failed(e.chain()),
+                Err(e) => {
+                    refused.insert(pool.name_any(), e.chain());
+                    outcome = Outcome::Failed(e.chain());
+                }
             }
         }
+        if !refused.is_empty() {
+            self.tell_refused(&refused).await;
+        }
         outcome
+    }
+
+    /// The status of pools with a node that could not be changed: the counts as they are, and why nothing goes on. The
+    /// pass has failed and is repeated; the status that it then comes to takes the place of this one.
+    async fn tell_refused(&self, refused: &BTreeMap<String, String>) {
+        let snapshot = self.snapshot();
+        let mut inputs = snapshot.inputs();
+        for pool in &mut inputs.pools {
+            pool.refused = refused.get(pool.name()).map(String::as_str);
+        }
+        let plan = rollout::plan(&inputs);
+        for (plan, pool) in plan.pools.iter().zip(&snapshot.pools) {
+            let Some(status) = plan.status.as_ref().filter(|_| refused.contains_key(&*plan.pool)) else {
+                continue;
+            };
+            if let Err(e) = write_status(&self.context, pool, status).await {
+                tracing::debug!("{}", e.chain());
+            }
+        }
     }
 
     fn prune(&self, now: Instant) {
@@ -140,17 +178,28 @@ impl Nodes {
             plan.patches.iter().partition(|p| !p.desired_config.is_keep());
         let patches = moves.into_iter().chain(rest).cloned().map(|patch| {
             let context = self.context.clone();
-            async move { patch_node(&context, &patch).await }
+            async move {
+                let done = patch_node(&context, &patch).await;
+                (patch, done)
+            }
         });
         // The first to ask are the first to be served by the semaphore within.
         let mut results: FuturesUnordered<_> = patches.collect();
-        while let Some(result) = results.next().await {
-            if let Err(error) = result {
+        let mut sent: Vec<Arc<str>> = vec![];
+        while let Some((patch, result)) = results.next().await {
+            match result {
+                Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
+                Ok(()) => {}
                 // A conflict gives way to a real failure in what is reported.
-                if first_error.as_ref().is_none_or(CallError::is_conflict) {
+                Err(error) if first_error.as_ref().is_none_or(CallError::is_conflict) => {
                     first_error = Some(error);
                 }
+                Err(_) => {}
             }
+        }
+        let sent: Vec<&str> = sent.iter().map(|n| &**n).collect();
+        for event in plan.told_of_sent(&sent) {
+            self.tell(&event, pool);
         }
         if let Some(error) = first_error {
             return Err(error);
@@ -158,7 +207,7 @@ impl Nodes {
         if let Some(status) = &plan.status {
             write_status(&self.context, pool, status).await?;
         }
-        for event in &plan.events {
+        for event in plan.told_of_status() {
             self.tell(event, pool);
         }
         Ok(())
@@ -217,6 +266,15 @@ impl Nodes {
                 family.get_or_create(&labels).set(value.into());
             }
         }
+        self.count_steps(plan);
+        let stores = &self.context.stores;
+        let unwatched = stores.boot_image_skew.get(api::names::CLUSTER).is_some_and(|none| *none);
+        // Where boot images are not ours to keep young, or nobody knows whether they are, there is nothing to tell.
+        let applies = stores.controller_config().is_some_and(|c| {
+            !["", "SingleReplica"].contains(&c.spec.control_plane_topology())
+                && c.spec.platform_type() != "BareMetal"
+        });
+        metrics.boot_image_skew.set(i64::from(unwatched && applies));
         let labels = |node: &Arc<str>| metrics::Node { node: node.to_string() };
         let now: BTreeSet<Arc<str>> = plan.pool_alerts.iter().cloned().collect();
         let mut before = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,6 +285,49 @@ impl Nodes {
             metrics.pool_alert.get_or_create(&labels(node)).set(1);
         }
         *before = now;
+    }
+}
+
+impl Nodes {
+    /// How many nodes of each pool stand where, and each node's state with the time since when. Thousands of nodes are
+    /// looked at in each pass: only what changed costs.
+    fn count_steps(&self, plan: &RolloutPlan) {
+        let metrics = &self.context.metrics;
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *states);
+        let labels = |node: &Arc<str>, (pool, state, reason): &Standing| metrics::State {
+            node: node.to_string(),
+            pool: pool.to_string(),
+            state: (*state).to_owned(),
+            reason: (*reason).to_owned(),
+        };
+        let time = now().0.as_second();
+        for pool in &plan.pools {
+            let mut counts: BTreeMap<&str, i64> = Step::STATES.map(|state| (state, 0)).into();
+            for node in &pool.nodes {
+                let (state, reason) = node.step.words();
+                *counts.entry(state).or_default() += 1;
+                let standing = (pool.pool.clone(), state, reason);
+                let old = before.remove(&node.node);
+                if old.as_ref() != Some(&standing) {
+                    if let Some(old) = old {
+                        metrics.state.remove(&labels(&node.node, &old));
+                    }
+                    metrics.state.get_or_create(&labels(&node.node, &standing)).set(time);
+                }
+                states.insert(node.node.clone(), standing);
+            }
+            let text = pool.pool.to_string();
+            for (state, count) in counts {
+                let labels = metrics::PoolState { pool: text.clone(), state: state.to_owned() };
+                metrics.rollout_nodes.get_or_create(&labels).set(count);
+            }
+            let held = metrics.rollout_held.get_or_create(&metrics::Pool { pool: text }).clone();
+            held.set(i64::from(pool.hold.is_some()));
+        }
+        for (node, old) in before {
+            metrics.state.remove(&labels(&node, &old));
+        }
     }
 }
 

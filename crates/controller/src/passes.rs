@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -122,9 +122,9 @@ async fn counted(
     stop: CancellationToken,
     pass: Pass,
 ) {
-    let passes = context.metrics.passes.clone();
-    let counted = move |key| -> BoxFuture<'static, Outcome> {
-        let (pass, passes) = (pass(key), passes.clone());
+    let metrics = context.metrics.clone();
+    let counted = move |key, waited| -> BoxFuture<'static, Outcome> {
+        let (pass, metrics, begin) = (pass(key), metrics.clone(), Instant::now());
         Box::pin(async move {
             // A fault in one pass must not end the others: it is told, and tried again after a growing wait.
             let outcome = AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|panic| {
@@ -139,7 +139,8 @@ async fn counted(
                 Outcome::Failed(_) => "failed",
             };
             let labels = metrics::Pass { queue: how.name.to_owned(), outcome: word.to_owned() };
-            passes.get_or_create(&labels).inc();
+            metrics.passes.get_or_create(&labels).inc();
+            metrics.worked(how.name, waited, begin.elapsed());
             outcome
         })
     };

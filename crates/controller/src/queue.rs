@@ -37,36 +37,43 @@ pub(crate) enum Outcome {
 /// Keys that need a pass.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    dirty: Mutex<BTreeSet<K>>,
+    /// Each with the time when it was marked first.
+    dirty: Mutex<BTreeMap<K, Instant>>,
     notify: Notify,
 }
 
 impl<K: Ord> Default for Queue<K> {
     fn default() -> Self {
-        Self { dirty: Mutex::new(BTreeSet::new()), notify: Notify::new() }
+        Self { dirty: Mutex::new(BTreeMap::new()), notify: Notify::new() }
     }
 }
 
 impl<K: Ord> Queue<K> {
     /// Marks one key.
     pub(crate) fn mark(&self, key: K) {
-        let new = self.dirty.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        if new {
-            self.notify.notify_one();
-        }
+        self.mark_all([key]);
     }
 
     /// Marks many keys.
     pub(crate) fn mark_all(&self, keys: impl IntoIterator<Item = K>) {
         let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
         let before = dirty.len();
-        dirty.extend(keys);
+        let now = Instant::now();
+        for key in keys {
+            dirty.entry(key).or_insert(now);
+        }
         if dirty.len() > before {
             self.notify.notify_one();
         }
     }
 
+    /// The keys alone, for tests of who marks what.
+    #[cfg(test)]
     pub(crate) fn take(&self) -> BTreeSet<K> {
+        self.take_marked().into_keys().collect()
+    }
+
+    fn take_marked(&self) -> BTreeMap<K, Instant> {
         std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -105,19 +112,23 @@ fn due(history: &History, now: Instant) -> Instant {
 
 /// Works a queue until the token is cancelled. Passes that run then are dropped: each is written so that a restart
 /// at any line is harmless.
+///
+/// `pass` is told how long the key has waited: since it was marked, or since it was due again.
 pub(crate) async fn work<K, F>(queue: &Queue<K>, work: Work, stop: &CancellationToken, pass: F)
 where
     K: Clone + Ord + Hash + Display,
-    F: Fn(K) -> BoxFuture<'static, Outcome>,
+    F: Fn(K, Duration) -> BoxFuture<'static, Outcome>,
 {
     let mut waiting: BTreeMap<K, Instant> = BTreeMap::new();
+    let mut marked_at: HashMap<K, Instant> = HashMap::new();
     let mut history: HashMap<K, History> = HashMap::new();
     let mut running: BTreeSet<K> = BTreeSet::new();
     let mut again: BTreeSet<K> = BTreeSet::new();
     let mut passes = FuturesUnordered::new();
     loop {
         let now = Instant::now();
-        for key in queue.take() {
+        for (key, at) in queue.take_marked() {
+            marked_at.entry(key.clone()).or_insert(at);
             if running.contains(&key) {
                 again.insert(key);
                 continue;
@@ -133,7 +144,8 @@ where
             .take(work.parallel.saturating_sub(running.len()))
             .collect();
         for key in ready {
-            waiting.remove(&key);
+            let due = waiting.remove(&key).unwrap_or(now);
+            let waited = now.duration_since(marked_at.remove(&key).unwrap_or(due));
             running.insert(key.clone());
             let h = history.entry(key.clone()).or_default();
             // Each pass that follows closely on another doubles the distance to the next.
@@ -144,7 +156,7 @@ where
                 _ => work.spacing.first,
             };
             h.last_start = Some(now);
-            let future = pass(key.clone());
+            let future = pass(key.clone(), waited);
             passes.push(async move { (key, future.await) });
         }
         // When all places are taken, the next thing to wait for is a pass that ends, not a clock.
@@ -238,7 +250,7 @@ mod tests {
         let queue = Arc::new(Queue::default());
         let (starts, n) = (Mutex::new(vec![]), AtomicUsize::new(0));
         let (stop, begin) = (CancellationToken::new(), Instant::now());
-        let engine = work(&queue, WORK, &stop, |key: String| {
+        let engine = work(&queue, WORK, &stop, |key: String, _| {
             starts.lock().unwrap().push((key, begin.elapsed()));
             let outcome = outcome(n.fetch_add(1, Ordering::Relaxed));
             Box::pin(async move {

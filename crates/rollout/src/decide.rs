@@ -106,8 +106,10 @@ impl<'a> Eval<'a> {
             Some(Hold::Image(wait))
         } else if !input.config_exists {
             Some(Hold::ConfigMissing(goal.config.into()))
+        } else if let Err(text) = &max {
+            Some(Hold::MaxUnavailable(text.clone()))
         } else {
-            max.as_ref().err().cloned().map(Hold::MaxUnavailable)
+            input.refused.map(|why| Hold::Refused(why.to_owned()))
         };
         let capacity = measure(max.unwrap_or(0), &nodes);
         Self { input, tends: hold.is_none(), hold, capacity, nodes }
@@ -261,17 +263,47 @@ impl<'a> Eval<'a> {
             return;
         }
         if let Some(node) = &choice.deferred {
-            say("DeferringOperatorNodeUpdate", format!("Node {node} runs the operator and goes last"));
+            say(DEFERRED, format!("Node {node} runs the operator and goes last"));
         }
         let reason = match self.input.layering.is_layered() {
-            true => "SetDesiredConfigAndOSImage",
-            false => "SetDesiredConfig",
+            true => SENT_WITH_IMAGE,
+            false => SENT,
         };
-        let mut names = choice.picks.iter();
-        match (names.next(), names.len()) {
-            (Some(one), 0) => say(reason, format!("Targeted node {one} to {target}")),
-            (_, more) => say(reason, format!("Set target for {} nodes to {target}", more + 1)),
-        }
+        let names: Vec<&str> = choice.picks.iter().map(|n| &**n).collect();
+        say(reason, sent_message(&names, target));
+    }
+}
+
+/// Reasons of events about nodes that were sent on their way.
+const SENT: &str = "SetDesiredConfig";
+const SENT_WITH_IMAGE: &str = "SetDesiredConfigAndOSImage";
+const DEFERRED: &str = "DeferringOperatorNodeUpdate";
+
+fn sent_message(names: &[&str], target: &Target) -> String {
+    match names {
+        [one] => format!("Targeted node {one} to {target}"),
+        more => format!("Set target for {} nodes to {target}", more.len()),
+    }
+}
+
+impl PoolPlan {
+    /// What to tell of the nodes that were really sent on their way: some patches may have been refused. True whatever
+    /// becomes of the status.
+    pub fn told_of_sent(&self, sent: &[&str]) -> Vec<EventPlan> {
+        let Some(target) = self.target.as_ref().filter(|_| !sent.is_empty()) else { return vec![] };
+        let about_sent =
+            self.events.iter().filter(|e| [SENT, SENT_WITH_IMAGE, DEFERRED].contains(&&*e.reason));
+        about_sent
+            .map(|e| match &*e.reason {
+                DEFERRED => e.clone(),
+                _ => EventPlan { message: sent_message(sent, target), ..e.clone() },
+            })
+            .collect()
+    }
+
+    /// What to tell once the status is written.
+    pub fn told_of_status(&self) -> impl Iterator<Item = &EventPlan> {
+        self.events.iter().filter(|e| ![SENT, SENT_WITH_IMAGE, DEFERRED].contains(&&*e.reason))
     }
 }
 

@@ -56,6 +56,7 @@ impl Display for Hold {
             }
             Self::Arbiter(out) => write!(f, "the arbiter {} is not available", Names(out)),
             Self::NoMasterPool => f.write_str("there is no pool master beside it"),
+            Self::Refused(why) => write!(f, "a node could not be changed, and is tried again: {why}"),
             Self::Selector { pool: _, error } => f.write_str(error),
         }
     }
@@ -87,6 +88,41 @@ impl Display for Wait {
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
         }
     }
+}
+
+impl Reason {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::NotReady(_) => "NotReady",
+            Self::Cordoned => "Cordoned",
+            Self::Daemon(crate::view::DaemonState::Unreconcilable, _) => "Unreconcilable",
+            Self::Daemon(..) => "Degraded",
+            Self::NotDone(_) => "NotDone",
+        }
+    }
+}
+
+impl Step {
+    /// State and reason in one word each, out of a small set: what metrics are labelled with.
+    pub fn words(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Done => ("Updated", ""),
+            Self::Unavailable(why) => ("Unavailable", why.word()),
+            Self::Goes => ("Updating", ""),
+            Self::Moving { drain: Some(_), .. } => ("Updating", "DrainBlocked"),
+            Self::Moving { rebooting: true, .. } => ("Updating", "Rebooting"),
+            Self::Moving { .. } => ("Updating", ""),
+            Self::Failing(why) => ("Degraded", why.word()),
+            Self::Waits(Wait::Pool) => ("Waiting", "PoolHeld"),
+            Self::Waits(Wait::Capacity { .. }) => ("Waiting", "MaxUnavailable"),
+            Self::Waits(Wait::Node(why)) => ("Waiting", why.word()),
+            Self::Waits(Wait::RunsOperator) => ("Waiting", "RunsOperator"),
+            Self::Waits(Wait::PoolLabels(_)) => ("Waiting", "PoolLabels"),
+        }
+    }
+
+    /// Every state of [`Step::words`].
+    pub const STATES: [&str; 5] = ["Updated", "Unavailable", "Updating", "Degraded", "Waiting"];
 }
 
 impl Display for Step {

@@ -37,12 +37,14 @@ pub struct PoolInput<'a> {
     pub config_exists: bool,
     /// The OS image stream that the rendered config's image belongs to, where streams are used.
     pub stream: Option<&'a str>,
+    /// Why a change of one of its nodes was refused just now: no node is changed by this plan, and the status says so.
+    pub refused: Option<&'a str>,
 }
 
 impl<'a> PoolInput<'a> {
     /// A pool without image builds whose rendered config exists.
     pub fn of(pool: &'a MachineConfigPool) -> Self {
-        Self { pool, layering: Layering::default(), config_exists: true, stream: None }
+        Self { pool, layering: Layering::default(), config_exists: true, stream: None, refused: None }
     }
 
     /// The pool's name.
@@ -153,6 +155,8 @@ pub enum Hold {
     Arbiter(Vec<Arc<str>>),
     /// There is no master pool beside the arbiter's.
     NoMasterPool,
+    /// A change of one of its nodes was refused; in the API server's words.
+    Refused(String),
     /// A pool's selector cannot be evaluated: no node's pool is sure.
     Selector {
         /// The pool.

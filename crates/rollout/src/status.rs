@@ -81,7 +81,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     };
     if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated).filter(|_| rendered) {
         (updating, message) = (status, text);
-    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_))) = hold
+    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_) | Hold::Refused(_))) = hold
         && !all_updated
     {
         message = format!("{message}; held: {hold}");
