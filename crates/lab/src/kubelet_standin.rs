@@ -16,6 +16,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::network::random;
@@ -24,6 +25,8 @@ use crate::programs::KUBERNETES_VERSION;
 
 /// How often a kubelet renews its Lease; the node controller gives up on a node after 40 s without.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How often a kubelet reports a status in which nothing has changed.
+const STATUS_PERIOD: Duration = Duration::from_secs(300);
 /// What the Lease promises, as a kubelet does.
 const LEASE_SECONDS: i32 = 40;
 /// Waits between attempts of a request that failed, doubling: short, since tests wait for it.
@@ -55,6 +58,8 @@ pub struct NodeSpec {
     pub boot_id: String,
     /// Time between two Lease renewals.
     pub heartbeat: Duration,
+    /// Time between two status reports in which nothing has changed but the time.
+    pub status_period: Duration,
 }
 
 impl NodeSpec {
@@ -78,6 +83,7 @@ impl NodeSpec {
             os_image: "Debian GNU/Linux 12 (bookworm)".to_owned(),
             boot_id: new_boot_id(),
             heartbeat: HEARTBEAT,
+            status_period: STATUS_PERIOD,
         }
     }
 
@@ -304,30 +310,37 @@ async fn run(
     let nodes: Api<Node> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
     let mut failures = 0_u32;
-    // Spread over the period, so that thousands of nodes do not renew at the same instant.
-    let millis = u64::try_from(spec.heartbeat.as_millis()).unwrap_or(u64::MAX).max(1);
-    let mut next_beat = tokio::time::Instant::now() + Duration::from_millis(random() % millis);
+    // Spread over the period, so that thousands of nodes do not report at the same instant.
+    let spread = |period: Duration| {
+        let millis = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
+        Instant::now() + Duration::from_millis(random() % millis)
+    };
+    let (mut next_beat, mut next_status) = (spread(spec.heartbeat), spread(spec.status_period));
+    let mut lease = None;
     loop {
         let power = wanted.borrow_and_update().clone();
-        let current = told.borrow().as_ref() == Some(&power);
-        let work = if !current {
+        let up = matches!(power, Power::Up { .. });
+        let now = Instant::now();
+        let news = told.borrow().as_ref() != Some(&power);
+        let work = if news || up && next_status <= now {
             tell(&nodes, &spec, &power).await.map(|()| {
                 told.send_replace(Some(power.clone()));
+                next_status = now + spec.status_period;
             })
-        } else if matches!(power, Power::Up { .. }) && next_beat <= tokio::time::Instant::now() {
-            let done = renew(&leases, &spec.name).await;
-            next_beat = tokio::time::Instant::now() + spec.heartbeat;
-            done
+        } else if up && next_beat <= now {
+            next_beat = now + spec.heartbeat;
+            renew(&leases, &spec.name, &mut lease).await
         } else {
             Ok(())
         };
         let pause = match work {
+            Ok(()) if up => {
+                failures = 0;
+                next_beat.min(next_status).saturating_duration_since(Instant::now())
+            }
             Ok(()) => {
                 failures = 0;
-                match power {
-                    Power::Up { .. } => next_beat.saturating_duration_since(tokio::time::Instant::now()),
-                    Power::Down { .. } => Duration::from_secs(3600),
-                }
+                Duration::from_secs(3600)
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
@@ -350,15 +363,34 @@ async fn tell(nodes: &Api<Node>, spec: &NodeSpec, power: &Power) -> Result<()> {
     within(request, || format!("update the status of node {}", spec.name)).await
 }
 
-async fn renew(leases: &Api<Lease>, name: &str) -> Result<()> {
+/// As a kubelet does: one update, on the version that the last one gave. Whoever has none, or lost it, reads it first.
+async fn renew(leases: &Api<Lease>, name: &str, known: &mut Option<String>) -> Result<()> {
     let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": time},
-    });
-    let params = PatchParams::apply("mco-lab-kubelet").force();
-    let patch = Patch::Apply(lease);
-    within(leases.patch(name, &params, &patch), || format!("renew the lease of node {name}")).await
+    let lease = |version: Option<&str>| {
+        let object = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "resourceVersion": version},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": time},
+        });
+        serde_json::from_value::<Lease>(object).unwrap_or_default()
+    };
+    let params = PostParams::default();
+    let version = known.take();
+    let request = async {
+        let answer = match version {
+            Some(version) => leases.replace(name, &params, &lease(Some(&version))).await?,
+            None => match leases.get_opt(name).await? {
+                Some(have) => {
+                    let version = have.metadata.resource_version;
+                    leases.replace(name, &params, &lease(version.as_deref())).await?
+                }
+                None => leases.create(&params, &lease(None)).await?,
+            },
+        };
+        *known = answer.metadata.resource_version;
+        Ok(())
+    };
+    within(request, || format!("renew the lease of node {name}")).await
 }
 
 async fn within<T>(

@@ -2,7 +2,8 @@
 //! stand-in. Needs no root; thousands fit in one process.
 //!
 //! Flow: the daemon runs until it has begun a reboot → the Node goes NotReady → the fake systemd begins another boot
-//! → the Node is Ready again under a new boot id → the daemon runs again. One watch of all Nodes feeds all daemons.
+//! → the Node is Ready again under a new boot id → the daemon runs again. One watch of all Nodes feeds all daemons, and
+//! whoever follows them.
 //!
 //! Not here: what the daemon does. It is the product's own crate, started through the same door as `mco daemon`.
 
@@ -20,7 +21,7 @@ use host::{FakeSystemd, Host, Options, Root, Unsupported};
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -31,23 +32,51 @@ use crate::process::lock;
 /// How long a daemon may take to finish the step that it is in.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
+/// What a follower is told: which node, and what of it counts now; `None`: it is gone.
+pub type NodeNews = (String, Option<NodeFacts>);
+
 /// One watch of all Nodes for all simulated nodes of a process: a watch each would be what a benchmark measures.
 #[derive(Debug)]
 pub(crate) struct NodeFeeds {
-    feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>>,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    feeds: Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>,
+    followers: Mutex<Vec<mpsc::UnboundedSender<NodeNews>>>,
+}
+
+impl Shared {
+    /// Followers that are gone are forgotten.
+    fn tell(&self, name: &str, facts: Option<&NodeFacts>) {
+        lock(&self.followers).retain(|f| f.send((name.to_owned(), facts.cloned())).is_ok());
+    }
 }
 
 impl NodeFeeds {
     pub(crate) fn start(client: Client) -> Self {
-        let feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>> = Arc::default();
-        let task = tokio::spawn(pump(client, Arc::clone(&feeds)));
-        Self { feeds, task }
+        let shared = Arc::<Shared>::default();
+        let task = tokio::spawn(pump(client, Arc::clone(&shared)));
+        Self { shared, task }
+    }
+
+    /// Every change of any node from now on, after what each is now.
+    pub(crate) fn follow(&self) -> mpsc::UnboundedReceiver<NodeNews> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let feeds = lock(&self.shared.feeds);
+        for (name, feed) in feeds.iter() {
+            // The receiver is in our hands.
+            let _ = sender.send((name.clone(), feed.borrow().clone()));
+        }
+        lock(&self.shared.followers).push(sender);
+        receiver
     }
 
     /// The feed of one node; ask for it before the Node is created.
     pub(crate) fn feed(&self, name: &str) -> Feed {
-        lock(&self.feeds).entry(name.to_owned()).or_insert_with(|| watch::channel(None).0).subscribe()
+        lock(&self.shared.feeds).entry(name.to_owned()).or_insert_with(|| watch::channel(None).0).subscribe()
     }
 }
 
@@ -57,7 +86,7 @@ impl Drop for NodeFeeds {
     }
 }
 
-async fn pump(client: Client, feeds: Arc<Mutex<HashMap<String, watch::Sender<Option<NodeFacts>>>>>) {
+async fn pump(client: Client, shared: Arc<Shared>) {
     let events =
         watcher(Api::<Node>::all(client), watcher::Config::default()).backoff(WatchBackoff::default());
     let mut events = std::pin::pin!(events);
@@ -73,7 +102,9 @@ async fn pump(client: Client, feeds: Arc<Mutex<HashMap<String, watch::Sender<Opt
                 continue;
             }
         };
-        if let Some(feed) = lock(&feeds).get(&name) {
+        let feeds = lock(&shared.feeds);
+        shared.tell(&name, facts.as_ref());
+        if let Some(feed) = feeds.get(&name) {
             feed.send_if_modified(|old| {
                 // Heartbeats change the resource version alone.
                 let news = match (old.as_ref(), facts.as_ref()) {

@@ -5,7 +5,10 @@
 //! machine: no test depends on one.
 
 mod render;
+mod requests;
 mod rollout;
+mod server;
+mod slots;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -17,8 +20,8 @@ use std::process::Command;
 /// `cargo xtask bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Which: render, rollout
-    #[arg(value_parser = ["render", "rollout"])]
+    /// Which: render, rollout, server
+    #[arg(value_parser = ["render", "rollout", "server"])]
     pub(crate) name: String,
     /// How often each thing is measured
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -26,6 +29,15 @@ pub(crate) struct Bench {
     /// rollout: how many nodes
     #[arg(long, default_value_t = 1000)]
     pub(crate) nodes: usize,
+    /// rollout: the pool's maxUnavailable, a number or a percentage
+    #[arg(long, default_value = "100%")]
+    pub(crate) max_unavailable: String,
+    /// rollout: measure the controller for so many seconds before, while nothing happens
+    #[arg(long)]
+    pub(crate) idle: Option<u64>,
+    /// rollout: count requests by sender, in the API server's audit log; makes it slower
+    #[arg(long)]
+    pub(crate) audit: bool,
     /// This process is the release build already
     #[arg(long, hide = true)]
     inner: bool,
@@ -89,6 +101,7 @@ pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
     let mut outcome = match a.name.as_str() {
         "render" => render::run(root, a)?,
         "rollout" => rollout::run(root, a)?,
+        "server" => server::run(root, a)?,
         other => bail!("no benchmark {other:?}"),
     };
     outcome.versions.insert(0, ("mco".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
@@ -112,10 +125,15 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
             bail!("cargo {} ended with {status}", args.join(" "));
         }
     }
-    let status = Command::new(root.join("target/release/xtask"))
-        .args(["bench", &a.name, "--inner", "--runs", &a.runs.to_string(), "--nodes", &a.nodes.to_string()])
-        .current_dir(root)
-        .status()?;
+    let Bench { name, runs, nodes, max_unavailable, idle, audit, inner: _ } = a;
+    let mut command = Command::new(root.join("target/release/xtask"));
+    command.args(["bench", name, "--inner", "--runs", &runs.to_string(), "--nodes", &nodes.to_string()]);
+    command.args(["--max-unavailable", max_unavailable]);
+    if let Some(seconds) = idle {
+        command.args(["--idle", &seconds.to_string()]);
+    }
+    command.args(audit.then_some("--audit"));
+    let status = command.current_dir(root).status()?;
     if !status.success() {
         bail!("the benchmark ended with {status}");
     }
@@ -173,7 +191,12 @@ pub(crate) fn measure(command: &mut Command) -> anyhow::Result<(f64, f64)> {
 
 /// `VmHWM` of a `/proc/PID/status`, in MiB.
 pub(crate) fn high_water_mark(status: &str) -> f64 {
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    mebibytes(status, "VmHWM:")
+}
+
+/// A line of a `/proc/PID/status` that is given in KiB, in MiB.
+pub(crate) fn mebibytes(status: &str, line: &str) -> f64 {
+    let line = status.lines().find_map(|l| l.strip_prefix(line));
     let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<f64>().ok());
     kib.unwrap_or(0.0) / 1024.0
 }

@@ -1,29 +1,36 @@
-//! `bench rollout`: one change through a pool of simulated nodes that react at once, all of them allowed to move.
+//! `bench rollout`: one change through a pool of simulated nodes that react at once.
 //!
-//! Measured from the apply to the last node updated and taking pods again: seconds; requests per node by verb, as the API
-//! server counts them; CPU and peak memory of the controller. The nodes' agents run in this process, on the same cores.
+//! Measured from the apply to the last node updated and taking pods again: seconds; CPU of each party; peak memory of
+//! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With `--idle`:
+//! what the controller costs while nothing happens but heartbeats. With `--audit`: who sent which requests; that costs the
+//! API server, so its seconds are not the product's.
+//!
+//! What is real: the API server, etcd, the controller's program, the agents' code, each node's drain, reboot (half a second
+//! away) and status reports. What is not: the agents run in this process and share connections and one watch of all
+//! Nodes; their reboots change nothing but a boot id.
 
-use super::{Bench, Figure, Outcome, high_water_mark};
+use super::requests::{self, Audit};
+use super::slots::Slots;
+use super::{Bench, Figure, Outcome, mebibytes};
 use anyhow::{Context, bail};
-use api::k8s::Node;
-use api::names::{annotation, state};
+use api::names::state;
 use api::v1::{MachineConfig, MachineConfigPool};
-use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
-use lab::{Lab, Reporter};
+use kube::api::{Api, Patch, PatchParams};
+use lab::{Lab, NodeNews, Reporter};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The pool that the nodes are in.
 const POOL: &str = "worker";
-/// A rollout that takes longer has stopped.
-const LIMIT: Duration = Duration::from_secs(900);
-/// How often the end is looked for: a list of all nodes costs the API server some milliseconds.
-const LOOK: Duration = Duration::from_millis(250);
+/// A rollout in which nothing has happened for so long has stopped.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// The kernel's clock tick for `/proc/PID/stat`, fixed at 100 a second on Linux' user interface.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// After a rollout, until the last status is written.
+const CALM: Duration = Duration::from_secs(5);
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -31,63 +38,105 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
 }
 
 async fn measure(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
+    let audit = a.audit.then(Audit::begin).transpose()?;
     let lab = Lab::builder()
         .nodes(a.nodes)
         .simulated()
         .controller(true)
         .controller_manager(false)
         .scheduler(false)
+        .api_server_args(audit.iter().flat_map(Audit::flags))
         .mco_binary(root.join("target/release/mco"))
         .templates(root.join("templates"))
         .progress(Reporter::stderr())
         .start()
         .await?;
-    let outcome = rounds(&lab, a).await;
+    let outcome = rounds(&lab, a, audit).await;
     lab.stop().await;
     outcome
 }
 
-async fn rounds(lab: &Lab, a: &Bench) -> anyhow::Result<Outcome> {
+/// Samples by what they are of, in the order in which they first came.
+#[derive(Default)]
+struct Samples(Vec<Figure>);
+
+impl Samples {
+    fn put(&mut self, what: impl Into<String>, unit: &'static str, value: f64) {
+        let what = what.into();
+        match self.0.iter_mut().find(|f| f.what == what) {
+            Some(figure) => figure.samples.push(value),
+            None => self.0.push(Figure::new(what, unit, vec![value])),
+        }
+    }
+}
+
+async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Outcome> {
     let client = lab.client();
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let bound = match a.max_unavailable.parse::<u32>() {
+        Ok(number) => json!(number),
+        Err(_) => json!(a.max_unavailable),
+    };
     let all = json!({"spec": {"maxUnavailable": "100%"}});
     pools.patch(POOL, &PatchParams::default(), &Patch::Merge(&all)).await?;
     println!("waiting until {} nodes have joined", a.nodes);
-    settled(&client, "", a.nodes).await?;
-    let pid = lab.controller_pid().context("the lab runs no controller")?;
-    let mut figures: BTreeMap<&str, (&'static str, Vec<f64>)> = BTreeMap::new();
+    let mut nodes = Nodes::new(lab.follow_nodes().context("the lab has no simulated nodes")?, a.nodes);
+    nodes.settled(lab, &pools, "", &mut Slots::default()).await?;
+    tokio::time::sleep(CALM).await;
+    let bounded = json!({"spec": {"maxUnavailable": bound}});
+    pools.patch(POOL, &PatchParams::default(), &Patch::Merge(&bounded)).await?;
+    let controller = lab.controller_pid().context("the lab runs no controller")?;
+    let mut parties =
+        vec![("controller", controller), ("nodes (this process)", rustix::process::getpid().as_raw_pid())];
+    parties.extend(["etcd", "API server"].into_iter().zip(lab.control_plane().pids()));
+    let mut samples = Samples::default();
+    if let Some(seconds) = a.idle {
+        println!("idle for {seconds} s");
+        let before = cpu_seconds(controller)?;
+        let start = Instant::now();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let share = (cpu_seconds(controller)? - before) / start.elapsed().as_secs_f64();
+        samples.put("idle: controller CPU", "% of a core", share * 100.0);
+        samples.put("idle: controller memory", "MiB", memory(controller, "VmRSS:")?);
+    }
     for run in 0..a.runs {
-        let before = rendered(&pools).await?;
-        let (cpu, requests) = (cpu_seconds(pid)?, requests(&client).await?);
+        let before = pools.get(POOL).await?.spec.configuration.name;
+        let cpu: Vec<f64> = parties.iter().map(|(_, pid)| cpu_seconds(*pid)).collect::<Result<_, _>>()?;
+        let requests = requests::by_verb(&client).await?;
+        let marker = audit.as_ref().map(Audit::mark).transpose()?;
+        let mut slots = Slots::default();
         let start = Instant::now();
         apply(&client, run).await?;
-        settled(&client, &before, a.nodes).await?;
+        nodes.settled(lab, &pools, &before, &mut slots).await?;
         let seconds = start.elapsed().as_secs_f64();
-        let mut put = |what, unit, value| figures.entry(what).or_insert((unit, vec![])).1.push(value);
-        put("apply to all updated and uncordoned", "s", seconds);
-        put("controller CPU", "s", cpu_seconds(pid)? - cpu);
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        put("controller peak memory", "MiB", high_water_mark(&status));
-        #[expect(clippy::cast_precision_loss, reason = "a number of nodes")]
-        let nodes = a.nodes as f64;
-        let after = self::requests(&client).await?;
-        let sum = |verbs: &[&str]| -> f64 {
-            verbs.iter().map(|v| after.get(*v).unwrap_or(&0.0) - requests.get(*v).unwrap_or(&0.0)).sum()
-        };
-        put("requests a node: PATCH", "", sum(&["PATCH"]) / nodes);
-        put("requests a node: PUT", "", sum(&["PUT"]) / nodes);
-        put("requests a node: POST", "", sum(&["POST"]) / nodes);
-        put("requests a node: GET", "", sum(&["GET"]) / nodes);
-        put("requests a node: LIST", "", sum(&["LIST"]) / nodes);
         println!("run {}: {seconds:.1} s", run + 1);
+        samples.put("apply to all updated and uncordoned", "s", seconds);
+        for ((name, pid), before) in parties.iter().zip(cpu) {
+            samples.put(format!("CPU: {name}"), "s", cpu_seconds(*pid)? - before);
+        }
+        samples.put("controller peak memory", "MiB", memory(controller, "VmHWM:")?);
+        for (what, value) in slots.latencies() {
+            samples.put(what, "ms", value);
+        }
+        tokio::time::sleep(CALM).await;
+        #[expect(clippy::cast_precision_loss, reason = "a number of nodes")]
+        let count = a.nodes as f64;
+        for (verb, all) in requests::by_verb(&client).await? {
+            let sent = all - requests.get(&verb).unwrap_or(&0.0);
+            samples.put(format!("requests a node: {verb}"), "", sent / count);
+        }
+        if let (Some(audit), Some(marker)) = (&audit, marker) {
+            for (what, sent) in audit.since(marker)? {
+                samples.put(format!("a node: {what}"), "", sent / count);
+            }
+        }
     }
     let versions = vec![
         ("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned()),
         ("nodes".to_owned(), a.nodes.to_string()),
+        ("maxUnavailable".to_owned(), a.max_unavailable.clone()),
     ];
-    let figures =
-        figures.into_iter().map(|(what, (unit, samples))| Figure::new(what, unit, samples)).collect();
-    Ok(Outcome { versions, figures })
+    Ok(Outcome { versions, figures: samples.0 })
 }
 
 async fn apply(client: &kube::Client, run: u32) -> anyhow::Result<()> {
@@ -105,68 +154,66 @@ async fn apply(client: &kube::Client, run: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rendered(pools: &Api<MachineConfigPool>) -> anyhow::Result<String> {
-    Ok(pools.get(POOL).await?.spec.configuration.name)
+/// All nodes, as the lab's own watch shows them: looking costs the API server nothing.
+struct Nodes {
+    news: UnboundedReceiver<NodeNews>,
+    /// The config that each node is done with, and takes pods in.
+    done_with: HashMap<String, String>,
+    count: usize,
 }
 
-/// Waits until every node is done with a config that is not `before`, and takes pods.
-async fn settled(client: &kube::Client, before: &str, nodes: usize) -> anyhow::Result<()> {
-    let (pools, api): (Api<MachineConfigPool>, Api<Node>) =
-        (Api::all(client.clone()), Api::all(client.clone()));
-    let start = Instant::now();
-    loop {
-        let target = rendered(&pools).await?;
-        if !target.is_empty() && target != before {
-            // `resourceVersion=0` is answered from the API server's cache: the measurement must not load etcd.
-            let list = api.list(&ListParams::default().match_any()).await?;
-            let done = list.items.iter().filter(|n| is_done(n, &target)).count();
-            if done == nodes {
+impl Nodes {
+    fn new(news: UnboundedReceiver<NodeNews>, count: usize) -> Self {
+        Self { news, done_with: HashMap::new(), count }
+    }
+
+    /// Waits until every node is done with one config that is not `before`, and takes pods.
+    async fn settled(
+        &mut self,
+        lab: &Lab,
+        pools: &Api<MachineConfigPool>,
+        before: &str,
+        slots: &mut Slots,
+    ) -> anyhow::Result<()> {
+        loop {
+            let all = self.done_with.len() == self.count;
+            let mut configs = self.done_with.values();
+            if all
+                && let Some(first) = configs.next()
+                && first != before
+                && configs.all(|c| c == first)
+                && pools.get(POOL).await?.spec.configuration.name == *first
+            {
                 return Ok(());
             }
-            if start.elapsed() > LIMIT {
-                bail!("{done} of {nodes} nodes done after {} s", LIMIT.as_secs());
-            }
+            let Ok(news) = tokio::time::timeout(PATIENCE, self.news.recv()).await else {
+                lab.check()?;
+                let done = self.done_with.values().filter(|c| *c != before).count();
+                bail!("{done} of {} nodes done, and no change for {} s", self.count, PATIENCE.as_secs());
+            };
+            let news = news.context("the lab's watch of Nodes has ended")?;
+            slots.see(&news);
+            let (name, facts) = news;
+            let settled = facts.filter(|f| {
+                f.state == state::DONE && f.current == f.desired && !f.unschedulable && !f.current.is_empty()
+            });
+            match settled {
+                Some(facts) => self.done_with.insert(name, facts.current),
+                None => self.done_with.remove(&name),
+            };
         }
-        if start.elapsed() > LIMIT {
-            bail!("nothing rendered after {} s", LIMIT.as_secs());
-        }
-        tokio::time::sleep(LOOK).await;
     }
-}
-
-fn is_done(node: &Node, target: &str) -> bool {
-    let says = |key: &str, value: &str| node.annotations().get(key).is_some_and(|v| v == value);
-    says(annotation::CURRENT_CONFIG, target)
-        && says(annotation::DESIRED_CONFIG, target)
-        && says(annotation::STATE, state::DONE)
-        && node.spec.as_ref().and_then(|s| s.unschedulable) != Some(true)
 }
 
 /// User and system time of a process so far.
 fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the controller has ended")?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("a program has ended")?;
     let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
     let ticks: Vec<f64> = fields.split(' ').skip(11).take(2).filter_map(|t| t.parse().ok()).collect();
     Ok(ticks.iter().sum::<f64>() / TICKS_PER_SECOND)
 }
 
-/// How many requests the API server has answered, by verb; watches and Leases are left out.
-async fn requests(client: &kube::Client) -> anyhow::Result<BTreeMap<String, f64>> {
-    let request = http::Request::get("/metrics").body(vec![])?;
-    let text = client.request_text(request).await?;
-    let mut sums = BTreeMap::new();
-    for line in text.lines().filter_map(|l| l.strip_prefix("apiserver_request_total{")) {
-        let Some((labels, value)) = line.rsplit_once("} ") else { continue };
-        let label = |name: &str| {
-            labels
-                .split(',')
-                .find_map(|l| l.strip_prefix(name))
-                .map(|v| v.trim_matches(['=', '"']).to_owned())
-        };
-        let (Some(verb), resource) = (label("verb"), label("resource").unwrap_or_default()) else { continue };
-        if verb != "WATCH" && resource != "leases" {
-            *sums.entry(verb).or_insert(0.0) += value.parse::<f64>().unwrap_or(0.0);
-        }
-    }
-    Ok(sums)
+/// A line of a process's status, in MiB.
+fn memory(pid: i32, line: &str) -> anyhow::Result<f64> {
+    Ok(mebibytes(&std::fs::read_to_string(format!("/proc/{pid}/status"))?, line))
 }

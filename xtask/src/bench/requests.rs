@@ -1,0 +1,126 @@
+//! Who sends how many requests to the API server: by verb from its metrics, by sender from its audit log.
+//!
+//! Leases and watches are left out: their number is a matter of time, not of what is done. Not here: what that costs.
+
+use anyhow::Context;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::PathBuf;
+
+/// How many requests the API server has answered, by verb.
+pub(super) async fn by_verb(client: &kube::Client) -> anyhow::Result<BTreeMap<String, f64>> {
+    let request = http::Request::get("/metrics").body(vec![])?;
+    let text = client.request_text(request).await?;
+    let mut sums = BTreeMap::new();
+    for line in text.lines().filter_map(|l| l.strip_prefix("apiserver_request_total{")) {
+        let Some((labels, value)) = line.rsplit_once("} ") else { continue };
+        let label = |name: &str| {
+            labels
+                .split(',')
+                .find_map(|l| l.strip_prefix(name))
+                .map(|v| v.trim_matches(['=', '"']).to_owned())
+        };
+        let (Some(verb), resource) = (label("verb"), label("resource").unwrap_or_default()) else { continue };
+        if verb != "WATCH" && resource != "leases" {
+            *sums.entry(verb).or_insert(0.0) += value.parse::<f64>().unwrap_or(0.0);
+        }
+    }
+    Ok(sums)
+}
+
+/// The API server's audit log, in a folder of its own that goes with this value.
+pub(super) struct Audit {
+    folder: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    verb: String,
+    user: User,
+    object_ref: Option<Object>,
+    response_status: Option<Answer>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    resource: Option<String>,
+    subresource: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    code: Option<u16>,
+}
+
+const POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+omitManagedFields: true
+rules:
+- {level: None, verbs: [watch]}
+- level: None
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- {level: Metadata}
+";
+
+impl Audit {
+    pub(super) fn begin() -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("mco-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("policy.yaml"), POLICY)?;
+        Ok(Self { folder })
+    }
+
+    pub(super) fn flags(&self) -> Vec<String> {
+        let file = |flag: &str, name: &str| format!("--{flag}={}", self.folder.join(name).display());
+        vec![file("audit-policy-file", "policy.yaml"), file("audit-log-path", "audit.log")]
+    }
+
+    /// Where the log ends now.
+    pub(super) fn mark(&self) -> anyhow::Result<u64> {
+        Ok(std::fs::metadata(self.folder.join("audit.log"))
+            .context("the API server writes no audit log")?
+            .len())
+    }
+
+    /// What was sent since, by sender, verb and resource; refused requests beside the others.
+    pub(super) fn since(&self, mark: u64) -> anyhow::Result<BTreeMap<String, f64>> {
+        let mut file = std::fs::File::open(self.folder.join("audit.log"))?;
+        file.seek(SeekFrom::Start(mark))?;
+        let mut sums = BTreeMap::new();
+        for line in BufReader::new(file).lines() {
+            let Ok(line) = serde_json::from_str::<Line>(&line?) else { continue };
+            let resource = line.object_ref.map(|o| match (o.resource, o.subresource) {
+                (Some(resource), Some(sub)) => format!("{resource}/{sub}"),
+                (resource, _) => resource.unwrap_or_default(),
+            });
+            let code = line.response_status.and_then(|s| s.code).unwrap_or_default();
+            let refused = if code >= 400 { format!(" ({code})") } else { String::new() };
+            let what = format!(
+                "{}: {} {}{refused}",
+                line.user.username,
+                line.verb,
+                resource.as_deref().unwrap_or("-")
+            );
+            *sums.entry(what).or_insert(0.0) += 1.0;
+            let writes = ["create", "update", "patch", "delete"].contains(&line.verb.as_str()) && code < 400;
+            *sums.entry(format!("{}: all writes", line.user.username)).or_insert(0.0) +=
+                f64::from(u8::from(writes));
+        }
+        Ok(sums)
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        // What is left is in the system's folder for such things.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
