@@ -65,10 +65,13 @@ async fn changed_by_hand(cluster: &Cluster) {
     for (about, path, harm, repair) in damage {
         node.run(["sh", "-c", harm]).await.unwrap();
         let reason = says(cluster, about, "Degraded").await;
-        assert!(reason.contains(path) && !reason.contains("bad"), "{about}: {reason}");
+        assert!(reason.contains(path), "{about}: {reason}");
+        let differs = reason.contains("-good (no newline at the end)\n+bad");
+        assert_eq!(differs, about == "other contents", "{about}: {reason}");
         node.run(["sh", "-c", repair]).await.unwrap();
         assert_eq!(says(cluster, about, "Done").await, "", "{about}");
     }
+    by_rules(cluster, file, link).await;
     // An update that writes the file anew needs no repair before it.
     node.run(["sh", "-c", "printf bad > /etc/app/one.conf"]).await.unwrap();
     says(cluster, "before an update", "Degraded").await;
@@ -95,6 +98,76 @@ async fn changed_by_hand(cluster: &Cluster) {
     assert!(ticks(&now) - ticks(&cpu) <= 5, "it does not rest while nothing happens: {cpu} {now}");
 }
 
+/// The pool's rules: what is to be repaired is, and nobody notices; what is to be ignored is; who does not stop is told
+/// of.
+async fn by_rules(cluster: &Cluster, file: &str, link: &str) {
+    let node = cluster.lab.node(0);
+    let rules = |text: &str| {
+        let rules = if text.is_empty() { Value::Null } else { json!(text) };
+        json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/drift": rules}}})
+    };
+    cluster.patch("MachineConfigPool", "worker", rules("repair /etc/app/** ; repair /etc/systemd/**")).await;
+    until(cluster, "the rules arrive", |n| !note(n, "drift").is_empty()).await;
+    for (about, harm, whole) in [
+        ("contents", "printf bad > /etc/app/one.conf", "grep -qx good /etc/app/one.conf"),
+        ("gone", "rm -r /etc/app", "grep -qx good /etc/app/one.conf"),
+        ("disabled", &format!("rm {link}"), &format!("test -L {link}")),
+    ] {
+        node.run(["sh", "-c", harm]).await.unwrap();
+        let start = Instant::now();
+        while node.run(["sh", "-c", whole]).await.is_err() {
+            assert!(
+                start.elapsed() < SOON,
+                "{about}: not repaired: {}",
+                cluster.get("Node", "worker-0").await
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        println!("{about}: repaired after {:?}", start.elapsed());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    let node_object = cluster.get("Node", "worker-0").await;
+    assert_eq!(note(&node_object, "state"), "Done", "{}", node_object["metadata"]["annotations"]);
+    let repaired = told(cluster, "ConfigDriftRepaired").await;
+    assert!(repaired.iter().any(|e| e.contains(file)), "{repaired:?}");
+
+    // Somebody who does not stop.
+    let war = "for i in $(seq 600); do printf bad > /etc/app/one.conf; sleep 0.1; done";
+    node.run(["systemd-run", "--unit=war", "sh", "-c", war]).await.unwrap();
+    let given_up =
+        until(cluster, "it is given up", |n| note(n, "reason").contains("was repaired 5 times within 10"))
+            .await;
+    assert_eq!(note(&given_up, "state"), "Degraded");
+    let events = told(cluster, "ConfigDriftRepairGivenUp").await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    node.run(["systemctl", "stop", "war"]).await.unwrap();
+
+    cluster.patch("MachineConfigPool", "worker", rules("ignore /etc/app/*")).await;
+    says(cluster, "ignored", "Done").await;
+    cluster.patch("MachineConfigPool", "worker", rules("mend /etc")).await;
+    let reason = says(cluster, "bad rules report all drift", "Degraded").await;
+    assert!(reason.contains(file), "{reason}");
+    let bad = told(cluster, "DriftPolicyInvalid").await;
+    assert!(bad.iter().any(|e| e.contains("\"mend\" is not report, repair or ignore")), "{bad:?}");
+    cluster.patch("MachineConfigPool", "worker", rules("")).await;
+    node.run(["sh", "-c", "printf good > /etc/app/one.conf"]).await.unwrap();
+    says(cluster, "all is as before", "Done").await;
+}
+
+/// Waits until the Node is as asked for; gives it.
+async fn until(cluster: &Cluster, about: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
+    loop {
+        let node = cluster.get("Node", "worker-0").await;
+        if is(&node) {
+            println!("{about}: after {:?}", start.elapsed());
+            return node;
+        }
+        assert!(start.elapsed() < LIMIT, "{about}: {}", node["metadata"]["annotations"]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Waits until the node says this, soon; returns the reason.
 async fn says(cluster: &Cluster, about: &str, state: &str) -> String {
     let start = Instant::now();
@@ -110,6 +183,19 @@ async fn says(cluster: &Cluster, about: &str, state: &str) -> String {
             node["metadata"]["annotations"]
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The events with this reason, of which there will be one: they are written beside the work.
+async fn told(cluster: &Cluster, reason: &str) -> Vec<String> {
+    let start = Instant::now();
+    loop {
+        let events = events(cluster, "worker-0", reason).await;
+        if !events.is_empty() {
+            return events;
+        }
+        assert!(start.elapsed() < LIMIT, "no event {reason}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
