@@ -24,6 +24,7 @@ mod reconcile;
 mod registries;
 pub mod template;
 mod template_data;
+mod template_functions;
 mod tls;
 mod yaml;
 

@@ -3,6 +3,9 @@
 //!
 //! What it is not: what a template may refer to (see `template_data`).
 //!
+//! Layers: those of the platform (see `template_data`), then those that the ControllerConfig's annotation
+//! `machineconfiguration.openshift.io/template-layers` names.
+//!
 //! Layout: `ROLE/NAME/LAYER/{files,units,extensions}/FILE` and `common/LAYER/{files,units,extensions}/FILE`. The
 //! MachineConfig `NAME` gets the role's label. The first name of each role also takes what is in `common`.
 
@@ -99,6 +102,11 @@ impl TemplateSet {
         self.files.keys().map(|p| p.role.as_str()).filter(|r| *r != COMMON).collect()
     }
 
+    /// The layers that have templates.
+    fn layers(&self) -> BTreeSet<&str> {
+        self.files.keys().map(|p| p.layer.as_str()).collect()
+    }
+
     /// The names of a role's MachineConfigs.
     fn names(&self, role: &str) -> BTreeSet<&str> {
         self.files.keys().filter(|p| p.role == role).map(|p| p.name.as_str()).collect()
@@ -159,7 +167,7 @@ pub fn generate_role(
     let folder = if set.roles().contains(role) { role } else { WORKER };
     let environment = template_data::environment(data);
     let context = template_data::context(data);
-    let layers = Platform::of(&data.controller_config.spec).layers();
+    let layers = layers(set, data)?;
     set.names(folder)
         .into_iter()
         .map(|name| {
@@ -172,6 +180,28 @@ pub fn generate_role(
             Ok(labelled(name, role, spec, data, versions))
         })
         .collect()
+}
+
+/// The layers that count: those of the platform, then those that the administrator chose.
+fn layers(set: &TemplateSet, data: &Data<'_>) -> Result<Vec<String>, TemplateError> {
+    let mut layers = Platform::of(&data.controller_config.spec).layers();
+    for layer in template_data::chosen_layers(data.controller_config) {
+        let known = set.layers();
+        if !known.contains(layer.as_str()) {
+            let known: Vec<&str> = known.into_iter().collect();
+            let message = format!(
+                "ControllerConfig {CONTROLLER_CONFIG}: metadata.annotations[{}]: no template is in a folder {layer:?}; \
+                 there are {}",
+                annotation::TEMPLATE_LAYERS,
+                known.join(", ")
+            );
+            return Err(error("layers", message));
+        }
+        if !layers.contains(&layer) {
+            layers.push(layer);
+        }
+    }
+    Ok(layers)
 }
 
 fn labelled(

@@ -1,10 +1,13 @@
 //! What templates may refer to: the ControllerConfig's fields by their JSON names, the pull secret, TLS settings,
 //! and a few functions. Undefined names are errors. Pure.
 
+use crate::template_functions;
 use crate::tls::TlsProfile;
+use api::k8s::ResourceExt as _;
+use api::names::annotation;
 use api::v1::{ControllerConfig, ControllerConfigSpec};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 use serde_json::{Value, json};
 
 /// Everything that templates are rendered with.
@@ -31,7 +34,7 @@ impl std::fmt::Debug for Data<'_> {
 }
 
 /// Platforms whose machines stand on somebody's own hardware, with the short name that their parts carry.
-const ON_PREM: [(&str, &str); 5] = [
+pub(crate) const ON_PREM: [(&str, &str); 5] = [
     ("BareMetal", "kni"),
     ("Ovirt", "ovirt"),
     ("OpenStack", "openstack"),
@@ -71,10 +74,10 @@ const EXTERNAL_CLOUD: [&str; 10] = [
 /// The platform, as far as templates differ by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Platform {
-    kind: String,
+    pub(crate) kind: String,
     topology: String,
     own_dns: bool,
-    external_cloud: bool,
+    pub(crate) external_cloud: bool,
 }
 
 impl Platform {
@@ -112,6 +115,13 @@ impl Platform {
     }
 }
 
+/// The layers that the administrator has switched on.
+pub(crate) fn chosen_layers(controller_config: &ControllerConfig) -> Vec<String> {
+    let said = controller_config.annotations().get(annotation::TEMPLATE_LAYERS);
+    let all = said.into_iter().flat_map(|s| s.split(',')).map(str::trim).filter(|l| !l.is_empty());
+    all.map(str::to_owned).collect()
+}
+
 fn load_balancers_known(spec: &ControllerConfigSpec, section: &str) -> bool {
     let path = format!(
         "/status/platformStatus/{section}/cloudLoadBalancerConfig/clusterHosted/apiIntLoadBalancerIPs"
@@ -132,47 +142,8 @@ pub(crate) fn environment(data: &Data<'_>) -> Environment<'static> {
     {
         e.set_syntax(syntax);
     }
-    let kind = platform.kind.clone();
-    e.add_function("platformType", move || kind.clone());
-    let provider = if platform.external_cloud { "external" } else { "" };
-    e.add_function("cloudProvider", move || provider);
-    let short = ON_PREM.iter().find(|(k, _)| *k == platform.kind).map_or("", |(_, short)| *short);
-    e.add_function("onPremPlatformShortName", move || short);
-    e.add_function("skip", |key: String| skip(&key));
-    e.add_function("urlHost", |url: String| url_part(&url).map(|(host, _)| host));
-    e.add_function("urlPort", |url: String| url_part(&url).map(|(_, port)| port));
+    template_functions::add(&mut e, &data.controller_config.spec, &platform);
     e
-}
-
-/// A placeholder that a later reader of the file fills in.
-fn skip(key: &str) -> Result<String, Error> {
-    let mut chars = key.chars();
-    let start = chars.next().is_some_and(|c| c == '_' || c.is_ascii_lowercase());
-    if start && chars.all(|c| c == '_' || c.is_ascii_alphanumeric()) && key.len() > 1 {
-        Ok(format!("{{{{.{key}}}}}"))
-    } else {
-        let message = format!("skip: {key:?} must start with a lower-case letter and have no blanks");
-        Err(Error::new(ErrorKind::InvalidOperation, message))
-    }
-}
-
-/// Host and port of a URL, the port by scheme where none is written.
-fn url_part(url: &str) -> Result<(String, String), Error> {
-    let bad = |why: &str| Error::new(ErrorKind::InvalidOperation, format!("{url:?}: {why}"));
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let (host, port) = match authority.strip_prefix('[').and_then(|v6| v6.split_once(']')) {
-        Some((host, after)) => (host, after.strip_prefix(':')),
-        None => authority.split_once(':').map_or((authority, None), |(h, p)| (h, Some(p))),
-    };
-    let port = match (port, scheme) {
-        (Some(port), _) if !port.is_empty() => port,
-        (_, "https") => "443",
-        (_, "http") => "80",
-        _ => return Err(bad("has no port and its scheme has none that is known")),
-    };
-    Ok((host.to_owned(), port.to_owned()))
 }
 
 /// The names that templates can use.
@@ -201,6 +172,7 @@ fn names(data: &Data<'_>) -> Value {
         map.insert("pullSecret".to_owned(), data.pull_secret.map_or(Value::Null, Value::from));
         map.insert("tlsMinVersion".to_owned(), Value::from(data.tls.min_version.as_str()));
         map.insert("tlsCipherSuites".to_owned(), Value::from(data.tls.cipher_suites.clone()));
+        map.insert("layers".to_owned(), Value::from(chosen_layers(data.controller_config)));
         map.insert("constants".to_owned(), json!({"apiServerURLFile": "/etc/kubernetes/apiserver-url.env"}));
     }
     context
@@ -252,22 +224,5 @@ mod tests {
         for (platform, want) in [("AWS", true), ("VSphere", true), ("BareMetal", false), ("None", false)] {
             assert_eq!(Platform::of(&mk_spec(platform, "")).external_cloud, want, "{platform}");
         }
-    }
-
-    #[test]
-    fn skip_keeps_a_placeholder_for_later() {
-        assert_eq!(skip("index").unwrap(), "{{.index}}");
-        for bad in ["", "2two", "test index"] {
-            assert!(skip(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn urls_have_a_host_and_a_port() {
-        let part = |url| url_part(url).unwrap();
-        assert_eq!(part("https://api.example.com:6443/x"), ("api.example.com".to_owned(), "6443".to_owned()));
-        assert_eq!(part("http://a"), ("a".to_owned(), "80".to_owned()));
-        assert_eq!(part("https://[::1]:8443"), ("::1".to_owned(), "8443".to_owned()));
-        assert!(url_part("ftp://a").is_err() && url_part("nothing").is_err());
     }
 }

@@ -176,3 +176,114 @@ fn an_error_in_a_template_does_not_tell_the_pull_secret() {
     let e = template::generate(&set, &data, &Versions::unknown()).unwrap_err();
     assert!(!format!("{e} {e:?}").contains("TOP-SECRET"), "{e:?}");
 }
+
+/// The shipped set with these layers switched on.
+fn layered(layers: &str) -> Result<BTreeMap<String, MachineConfig>, template::TemplateError> {
+    let mut cc = ControllerConfig::new("machine-config-controller", ControllerConfigSpec::default());
+    cc.spec.cluster_dns_ip = "10.96.0.10".to_owned();
+    let note = "machineconfiguration.openshift.io/template-layers";
+    cc.metadata.annotations = Some(BTreeMap::from([(note.to_owned(), layers.to_owned())]));
+    let all = generate(&shipped(), &cc)?;
+    Ok(all.into_iter().map(|mc| (mc.metadata.name.clone().unwrap(), mc)).collect())
+}
+
+fn units(mc: &MachineConfig) -> Vec<String> {
+    let units = mc.spec.config.as_ref().and_then(|c| c.pointer("/systemd/units")).and_then(|f| f.as_array());
+    units.into_iter().flatten().map(|u| u["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn content(mc: &MachineConfig, path: &str) -> String {
+    let config = ignition::parse_value(mc.spec.config.as_ref().unwrap()).unwrap().config;
+    let file = config.storage.files.iter().find(|f| f.path == path).unwrap();
+    String::from_utf8(file.contents.decode().unwrap()).unwrap()
+}
+
+#[test]
+fn no_layer_that_replaces_what_others_installed_is_on_by_itself() {
+    let all = layered("").unwrap();
+    for mc in all.values() {
+        assert!(units(mc).is_empty(), "{:?}", units(mc));
+        for path in paths(mc) {
+            assert!(
+                path.starts_with("/etc/sysctl.d/90-")
+                    || path.starts_with("/etc/modules-load.d/90-")
+                    || path == "/etc/systemd/system.conf.d/90-accounting.conf",
+                "{path}: may stand on a host that others have set up?"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_layer_for_kubeadm_leaves_kubeadms_own_files_alone() {
+    let all = layered("kubeadm").unwrap();
+    for role in ["master", "worker"] {
+        let mc = &all[&format!("01-{role}-kubelet")];
+        assert_eq!(
+            paths(mc),
+            ["/etc/kubernetes/kubelet.conf.d/50-mco.conf", "/etc/sysctl.d/90-kubelet.conf"]
+        );
+        assert_eq!(units(mc), ["kubelet.service"]);
+        let unit = &mc.spec.config.as_ref().unwrap()["systemd"]["units"][0];
+        assert_eq!((unit.get("contents"), unit.get("enabled")), (None, None), "{unit}");
+        assert!(
+            unit["dropins"][0]["contents"]
+                .as_str()
+                .unwrap()
+                .contains("--config-dir=/etc/kubernetes/kubelet.conf.d")
+        );
+    }
+}
+
+#[test]
+fn each_layer_makes_what_it_says() {
+    let all = layered("kubelet, crio,core-user").unwrap();
+    let kubelet = content(&all["01-worker-kubelet"], "/etc/kubernetes/kubelet.conf");
+    let kubelet: serde_json::Value = api::yaml::from_str(&kubelet).unwrap();
+    assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));
+    assert_eq!(kubelet["containerRuntimeEndpoint"], "unix:///var/run/crio/crio.sock");
+    assert_eq!(kubelet["tlsCipherSuites"].as_array().unwrap().len(), 9);
+    let master = content(&all["01-master-kubelet"], "/etc/kubernetes/kubelet.conf");
+    assert!(master.contains("node-role.kubernetes.io/control-plane"), "{master}");
+    assert_eq!(units(&all["01-worker-kubelet"]), ["kubelet.service", "mco-node-sizing.service"]);
+    let runtime = &all["01-worker-container-runtime"];
+    for path in [
+        "/etc/containers/storage.conf",
+        "/etc/containers/registries.conf",
+        "/etc/crio/crio.conf.d/00-default",
+    ] {
+        content(runtime, path).parse::<toml::Table>().unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+    let policy: serde_json::Value =
+        serde_json::from_str(&content(runtime, "/etc/containers/policy.json")).unwrap();
+    assert!(policy["default"].is_array());
+    assert!(paths(&all["00-worker"]).contains(&"/etc/sysusers.d/mco-core.conf".to_owned()));
+    let all = layered("kubelet,containerd").unwrap();
+    let kubelet = content(&all["01-worker-kubelet"], "/etc/kubernetes/kubelet.conf");
+    assert!(kubelet.contains("unix:///run/containerd/containerd.sock"), "{kubelet}");
+    let config = content(&all["01-worker-container-runtime"], "/etc/containerd/config.toml");
+    config.parse::<toml::Table>().unwrap();
+    let e = layered("kubeadmin").unwrap_err().to_string();
+    assert!(e.contains("template-layers") && e.contains("\"kubeadmin\"") && e.contains("kubeadm,"), "{e}");
+}
+
+#[test]
+fn every_shipped_template_begins_with_why_it_is_there() {
+    fn walk(dir: &Path, count: &mut usize) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, count);
+            } else if path.extension().is_some_and(|e| e == "yaml") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let first = text.lines().next().unwrap();
+                let why = first.strip_prefix("# ").or_else(|| first.strip_prefix("{# ")).unwrap_or_default();
+                assert!(why.split(' ').count() > 5, "{}: {first}", path.display());
+                *count += 1;
+            }
+        }
+    }
+    let mut count = 0;
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates"), &mut count);
+    assert!(count > 30, "{count}");
+}

@@ -182,7 +182,7 @@ fn an_object_writes_its_number_and_its_names_into_itself() {
 #[test]
 fn what_is_refused_keeps_what_it_made_and_names_the_field() {
     let good = kubelet_config("a", 1, &["worker"], json!({"maxPods": 100}));
-    let stands = planned(&templates(), &[good.clone()], &[]).wanted;
+    let stands = planned(&templates(), std::slice::from_ref(&good), &[]).wanted;
     let mut bad = good.clone();
     bad["spec"]["kubeletConfig"] = json!({"clusterDomain": "x"});
     let plan = planned(&templates(), &[bad.clone()], &stands);
@@ -198,7 +198,7 @@ fn what_is_refused_keeps_what_it_made_and_names_the_field() {
     let plan = planned(&templates(), &[bad], &stands);
     assert!(plan.gone.is_empty() && plan.refused.contains_key("worker"), "{plan:?}");
     // Made by another version, it is vouched for by this one, with its content.
-    let mut old = stands.clone();
+    let mut old = stands;
     for config in &mut old {
         config.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
     }
