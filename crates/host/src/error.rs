@@ -78,6 +78,18 @@ pub enum Error {
         /// Where it is now.
         kept: String,
     },
+    /// The journal of an unfinished change was written by a later version.
+    #[error(
+        "{path} was written by a newer version (format {found}, this one knows {known}); start that version on this host again so that it finishes or undoes its change"
+    )]
+    JournalNewer {
+        /// The journal's file.
+        path: &'static str,
+        /// Its format.
+        found: u32,
+        /// The newest format that is known here.
+        known: u32,
+    },
     /// A step failed and everything before it was taken back: the host is in its old state.
     #[error("could not {step}; every change was undone")]
     Undone {

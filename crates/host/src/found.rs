@@ -29,8 +29,21 @@ impl FsError {
     }
 }
 
+/// A link on the way that somebody else than root could point elsewhere at any time.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} is a link that belongs to user {uid}")]
+pub(crate) struct ForeignLink {
+    /// The part of the path.
+    pub(crate) name: String,
+    /// Its owner.
+    pub(crate) uid: u32,
+}
+
 /// What a person can do about an I/O error.
 fn remedy(e: &io::Error) -> &'static str {
+    if e.get_ref().is_some_and(|e| e.is::<ForeignLink>()) {
+        return "no path is followed over a link of another user than root; remove the link, or make it root's (chown -h)";
+    }
     match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full; free space and retry",
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; remount it writable or repair it",

@@ -2,7 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
 use rustix::fs::{FlockOperation, OFlags};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::fault::{Fault, Point};
-use crate::found::{Attributes, Found, FsError};
+use crate::found::{Attributes, FsError};
 use crate::journal::{Journal, Stage};
 use crate::os::{OsBackend, OsState};
 use crate::paths;
@@ -23,13 +23,9 @@ use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
 use crate::unit_file::{Install, is_template, is_unit_name};
-use crate::users::{Users, hash_of, with_hash};
+use crate::users::{Users, hash_of};
 use crate::wanted::Wanted;
 
-/// How long another program may hold the lock of the user database.
-const PASSWD_LOCK_TRIES: u32 = 50;
-/// The pause between two tries of it.
-const PASSWD_LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// From so many files in a row on, the disk is waited for once for all of them; below, a sync of the whole file system
 /// may cost more than it saves.
 const MANY: usize = 8;
@@ -430,7 +426,7 @@ impl Host {
                     }
                 }
             }
-            Step::Password { user, hash, day } => self.password(user, hash, *day)?,
+            Step::Password { user, hash, day } => crate::shadow::set(root, user, &hash.0, *day)?,
             Step::Os { from, to } => self.stage_os(from, to)?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
             Step::Service { action, unit } => {
@@ -444,28 +440,6 @@ impl Host {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Changes one hash, under the lock that other tools take too, and keeps the old file as they do.
-    fn password(&self, user: &str, hash: &Secret, day: u64) -> Result<(), Error> {
-        let root = &self.root;
-        let lock = root.handle(paths::PASSWD_LOCK, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
-        let mut tries = 0;
-        while rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            tries += 1;
-            if tries == PASSWD_LOCK_TRIES {
-                return Err(Error::PasswdLocked { path: paths::PASSWD_LOCK });
-            }
-            std::thread::sleep(PASSWD_LOCK_PAUSE);
-        }
-        let Found::File { mode, uid, gid, .. } = root.found(paths::SHADOW)? else {
-            return Err(crate::users::ShadowError::NoUser(user.to_owned()).into());
-        };
-        let text = root.text(paths::SHADOW)?.unwrap_or_default();
-        let text = with_hash(&text, user, &hash.0, day)?;
-        root.copy(paths::SHADOW, paths::SHADOW_BACKUP)?;
-        root.write_bytes(paths::SHADOW, text.as_bytes(), Attributes { mode, uid, gid })?;
         Ok(())
     }
 

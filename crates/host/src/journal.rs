@@ -22,6 +22,7 @@ use crate::paths::{JOURNAL_DIR, STATE_DIR, UNITS_DIR};
 use crate::plan::HostPlan;
 use crate::record::Names;
 use crate::root::{Root, hex, sha256, split};
+use crate::shadow;
 use crate::step::{ServiceAction, Step};
 use crate::xattr::Like;
 
@@ -78,6 +79,9 @@ pub(crate) struct Journal {
     /// The steps in words.
     steps: Vec<String>,
     before: Vec<Before>,
+    /// Passwords that are set.
+    #[serde(default)]
+    passwords: Vec<shadow::Before>,
     /// Things renamed out of the way: from, to.
     aside: Vec<(String, String)>,
     /// What enables units. `None` when the plan does not touch that.
@@ -99,11 +103,45 @@ struct Links {
     links: Vec<(String, String)>,
 }
 
+/// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
+/// number.
+const FORMAT: u32 = 1;
+
+/// Journals that do not say their format were written before there was a second one.
+fn first_format() -> u32 {
+    1
+}
+
+/// Why a journal cannot be used.
+enum Unusable {
+    Damaged(String),
+    Newer(u32),
+}
+
+impl Unusable {
+    fn at(self, root: &Root, path: &'static str) -> Error {
+        match self {
+            Self::Damaged(why) => put_away(root, path, why),
+            // It is whole: whoever wrote it can use it.
+            Self::Newer(found) => Error::JournalNewer { path, found, known: FORMAT },
+        }
+    }
+}
+
 /// A journal with its checksum.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Sealed {
+    #[serde(default = "first_format")]
+    format: u32,
     sha256: String,
     journal: String,
+}
+
+/// The one field that every format has.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
 }
 
 /// Where a change stands.
@@ -160,10 +198,17 @@ impl Journal {
         let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
         let links =
             if touches(&|s| matches!(s, Step::Units { .. })) { Some(Links::read(root)?) } else { None };
+        let mut passwords = Vec::new();
+        for step in &plan.steps {
+            if let Step::Password { user, hash, .. } = step {
+                passwords.extend(shadow::Before::read(root, user, &hash.0)?);
+            }
+        }
         let journal = Self {
             names: plan.names.clone(),
             steps: plan.steps.iter().map(ToString::to_string).collect(),
             before,
+            passwords,
             aside,
             links,
             os: plan.steps.iter().find_map(|s| match s {
@@ -188,7 +233,7 @@ impl Journal {
         let config =
             |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
         let journal = serde_json::to_string(self).map_err(config)?;
-        let sealed = Sealed { sha256: sha256(journal.as_bytes()), journal };
+        let sealed = Sealed { format: FORMAT, sha256: sha256(journal.as_bytes()), journal };
         serde_json::to_vec(&sealed).map_err(config)
     }
 
@@ -197,25 +242,30 @@ impl Journal {
         if let Some(bytes) = root.read_if_there(BEGIN)? {
             return match Self::unseal(&bytes) {
                 Ok(journal) => Ok(Stage::Begun(journal)),
-                Err(why) => Err(put_away(root, BEGIN, why)),
+                Err(why) => Err(why.at(root, BEGIN)),
             };
         }
         if let Some(bytes) = root.read_if_there(DONE)? {
             return match Self::unseal(&bytes) {
                 Ok(journal) => Ok(Stage::Done(journal)),
-                Err(why) => Err(put_away(root, DONE, why)),
+                Err(why) => Err(why.at(root, DONE)),
             };
         }
         let left = !root.list(JOURNAL_DIR)?.iter().all(|n| n.starts_with("damaged-"));
         Ok(if left { Stage::Undone } else { Stage::Nothing })
     }
 
-    fn unseal(bytes: &[u8]) -> Result<Self, String> {
-        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-        if sha256(sealed.journal.as_bytes()) != sealed.sha256 {
-            return Err("its checksum does not fit".to_owned());
+    fn unseal(bytes: &[u8]) -> Result<Self, Unusable> {
+        let damaged = |why: String| Unusable::Damaged(why);
+        let format = serde_json::from_slice::<Format>(bytes).map_or(0, |f| f.format);
+        if format > FORMAT {
+            return Err(Unusable::Newer(format));
         }
-        serde_json::from_str(&sealed.journal).map_err(|e| e.to_string())
+        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
+        if sealed.format == 0 || sha256(sealed.journal.as_bytes()) != sealed.sha256 {
+            return Err(damaged("its checksum does not fit".to_owned()));
+        }
+        serde_json::from_str(&sealed.journal).map_err(|e| damaged(e.to_string()))
     }
 
     /// Notes that services are about to be told.
@@ -272,6 +322,9 @@ impl Journal {
                 self.restore(root)?;
             }
             other => other?,
+        }
+        for password in self.passwords.iter().rev() {
+            password.put_back(root)?;
         }
         self.restore_links(root)
     }
@@ -422,9 +475,13 @@ fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
         }
     }
     for step in &plan.steps {
-        if let Step::Write { path, content, .. } = step {
-            add("a managed file", path, (content.bytes().len() as u64).saturating_add(SLACK))?;
-        }
+        let (path, bytes) = match step {
+            Step::Write { path, content, .. } => (path, content.bytes().len() as u64),
+            // An original that is kept stands beside the file that takes its place.
+            Step::Copy { from, to, .. } => (to, root.len(from)?),
+            _ => continue,
+        };
+        add("a managed file", path, bytes.saturating_add(SLACK))?;
     }
     match need.iter().find(|(_, free, bytes, _)| bytes > free) {
         Some((_, free, need, path)) => {

@@ -31,6 +31,7 @@ mod reconcile;
 mod record;
 mod registries;
 mod root;
+mod shadow;
 mod step;
 mod steps;
 mod systemd;

@@ -1,7 +1,7 @@
 //! The host's root as a directory handle: every file is read and written through it, relative to it.
 //!
 //! What it is: path resolution that cannot leave the root (`openat2` with `RESOLVE_IN_ROOT`: a link to `/x` means
-//! `/x` of that root, `..` stops at it), and the one way in which this crate changes files: a temporary file in the
+//! `/x` of that root, `..` stops at it) and follows no other user's links, and the one way in which this crate changes files: a temporary file in the
 //! same folder, mode and owner, fsync, rename, fsync of the folder. What it is not: knowledge about what stands
 //! where (see `paths`), or about undo (see `journal`).
 
@@ -14,13 +14,15 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use sha2::{Digest, Sha256};
 
 use crate::fault::{Faults, NoFaults, Point, as_io};
-use crate::found::{Attributes, Found, FsError};
+use crate::found::{Attributes, ForeignLink, Found, FsError};
 use crate::xattr::{self, Like, Xattr};
 
 /// The mode of folders that we create.
 pub(crate) const DIR_MODE: u32 = 0o755;
 /// How often a resolution that raced with a rename is tried again before it is given up.
 const RESOLVE_TRIES: u32 = 32;
+/// The kernel's own limit of links in one path.
+const MAX_LINKS: u32 = 40;
 /// Bytes moved at once when a file is read or copied.
 const CHUNK: usize = 128 * 1024;
 
@@ -96,24 +98,23 @@ impl Root {
         Ok(out)
     }
 
+    /// Opens a path. Links on the way are followed inside the root; those of other users than root are not, as they can
+    /// point elsewhere the next moment: somebody's own folder must not lead what root writes out of it.
     fn openat(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
         let relative = match path.trim_start_matches('/') {
             "" => ".",
             p => p,
         };
-        for _ in 0..RESOLVE_TRIES {
-            match fs::openat2(
-                &*self.0.fd,
-                relative,
-                flags | OFlags::CLOEXEC,
-                Mode::from_raw_mode(mode),
-                ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-            ) {
-                Err(rustix::io::Errno::AGAIN) => {}
-                other => return other.map_err(Into::into),
-            }
+        if !self.0.options.owners {
+            return resolve(&self.0.fd, relative, flags, mode, ResolveFlags::IN_ROOT);
         }
-        Err(rustix::io::Errno::AGAIN.into())
+        let strict = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        match resolve(&self.0.fd, relative, flags, mode, strict) {
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                walk(&self.0.fd, relative, flags, mode)
+            }
+            other => other,
+        }
     }
 
     /// The folder that holds `path`, and the last part of it.
@@ -624,6 +625,16 @@ impl Root {
         }
     }
 
+    /// The length of the file or link at `path`; nothing there has none.
+    pub(crate) fn len(&self, path: &str) -> Result<u64, FsError> {
+        let Ok((dir, name)) = self.parent(path) else { return Ok(0) };
+        match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(s) => Ok(u64::try_from(s.st_size).unwrap_or_default()),
+            Err(rustix::io::Errno::NOENT) => Ok(0),
+            Err(e) => Err(FsError::new("read", path, e)),
+        }
+    }
+
     /// What of the file at `path` a copy of it is to have.
     pub(crate) fn like(&self, path: &str) -> Result<Like, FsError> {
         Like::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))
@@ -642,6 +653,67 @@ impl Root {
     pub(crate) fn handle(&self, path: &str, flags: OFlags, mode: u32) -> Result<OwnedFd, FsError> {
         self.openat(path, flags, mode).map_err(|e| FsError::new("open", path, e))
     }
+}
+
+/// `openat2`, tried again when it raced with a rename.
+fn resolve(at: &OwnedFd, path: &str, flags: OFlags, mode: u32, how: ResolveFlags) -> io::Result<OwnedFd> {
+    let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
+    for _ in 0..RESOLVE_TRIES {
+        match fs::openat2(at, path, flags, mode, how | ResolveFlags::NO_MAGICLINKS) {
+            Err(rustix::io::Errno::AGAIN) => {}
+            other => return other.map_err(Into::into),
+        }
+    }
+    Err(rustix::io::Errno::AGAIN.into())
+}
+
+/// Resolves a path part by part, each through the handle of the one before: what was looked at is what is gone through,
+/// whatever is renamed meanwhile.
+fn walk(root: &OwnedFd, path: &str, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+    let parts = |text: &str| -> Vec<String> {
+        text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
+    };
+    let strict = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // The next part is the last one of the list.
+    let mut rest = parts(path);
+    let mut folders: Vec<OwnedFd> = Vec::new();
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            folders.pop();
+            continue;
+        }
+        let at = folders.last().unwrap_or(root);
+        let fd = match fs::openat(at, part.as_str(), look, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) if rest.is_empty() && flags.contains(OFlags::CREATE) => {
+                return resolve(at, &part, flags, mode, strict);
+            }
+            other => other?,
+        };
+        let stat = fs::fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(rustix::io::Errno::LOOP.into());
+            }
+            if stat.st_uid != 0 {
+                let link = ForeignLink { name: part, uid: stat.st_uid };
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, link));
+            }
+            let target = fs::readlinkat(&fd, "", Vec::new())?;
+            let target = target.into_string().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+            if target.starts_with('/') {
+                folders.clear();
+            }
+            rest.extend(parts(&target));
+        } else if rest.is_empty() {
+            return resolve(at, &part, flags, mode, strict);
+        } else {
+            folders.push(fd);
+        }
+    }
+    resolve(folders.last().unwrap_or(root), ".", flags, mode, strict)
 }
 
 /// The folder and the last part of an absolute path.

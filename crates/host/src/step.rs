@@ -9,7 +9,8 @@ use crate::found::Attributes;
 use crate::os::OsState;
 use crate::root::sha256;
 
-/// Contents of a file: compared by value, shown by length and hash only.
+/// Contents of a file: compared by value, shown by their length only. A hash would tell whether a guess of a secret is
+/// right; it is shown with the path, for files that everybody may read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content(Arc<[u8]>);
 
@@ -35,7 +36,7 @@ impl Content {
 
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{} bytes, sha256 {}>", self.0.len(), self.sha256().get(..12).unwrap_or_default())
+        write!(f, "<{} bytes>", self.0.len())
     }
 }
 
@@ -195,7 +196,8 @@ impl Step {
             | Self::Link { path, .. }
             | Self::Remove { path, .. }
             | Self::MakeDir { path, .. } => vec![path],
-            Self::Password { .. } => vec![crate::paths::SHADOW, crate::paths::SHADOW_BACKUP],
+            // Of the database itself only a line is taken back, see `shadow`.
+            Self::Password { .. } => vec![crate::paths::SHADOW_BACKUP],
             Self::MoveAside { .. }
             | Self::Units { .. }
             | Self::Os { .. }
@@ -211,7 +213,11 @@ impl fmt::Display for Step {
             Self::Copy { from, to, why } => write!(f, "copy {from} to {to} ({why})"),
             Self::Write { path, content, attributes: a, replaces } => {
                 let verb = if *replaces == Replaces::Nothing { "write" } else { "replace" };
-                write!(f, "{verb} {path} {content:?} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)
+                write!(f, "{verb} {path} {content:?} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)?;
+                if crate::diff::is_public(a.mode) {
+                    write!(f, " sha256 {}", content.sha256().get(..12).unwrap_or_default())?;
+                }
+                Ok(())
             }
             Self::Link { path, target, .. } => write!(f, "link {path} to {target}"),
             Self::Remove { path, why } => write!(f, "remove {path} ({why})"),

@@ -36,6 +36,11 @@ pub enum ShadowError {
     /// A hash that would break the file.
     #[error("the password hash of user {0} holds a colon or a line break; make it with mkpasswd")]
     BadHash(String),
+    /// Bytes that would be lost.
+    #[error(
+        "/etc/shadow is not UTF-8 text, so that it cannot be rewritten without loss; correct the line (pwck)"
+    )]
+    NotText,
 }
 
 impl Users {
@@ -72,11 +77,26 @@ pub(crate) fn hash_of(shadow: &str, user: &str) -> Option<String> {
     line.split(':').nth(1).map(str::to_owned)
 }
 
+/// A user's hash and the day of its last change in the text of `/etc/shadow`.
+pub(crate) fn fields_of(shadow: &str, user: &str) -> Option<(String, String)> {
+    let line = shadow.lines().find(|l| l.split(':').next() == Some(user))?;
+    let mut fields = line.split(':').skip(1).map(str::to_owned);
+    Some((fields.next()?, fields.next().unwrap_or_default()))
+}
+
 /// The text of `/etc/shadow` with another hash for a user, and the day of the change.
 ///
 /// # Errors
 /// The user has no line, or the hash cannot stand in one.
 pub(crate) fn with_hash(shadow: &str, user: &str, hash: &str, day: u64) -> Result<String, ShadowError> {
+    with_fields(shadow, user, hash, &day.to_string())
+}
+
+/// As [`with_hash`], with the day as it stands in the text.
+///
+/// # Errors
+/// As [`with_hash`].
+pub(crate) fn with_fields(shadow: &str, user: &str, hash: &str, day: &str) -> Result<String, ShadowError> {
     if hash.contains([':', '\n', '\r', '\0']) {
         return Err(ShadowError::BadHash(user.to_owned()));
     }
@@ -84,14 +104,13 @@ pub(crate) fn with_hash(shadow: &str, user: &str, hash: &str, day: u64) -> Resul
     let mut out = String::with_capacity(shadow.len() + hash.len() + 8);
     for line in shadow.split_inclusive('\n') {
         let mut fields: Vec<&str> = line.split(':').collect();
-        let day = day.to_string();
         if !seen && fields.first() == Some(&user) {
             seen = true;
             if let Some(f) = fields.get_mut(1) {
                 *f = hash;
             }
             if let Some(f) = fields.get_mut(2) {
-                *f = &day;
+                *f = day;
             }
         }
         out.push_str(&fields.join(":"));

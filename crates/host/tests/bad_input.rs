@@ -479,3 +479,293 @@ fn a_file_of_the_hosts_own_comes_back_with_its_extended_attributes() {
     assert_eq!(read(own).as_deref(), Some(&b"kept"[..]));
     assert!(!labels || read(label).as_deref() == Some(&b"special_t"[..]));
 }
+
+fn core(keys: &[&str], hash: Option<&str>) -> MachineConfigSpec {
+    let mut user = json!({"name": "core", "sshAuthorizedKeys": keys});
+    if let Some(hash) = hash {
+        user["passwordHash"] = json!(hash);
+    }
+    MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "passwd": {"users": [user]}})),
+        ..MachineConfigSpec::default()
+    }
+}
+
+/// Does something at the first call of a kind on a path.
+struct Meanwhile<F> {
+    call: &'static str,
+    on: &'static str,
+    then: std::sync::Mutex<Option<F>>,
+}
+
+impl<F> std::fmt::Debug for Meanwhile<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.on)
+    }
+}
+
+impl<F: FnOnce() + Send> host::fault::Faults for Meanwhile<F> {
+    fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+        if p.before && p.call == self.call && p.on == self.on {
+            if let Some(then) = self.then.lock().unwrap().take() {
+                then();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn meanwhile<F: FnOnce() + Send + 'static>(
+    call: &'static str,
+    on: &'static str,
+    then: F,
+) -> Arc<dyn host::fault::Faults> {
+    Arc::new(Meanwhile { call, on, then: std::sync::Mutex::new(Some(then)) })
+}
+
+#[test]
+fn a_user_who_swaps_a_folder_for_a_link_leads_nobody_out_of_it() {
+    if !is_root() {
+        return;
+    }
+    let keys = "/home/core/.ssh/authorized_keys.d";
+    for (call, on) in [
+        ("set mode and owner of the folder", "/home/core/.ssh/authorized_keys.d"),
+        ("rename", "/var/lib/machine-config-daemon/journal/begin.json"),
+        ("create a temporary file for", "/var/lib/machine-config-daemon/journal/begin.json"),
+    ] {
+        let dir = mk_host_tree();
+        let at = dir.path().to_owned();
+        fs::create_dir(at.join("etc/target")).unwrap();
+        let swap = move || {
+            let folder = at.join(keys.trim_start_matches('/'));
+            let _ = fs::remove_dir_all(&folder);
+            if folder.parent().unwrap().exists() {
+                symlink("/etc/target", &folder).unwrap();
+                std::os::unix::fs::lchown(&folder, Some(1000), Some(1000)).unwrap();
+            }
+        };
+        let mut host = mk_host(dir.path(), &FakeOs::default(), meanwhile(call, on, swap));
+        let plan = planned(&mut host, &core(&["ssh-ed25519 AAAA x"], None), &DisruptionPolicy::default());
+        let done = host.apply(&plan.unwrap());
+        assert_eq!(fs::read_dir(dir.path().join("etc/target")).unwrap().count(), 0, "{call}: {done:?}");
+    }
+}
+
+#[test]
+fn links_of_other_users_are_not_followed_and_roots_own_are() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_host_tree();
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir(at("srv/real")).unwrap();
+    symlink("real/../real", at("srv/relative")).unwrap();
+    symlink("/srv/relative", at("srv/absolute")).unwrap();
+    symlink("loop", at("srv/loop")).unwrap();
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &files(&[file("/srv/absolute/x")]), &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(fs::read(at("srv/real/x")).unwrap(), b"secret");
+    std::os::unix::fs::lchown(at("srv/relative"), Some(1000), Some(1000)).unwrap();
+    let new = files(&[file("/srv/absolute/y")]);
+    let error = mk(dir.path()).probe(&MachineConfigSpec::default(), &new).unwrap_err();
+    let text = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+    assert!(
+        text.contains("/srv/absolute/y") && text.contains("relative is a link that belongs to user 1000"),
+        "{text}"
+    );
+    assert!(text.contains("chown -h"), "{text}");
+    let error =
+        mk(dir.path()).probe(&MachineConfigSpec::default(), &files(&[file("/srv/loop/y")])).unwrap_err();
+    assert!(error.to_string().contains("remove the looping link"), "{error}");
+}
+
+#[test]
+fn a_password_is_taken_back_alone_and_somebody_elses_is_left() {
+    if !is_root() {
+        return;
+    }
+    let policy = DisruptionPolicy {
+        sshkey: host::KeyPolicy { actions: vec![PolicyAction::restart("chronyd.service")] },
+        ..DisruptionPolicy::default()
+    };
+    let other = "bob:$6$bob:20001:0:99999:7:::\n";
+    for (about, meanwhile_core) in [("another user is added", None), ("core's is changed", Some("$6$new"))] {
+        let dir = mk_host_tree();
+        let shadow = dir.path().join("etc/shadow");
+        let before = fs::read_to_string(&shadow).unwrap();
+        let at = shadow.clone();
+        let change = move || {
+            let mut text = fs::read_to_string(&at).unwrap() + other;
+            if let Some(hash) = meanwhile_core {
+                text = text.replace("$6$ours", hash);
+            }
+            fs::write(&at, text).unwrap();
+        };
+        let faults = meanwhile("restart", "chronyd.service", change);
+        let mut host = mk_host(dir.path(), &FakeOs::default(), faults);
+        FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+        let plan = planned(&mut host, &core(&["k"], Some("$6$ours")), &policy).unwrap();
+        assert!(matches!(host.apply(&plan).unwrap_err(), Error::Undone { .. }), "{about}");
+        let now = fs::read_to_string(&shadow).unwrap();
+        assert!(now.ends_with(other), "{about}: {now}");
+        match meanwhile_core {
+            None => assert_eq!(now, before.clone() + other),
+            Some(hash) => assert!(now.contains(&format!("core:{hash}:")), "{now}"),
+        }
+    }
+}
+
+#[test]
+fn a_journal_of_a_newer_version_is_left_for_it() {
+    let dir = mk_host_tree();
+    interrupted(dir.path());
+    let begin = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
+    let text = fs::read_to_string(&begin).unwrap();
+    let newer = text.replace("\"format\":1", "\"format\":2");
+    assert_ne!(newer, text);
+    fs::write(&begin, &newer).unwrap();
+    for _ in 0..2 {
+        let error = mk(dir.path()).recover().unwrap_err();
+        assert!(matches!(error, Error::JournalNewer { found: 2, known: 1, .. }), "{error}");
+        assert!(error.to_string().contains("start that version on this host again"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&begin).unwrap(), newer);
+    // One from before there was a number is of the first format.
+    fs::write(&begin, text.replace("\"format\":1,", "")).unwrap();
+    assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
+}
+
+#[test]
+fn a_journal_that_is_cut_or_changed_at_any_byte_is_noticed() {
+    let dir = mk_host_tree();
+    interrupted(dir.path());
+    let journal = dir.path().join("var/lib/machine-config-daemon/journal");
+    let whole = fs::read(journal.join("begin.json")).unwrap();
+    let mut cases: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
+    cases.extend((0..whole.len()).map(|i| {
+        let mut bytes = whole.clone();
+        bytes[i] ^= 1;
+        bytes
+    }));
+    let before = tree(dir.path(), &["/etc"], &[]);
+    for bytes in cases {
+        fs::write(journal.join("begin.json"), &bytes).unwrap();
+        let found = mk(dir.path()).recover();
+        match &found {
+            Err(Error::Journal { kept, .. }) => {
+                // As it was found, for a person to look at.
+                let kept = dir.path().join(kept.trim_start_matches('/'));
+                assert_eq!(fs::read(&kept).unwrap(), bytes);
+                fs::rename(kept.with_extension("data"), journal.join("undo.data")).unwrap();
+                fs::remove_file(kept).unwrap();
+            }
+            Err(Error::JournalNewer { .. }) => {}
+            other => panic!("not noticed: {other:?}\n{}", String::from_utf8_lossy(&bytes)),
+        }
+        assert_eq!(tree(dir.path(), &["/etc"], &[]), before, "nothing is done by a damaged journal");
+    }
+    fs::write(journal.join("begin.json"), &whole).unwrap();
+    assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
+}
+
+#[test]
+fn old_contents_that_are_cut_or_changed_are_noticed_and_nothing_is_put_in_their_place() {
+    let dir = mk_host_tree();
+    interrupted(dir.path());
+    let journal = dir.path().join("var/lib/machine-config-daemon/journal");
+    let whole = fs::read(journal.join("undo.data")).unwrap();
+    let begin = fs::read(journal.join("begin.json")).unwrap();
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 0x80;
+        for bytes in [whole[..at].to_vec(), changed] {
+            fs::write(journal.join("undo.data"), &bytes).unwrap();
+            fs::write(journal.join("begin.json"), &begin).unwrap();
+            let error = mk(dir.path()).recover().unwrap_err();
+            assert!(matches!(error, Error::Journal { .. }), "{at}: {error}");
+            assert_eq!(fs::read(dir.path().join("etc/issue.net")).unwrap(), b"secret");
+        }
+    }
+}
+
+#[test]
+fn neighbours_with_odd_names_and_a_large_file_of_the_hosts_own_are_no_trouble() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for d in ["etc/systemd/system/multi-user.target.wants", "etc/odd", "run", "var/lib"] {
+        fs::create_dir_all(dir.path().join(d)).unwrap();
+    }
+    let names: [&[u8]; 5] = [b"new\nline", b"\xff\xfe", b"back\\slash", b" ", b"-rf"];
+    for folder in ["etc/odd", "etc/systemd/system", "etc/systemd/system/multi-user.target.wants"] {
+        for name in names {
+            fs::write(dir.path().join(folder).join(std::ffi::OsStr::from_bytes(name)), "theirs").unwrap();
+        }
+    }
+    // 100 MiB, of which most is a hole: as long for us as if it were not.
+    let large = fs::File::create(dir.path().join("etc/odd/large")).unwrap();
+    large.set_len(100 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_at(&large, b"end", (100 << 20) - 3).unwrap();
+    let mut host = mk(dir.path());
+    let new = files(&[file("/etc/odd/large"), file("/etc/odd/new\nline"), file("/etc/odd/other")]);
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(fs::read(dir.path().join("etc/odd/new\nline")).unwrap(), b"secret");
+    let old = MachineConfigSpec::default();
+    let facts = host.probe(&new, &old).unwrap();
+    let back = host::plan(&new, &old, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&back).unwrap();
+    let large = fs::metadata(dir.path().join("etc/odd/large")).unwrap();
+    assert_eq!(large.len(), 100 << 20);
+    assert_eq!(fs::read(dir.path().join("etc/odd/new\nline")).unwrap(), b"theirs");
+    for folder in ["etc/odd", "etc/systemd/system", "etc/systemd/system/multi-user.target.wants"] {
+        for name in names {
+            let at = dir.path().join(folder).join(std::ffi::OsStr::from_bytes(name));
+            assert_eq!(fs::read(&at).unwrap(), b"theirs", "{at:?}");
+        }
+    }
+}
+
+#[test]
+fn the_room_that_kept_originals_take_is_counted_too() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(dir.path()).status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        eprintln!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    fs::create_dir(dir.path().join("etc")).unwrap();
+    // Twice it would fit, for the journal; three times, with the original that is kept, it does not.
+    fs::write(dir.path().join("etc/x"), "x".repeat(800 * 1024)).unwrap();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
+    let error = host.apply(&plan).unwrap_err();
+    let after = tree(dir.path(), &["/"], &SKIP);
+    drop(host);
+    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    assert!(matches!(&error, Error::NoSpace { .. }), "{error}");
+    assert_eq!(after, before);
+}
+
+#[test]
+fn what_is_private_shows_neither_contents_nor_hash() {
+    let dir = mk_host_tree();
+    let new = files(&[
+        json!({"path": "/etc/private", "mode": 0o600, "contents": {"source": "data:,hunter2"}}),
+        json!({"path": "/etc/public", "mode": 0o644, "contents": {"source": "data:,hello"}}),
+    ]);
+    let plan = planned(&mut mk(dir.path()), &new, &DisruptionPolicy::default()).unwrap();
+    let shown = format!("{plan}\n{plan:?}\n{}", serde_json::to_string(&plan).unwrap());
+    // SHA-256 of "hunter2" and of "hello".
+    assert!(!shown.contains("hunter2") && !shown.contains("f52fbd32b2b3"), "{shown}");
+    assert!(
+        plan.to_string().contains("/etc/public <5 bytes> mode 0644 owner 0:0 sha256 2cf24dba5fb0"),
+        "{plan}"
+    );
+}

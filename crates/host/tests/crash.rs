@@ -6,24 +6,18 @@
 mod common;
 #[path = "common/pairs.rs"]
 mod pairs;
+#[path = "common/prepared.rs"]
+mod prepared;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{is_root, mk_host, mk_host_tree, mk_temp, tree};
+use common::{is_root, mk_host};
 use host::fault::{Fault, Faults, NoFaults, Point};
-use host::{
-    DisruptionPolicy, Error, FakeOs, FilePolicy, HostPlan, Names, OsBackend, OsState, PolicyAction, Recovery,
-    plan,
-};
-use pairs::{Pair, pairs};
-
-/// Our own state, what stands in for other processes, and a lock file that other tools leave too.
-const SKIP: [&str; 4] = ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock"];
+use host::{Error, Recovery};
+use pairs::pairs;
+use prepared::{Prepared, copy, mk_os, prepare, same, state};
 
 /// What happens at the chosen point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,83 +60,6 @@ impl Faults for Strike {
             _ => Ok(()),
         }
     }
-}
-
-type Tree = BTreeMap<String, String>;
-
-/// A host in the old config, ready to be copied, and both ends of the change.
-struct Prepared {
-    about: &'static str,
-    base: tempfile::TempDir,
-    base_os: OsState,
-    plan: HostPlan,
-    old: (Tree, OsState),
-    new: (Tree, OsState),
-}
-
-fn policy() -> DisruptionPolicy {
-    let file = |path: &str, actions| FilePolicy { path: path.to_owned(), actions };
-    DisruptionPolicy::default().merge(&DisruptionPolicy {
-        files: vec![
-            file("/etc/chrony.conf", vec![PolicyAction::restart("chronyd.service")]),
-            file("/etc/two.conf", vec![PolicyAction::reload("crio.service"), PolicyAction::DaemonReload]),
-        ],
-        ..DisruptionPolicy::empty()
-    })
-}
-
-fn names(current: &str, desired: &str) -> Names {
-    Names { current: current.to_owned(), desired: desired.to_owned() }
-}
-
-fn state(at: &Path, os: &FakeOs) -> (Tree, OsState) {
-    (tree(at, &["/"], &SKIP), os.clone().state().unwrap())
-}
-
-/// Two states are the same, or what differs is told.
-fn same(now: &(Tree, OsState), want: &(Tree, OsState), about: &str) {
-    let differs: Vec<String> = now
-        .0
-        .keys()
-        .chain(want.0.keys())
-        .filter(|p| now.0.get(*p) != want.0.get(*p))
-        .map(|p| format!("{p}: want {:?}, got {:?}", want.0.get(p), now.0.get(p)))
-        .collect();
-    assert!(differs.is_empty(), "{about}:\n{}", differs.join("\n"));
-    assert_eq!(now.1, want.1, "{about}");
-}
-
-fn mk_os(state: &OsState) -> FakeOs {
-    let mut os = FakeOs::default();
-    os.stage(&OsState::default(), state).unwrap();
-    os
-}
-
-fn copy(from: &Path) -> tempfile::TempDir {
-    let to = mk_temp();
-    let done =
-        Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to.path()).status().unwrap();
-    assert!(done.success());
-    to
-}
-
-fn prepare(pair: &Pair) -> Prepared {
-    let base = mk_host_tree();
-    let os = FakeOs::default();
-    let mut host = mk_host(base.path(), &os, Arc::new(NoFaults));
-    let start = api::v1::MachineConfigSpec::default();
-    let facts = host.probe(&start, &pair.old).unwrap();
-    let first = plan(&start, &pair.old, &names("", "old"), &policy(), &facts).unwrap();
-    host.apply(&first).unwrap();
-    let facts = host.probe(&pair.old, &pair.new).unwrap();
-    let plan = plan(&pair.old, &pair.new, &names("old", "new"), &policy(), &facts).unwrap();
-    let old = state(base.path(), &os);
-    let end = copy(base.path());
-    let end_os = mk_os(&old.1);
-    mk_host(end.path(), &end_os, Arc::new(NoFaults)).apply(&plan).unwrap();
-    let new = state(end.path(), &end_os);
-    assert_ne!(old, new, "{}: the pair changes nothing", pair.about);
-    Prepared { about: pair.about, base, base_os: old.1.clone(), plan, old, new }
 }
 
 impl Prepared {

@@ -1,0 +1,108 @@
+//! Password hashes in `/etc/shadow`, under the lock that every tool for users takes: only the one line changes, on the
+//! way there and on the way back.
+//!
+//! What it is not: the reading of such text (see `users`).
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::found::{Attributes, Found, FsError};
+use crate::paths::{PASSWD_LOCK, SHADOW, SHADOW_BACKUP};
+use crate::root::Root;
+use crate::users::{ShadowError, fields_of, with_fields, with_hash};
+
+/// How long another program may hold the lock of the user database: as long as `lckpwdf` of the C library waits, and
+/// not longer than a person would.
+const LOCK_TRIES: u32 = 150;
+/// The pause between two tries of it.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What undo needs to know of a password: the two fields of its line, and the hash that is put there.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Before {
+    user: String,
+    hash: String,
+    day: String,
+    to: String,
+}
+
+impl fmt::Debug for Before {
+    /// Never shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Before").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl Before {
+    /// Reads what stands there now; `None` for a user without a line.
+    pub(crate) fn read(root: &Root, user: &str, to: &str) -> Result<Option<Self>, FsError> {
+        let text = root.text(SHADOW)?.unwrap_or_default();
+        Ok(fields_of(&text, user).map(|(hash, day)| Self {
+            user: user.to_owned(),
+            hash,
+            day,
+            to: to.to_owned(),
+        }))
+    }
+
+    /// Puts the line's two fields back. A password that somebody else has set since is theirs.
+    pub(crate) fn put_back(&self, root: &Root) -> Result<(), Error> {
+        root.discard_temporary(SHADOW)?;
+        let as_before = |text: &str| {
+            let now = fields_of(text, &self.user);
+            now.is_none_or(|now| now == (self.hash.clone(), self.day.clone()))
+        };
+        if as_before(&root.text(SHADOW)?.unwrap_or_default()) {
+            return Ok(());
+        }
+        let _lock = lock(root)?;
+        let (text, attributes) = read(root, &self.user)?;
+        if as_before(&text) {
+            return Ok(());
+        }
+        if fields_of(&text, &self.user).is_some_and(|(hash, _)| hash != self.to && hash != self.hash) {
+            tracing::warn!(user = %self.user, "the password was changed by somebody else meanwhile; it is left");
+            return Ok(());
+        }
+        let text = with_fields(&text, &self.user, &self.hash, &self.day)?;
+        root.write_bytes(SHADOW, text.as_bytes(), attributes)?;
+        Ok(())
+    }
+}
+
+/// Changes one hash, and keeps the old file as other tools do.
+pub(crate) fn set(root: &Root, user: &str, hash: &str, day: u64) -> Result<(), Error> {
+    let _lock = lock(root)?;
+    let (text, attributes) = read(root, user)?;
+    let text = with_hash(&text, user, hash, day)?;
+    root.copy(SHADOW, SHADOW_BACKUP)?;
+    root.write_bytes(SHADOW, text.as_bytes(), attributes)?;
+    Ok(())
+}
+
+fn read(root: &Root, user: &str) -> Result<(String, Attributes), Error> {
+    let Found::File { mode, uid, gid, .. } = root.found(SHADOW)? else {
+        return Err(ShadowError::NoUser(user.to_owned()).into());
+    };
+    let Ok(text) = String::from_utf8(root.read(SHADOW)?) else {
+        return Err(ShadowError::NotText.into());
+    };
+    Ok((text, Attributes { mode, uid, gid }))
+}
+
+/// Takes the lock; closing its handle lets go of it.
+fn lock(root: &Root) -> Result<OwnedFd, Error> {
+    let lock = root.handle(PASSWD_LOCK, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
+    for _ in 0..LOCK_TRIES {
+        if rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(lock);
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Err(Error::PasswdLocked { path: PASSWD_LOCK })
+}

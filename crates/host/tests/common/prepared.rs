@@ -1,0 +1,96 @@
+//! A change of a host in a folder, ready to be made again and again, with both of its ends: for the tests of crashes.
+#![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use host::fault::NoFaults;
+use host::{DisruptionPolicy, FakeOs, FilePolicy, HostPlan, Names, OsBackend, OsState, PolicyAction, plan};
+
+use crate::common::{mk_host, mk_host_tree, mk_temp, tree};
+use crate::pairs::Pair;
+
+/// Our own state, what stands in for other processes, and a lock file that other tools leave too.
+pub const SKIP: [&str; 5] =
+    ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock", "/lost+found"];
+
+/// Path to what stands there.
+pub type Tree = BTreeMap<String, String>;
+
+/// A host in the old config, ready to be copied, and both ends of the change.
+pub struct Prepared {
+    pub about: &'static str,
+    pub base: tempfile::TempDir,
+    pub base_os: OsState,
+    pub plan: HostPlan,
+    pub old: (Tree, OsState),
+    pub new: (Tree, OsState),
+}
+
+pub fn policy() -> DisruptionPolicy {
+    let file = |path: &str, actions| FilePolicy { path: path.to_owned(), actions };
+    DisruptionPolicy::default().merge(&DisruptionPolicy {
+        files: vec![
+            file("/etc/chrony.conf", vec![PolicyAction::restart("chronyd.service")]),
+            file("/etc/two.conf", vec![PolicyAction::reload("crio.service"), PolicyAction::DaemonReload]),
+        ],
+        ..DisruptionPolicy::empty()
+    })
+}
+
+pub fn names(current: &str, desired: &str) -> Names {
+    Names { current: current.to_owned(), desired: desired.to_owned() }
+}
+
+pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsState) {
+    (tree(at, &["/"], &SKIP), os.clone().state().unwrap())
+}
+
+/// Two states are the same, or what differs is told.
+pub fn same(now: &(Tree, OsState), want: &(Tree, OsState), about: &str) {
+    let differs: Vec<String> = now
+        .0
+        .keys()
+        .chain(want.0.keys())
+        .filter(|p| now.0.get(*p) != want.0.get(*p))
+        .map(|p| format!("{p}: want {:?}, got {:?}", want.0.get(p), now.0.get(p)))
+        .collect();
+    assert!(differs.is_empty(), "{about}:\n{}", differs.join("\n"));
+    assert_eq!(now.1, want.1, "{about}");
+}
+
+pub fn mk_os(state: &OsState) -> FakeOs {
+    let mut os = FakeOs::default();
+    os.stage(&OsState::default(), state).unwrap();
+    os
+}
+
+pub fn copy(from: &Path) -> tempfile::TempDir {
+    let to = mk_temp();
+    let done =
+        Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to.path()).status().unwrap();
+    assert!(done.success());
+    to
+}
+
+pub fn prepare(pair: &Pair) -> Prepared {
+    let base = mk_host_tree();
+    let os = FakeOs::default();
+    let mut host = mk_host(base.path(), &os, Arc::new(NoFaults));
+    let start = api::v1::MachineConfigSpec::default();
+    let facts = host.probe(&start, &pair.old).unwrap();
+    let first = plan(&start, &pair.old, &names("", "old"), &policy(), &facts).unwrap();
+    host.apply(&first).unwrap();
+    let facts = host.probe(&pair.old, &pair.new).unwrap();
+    let plan = plan(&pair.old, &pair.new, &names("old", "new"), &policy(), &facts).unwrap();
+    let old = state(base.path(), &os);
+    let end = copy(base.path());
+    let end_os = mk_os(&old.1);
+    mk_host(end.path(), &end_os, Arc::new(NoFaults)).apply(&plan).unwrap();
+    let new = state(end.path(), &end_os);
+    assert_ne!(old, new, "{}: the pair changes nothing", pair.about);
+    Prepared { about: pair.about, base, base_os: old.1.clone(), plan, old, new }
+}
