@@ -90,6 +90,13 @@ impl Cluster {
             "MachineConfiguration" => ("operator.openshift.io", "v1", "machineconfigurations"),
             "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
             "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
+            "KubeletConfig" => ("machineconfiguration.openshift.io", "v1", "kubeletconfigs"),
+            "ContainerRuntimeConfig" => ("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs"),
+            "ImageDigestMirrorSet" => ("config.openshift.io", "v1", "imagedigestmirrorsets"),
+            "ImageTagMirrorSet" => ("config.openshift.io", "v1", "imagetagmirrorsets"),
+            "Image" => ("config.openshift.io", "v1", "images"),
+            "FeatureGate" => ("config.openshift.io", "v1", "featuregates"),
+            "APIServer" => ("config.openshift.io", "v1", "apiservers"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
             other => panic!("the helper does not know the kind {other}"),
         };
