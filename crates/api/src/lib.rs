@@ -16,6 +16,7 @@ pub mod names;
 mod resource;
 mod rules;
 pub mod selector;
+pub mod server_tls;
 pub mod user_data;
 pub mod v1;
 pub mod yaml;
@@ -24,7 +25,7 @@ pub mod yaml;
 pub mod k8s {
     pub use k8s_openapi::ByteString;
     pub use k8s_openapi::api::core::v1::{
-        Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret, Taint,
+        ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret, Taint,
     };
     pub use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{

@@ -87,6 +87,15 @@ pub mod annotation {
     /// Node: the ControllerConfig resource version whose certificates are on disk.
     pub const LAST_SYNCED_CONTROLLER_CONFIG: &str =
         "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
+    /// Node: the value of [`SERVICE_CA_ROTATE`] that the host has followed.
+    pub const LAST_OBSERVED_SERVER_CA: &str =
+        "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
+    /// ControllerConfig: `true` while the API server's CA is being rotated.
+    pub const SERVICE_CA_ROTATE: &str = "machineconfiguration.openshift.io/service-ca-rotate";
+    /// Node: somebody has logged in by SSH; its value is [`SSH_ACCESSED`].
+    pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
+    /// The one value of [`SSH`].
+    pub const SSH_ACCESSED: &str = "accessed";
 }
 
 /// Values of [`annotation::STATE`].

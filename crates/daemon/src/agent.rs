@@ -687,6 +687,6 @@ impl From<MachineError> for PlanError {
 }
 
 /// How long until then; nothing if it is past.
-fn until_then(then: Timestamp) -> Duration {
+pub(crate) fn until_then(then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default()
 }

@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_secs(30);
 
 /// How long to wait before the watch is taken up again.
 #[derive(Debug, Default)]
-struct Reconnect {
+pub(crate) struct Reconnect {
     tries: u32,
     last: Option<Instant>,
 }

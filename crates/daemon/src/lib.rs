@@ -7,6 +7,7 @@
 //! What it is not: the roll-out (who moves when is the controller's), and the changing of files (the `host` crate's).
 
 mod agent;
+mod certificates;
 mod check;
 mod cluster;
 mod drift;
@@ -33,7 +34,6 @@ pub use error::DaemonError;
 pub use feed::Feed;
 pub use first_boot::{FirstBoot, complete, first_boot};
 pub use metrics::Metrics;
-pub use policy::policy as disruption_policy;
 pub use policy::policy as disruption_policy;
 pub use parts::{Exit, Parts, Reporting};
 pub use run::run_with;

@@ -2,7 +2,9 @@
 //!
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
+use crate::certificates::Writer;
 use crate::error::DaemonError;
+use crate::feed::watch_own;
 use crate::identity::{Identity, connect};
 use crate::metrics::Metrics;
 use crate::parts::{Exit, Parts, Reporting};
@@ -93,10 +95,20 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         }));
         let host = open(&root_mount, Handle::current())?;
         let metrics = metrics.clone();
-        let parts = Parts { reporting, watch_disk: true, metrics, ..Parts::new(&node_name, host) };
+        let (feed, _watch) = watch_own(client.clone(), &node_name);
+        let root = host.root().clone();
+        let writer = Writer::new(client.clone(), &node_name, root, root_mount.clone(), feed.clone());
+        let writing = tokio::spawn(writer.run(round.clone()));
+        let feed = Some(feed);
+        let parts = Parts { feed, reporting, watch_disk: true, metrics, ..Parts::new(&node_name, host) };
         let exit = run_with(client, parts, round.clone()).await?;
         round.cancel();
-        drop(looking);
+        // It may owe the kubelet a restart.
+        for task in [looking.await.map(drop), writing.await] {
+            if let Err(error) = task {
+                tracing::error!(%error, "a part of the agent ended abnormally");
+            }
+        }
         match exit {
             Exit::Stopped if shutdown.is_cancelled() => return Ok(()),
             Exit::Stopped => {}

@@ -139,6 +139,7 @@ pub enum EventKind {
     FailedServiceReload,
     FailedServiceRestart,
     GotSigtermDuringUpdate,
+    CertificatesNotWritten,
 }
 
 impl EventKind {
@@ -157,6 +158,7 @@ impl EventKind {
                 | Self::FailedServiceReload
                 | Self::FailedServiceRestart
                 | Self::GotSigtermDuringUpdate
+                | Self::CertificatesNotWritten
         )
     }
 }

@@ -1,0 +1,240 @@
+//! Which files there are to be, and bringing the disk to them. Each file is written whole or not at all, and only where
+//! it differs.
+//!
+//! What it is not: removal of what others put there. A registry's CA is taken away only if it was put there from here.
+
+use api::v1::ControllerConfigSpec;
+use host::{Attributes, Found, FsError, Root};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the kubelet verifies clients with.
+const KUBELET_CA: &str = host::paths::KUBELET_CA;
+/// The cloud provider's.
+const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
+/// The pull secret of the cluster's own registry, merged with the others by the cluster.
+const PULL_SECRET: &str = "/etc/mco/internal-registry-pull-secret.json";
+/// Where container runtimes look for the CAs of registries, by the registry's name.
+const REGISTRIES: &str = "/etc/docker/certs.d";
+/// The registries whose CAs stand there from here.
+const RECORD: &str = "/var/lib/machine-config-daemon/registry-cas.json";
+/// A new file with certificates. One that is there keeps its own mode and owner.
+const PUBLIC: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
+/// A new file with a secret.
+const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// A new folder.
+const FOLDER: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
+
+/// What the disk is to hold. No `Debug`: one of the files is a secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    files: Vec<(&'static str, Vec<u8>, Attributes)>,
+    /// CAs by the name of the registry's folder.
+    registries: BTreeMap<String, Vec<u8>>,
+    /// Names that are no name of a folder; for the log.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Wanted {
+    /// Reads it from the cluster's object. What is empty there is left as it is on the host.
+    pub(crate) fn of(spec: &ControllerConfigSpec) -> Self {
+        let secret = spec.internal_registry_pull_secret.as_ref();
+        let cloud = spec.cloud_provider_ca_data.as_ref();
+        let all = [
+            (KUBELET_CA, Some(&spec.kube_api_server_serving_ca_data), PUBLIC),
+            (CLOUD_CA, cloud, PUBLIC),
+            (PULL_SECRET, secret, SECRET),
+        ];
+        let files = all.into_iter().filter_map(|(path, data, new)| {
+            let data = data.map(|d| d.0.clone()).filter(|d| !d.is_empty())?;
+            Some((path, with_newline(data), new))
+        });
+        let mut wanted = Self { files: files.collect(), ..Self::default() };
+        let bundles = [&spec.image_registry_bundle_data, &spec.image_registry_bundle_user_data];
+        // The user's come last and win.
+        for bundle in bundles.into_iter().flatten().flatten() {
+            // A port's colon cannot stand in a key of a ConfigMap, where these come from.
+            let name = bundle.file.replace("..", ":");
+            if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0', '\n']) {
+                wanted.refused.push(bundle.file.clone());
+            } else {
+                wanted.registries.insert(name, bundle.data.0.clone());
+            }
+        }
+        wanted
+    }
+
+    /// Brings the disk to it; says what was changed.
+    ///
+    /// # Errors
+    /// The first file that cannot be written; the others are tried again with it.
+    pub(crate) fn write(&self, root: &Root) -> Result<Vec<String>, FsError> {
+        let mut changed = Vec::new();
+        for (path, data, new) in &self.files {
+            if put(root, path, data, *new)? {
+                changed.push((*path).to_owned());
+            }
+        }
+        self.write_registries(root, &mut changed)?;
+        Ok(changed)
+    }
+
+    fn write_registries(&self, root: &Root, changed: &mut Vec<String>) -> Result<(), FsError> {
+        let text = root.text(RECORD)?.unwrap_or_default();
+        let ours: BTreeSet<String> = serde_json::from_str(&text).unwrap_or_default();
+        if !matches!(root.found(REGISTRIES)?, Found::Dir { .. }) {
+            if !self.registries.is_empty() {
+                tracing::info!("{REGISTRIES} is not there: no CA of a registry is written");
+            }
+            return Ok(());
+        }
+        let wanted: BTreeSet<String> = self.registries.keys().cloned().collect();
+        // Before the first of them is there: a crash must not leave one that nobody knows.
+        let all: BTreeSet<String> = ours.union(&wanted).cloned().collect();
+        record(root, &ours, &all)?;
+        for name in ours.difference(&wanted) {
+            let path = format!("{REGISTRIES}/{name}/ca.crt");
+            root.remove(&path)?;
+            // Others may keep a client's key beside it.
+            if root.list(&format!("{REGISTRIES}/{name}")).is_ok_and(|left| left.is_empty()) {
+                root.remove_empty_dir(&format!("{REGISTRIES}/{name}"))?;
+            }
+            changed.push(path);
+        }
+        for (name, data) in &self.registries {
+            let folder = format!("{REGISTRIES}/{name}");
+            if root.found(&folder)?.is_absent() {
+                root.make_dir(&folder, FOLDER)?;
+            }
+            let path = format!("{folder}/ca.crt");
+            if put(root, &path, data, PUBLIC)? {
+                changed.push(path);
+            }
+        }
+        record(root, &all, &wanted)
+    }
+}
+
+fn record(root: &Root, before: &BTreeSet<String>, after: &BTreeSet<String>) -> Result<(), FsError> {
+    if before == after {
+        return Ok(());
+    }
+    let text = serde_json::json!(after).to_string();
+    root.make_parents(RECORD)?;
+    root.write_bytes(RECORD, text.as_bytes(), SECRET)
+}
+
+/// Writes a file that is not as it should be; a file that is there keeps its mode and owner.
+pub(super) fn put(root: &Root, path: &str, data: &[u8], new: Attributes) -> Result<bool, FsError> {
+    let attributes = match root.found(path)? {
+        Found::File { mode, uid, gid, .. } => {
+            if root.read_if_there(path)?.as_deref() == Some(data) {
+                return Ok(false);
+            }
+            Attributes { mode, uid, gid }
+        }
+        _ => new,
+    };
+    root.make_parents(path)?;
+    root.write_bytes(path, data, attributes)?;
+    Ok(true)
+}
+
+fn with_newline(mut data: Vec<u8>) -> Vec<u8> {
+    if data.last() != Some(&b'\n') {
+        data.push(b'\n');
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::k8s::ByteString;
+    use api::v1::ImageRegistryBundle;
+    use std::os::unix::fs::PermissionsExt;
+    use tempfile::TempDir;
+
+    fn mk() -> (TempDir, Root) {
+        let dir = TempDir::new().unwrap();
+        let options = host::Options { sync: false, owners: false };
+        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+        (dir, root)
+    }
+
+    fn bytes(text: &str) -> ByteString {
+        ByteString(text.as_bytes().to_vec())
+    }
+
+    fn bundles(all: &[(&str, &str)]) -> Option<Vec<ImageRegistryBundle>> {
+        let one =
+            |(file, data): &(&str, &str)| ImageRegistryBundle { file: (*file).into(), data: bytes(data) };
+        Some(all.iter().map(one).collect())
+    }
+
+    fn mk_spec() -> ControllerConfigSpec {
+        ControllerConfigSpec {
+            kube_api_server_serving_ca_data: bytes("KUBELET CA"),
+            cloud_provider_ca_data: Some(bytes("CLOUD CA\n")),
+            internal_registry_pull_secret: Some(bytes("{\"auths\":{}}")),
+            image_registry_bundle_data: bundles(&[("image-registry.svc..5000", "A"), ("both", "cluster")]),
+            image_registry_bundle_user_data: bundles(&[("both", "user"), ("../../etc", "evil")]),
+            ..ControllerConfigSpec::default()
+        }
+    }
+
+    #[test]
+    fn everything_is_written_once_with_modes_kept_and_the_users_registries_winning() {
+        let (dir, root) = mk();
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        let mode =
+            |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o777;
+        std::fs::create_dir_all(dir.path().join("etc/docker/certs.d/mine")).unwrap();
+        std::fs::create_dir_all(dir.path().join("etc/kubernetes")).unwrap();
+        std::fs::write(dir.path().join("etc/kubernetes/kubelet-ca.crt"), "old").unwrap();
+        let kept = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(dir.path().join("etc/kubernetes/kubelet-ca.crt"), kept).unwrap();
+
+        let wanted = Wanted::of(&mk_spec());
+        assert_eq!(wanted.refused, ["../../etc"]);
+        assert_eq!(wanted.write(&root).unwrap().len(), 5);
+        assert_eq!(read("etc/kubernetes/kubelet-ca.crt"), "KUBELET CA\n");
+        assert_eq!(mode("etc/kubernetes/kubelet-ca.crt"), 0o640);
+        assert_eq!(read(CLOUD_CA.trim_start_matches('/')), "CLOUD CA\n");
+        assert_eq!(mode(CLOUD_CA.trim_start_matches('/')), 0o644);
+        assert_eq!(mode(PULL_SECRET.trim_start_matches('/')), 0o600);
+        assert_eq!(read("etc/docker/certs.d/image-registry.svc:5000/ca.crt"), "A");
+        assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "user");
+        assert!(wanted.write(&root).unwrap().is_empty(), "nothing differs");
+
+        // What goes in the cluster goes here; what somebody else put there stays.
+        let less = ControllerConfigSpec { image_registry_bundle_user_data: None, ..mk_spec() };
+        let less =
+            ControllerConfigSpec { image_registry_bundle_data: bundles(&[("both", "cluster")]), ..less };
+        assert_eq!(Wanted::of(&less).write(&root).unwrap().len(), 2);
+        assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "cluster");
+        assert!(!dir.path().join("etc/docker/certs.d/image-registry.svc:5000").exists());
+        assert!(dir.path().join("etc/docker/certs.d/mine").exists());
+    }
+
+    #[test]
+    fn what_the_cluster_does_not_say_is_left_as_it_is() {
+        let (dir, root) = mk();
+        std::fs::create_dir_all(dir.path().join("etc/kubernetes")).unwrap();
+        std::fs::write(dir.path().join("etc/kubernetes/kubelet-ca.crt"), "the host's").unwrap();
+        assert!(Wanted::of(&ControllerConfigSpec::default()).write(&root).unwrap().is_empty());
+        let left = std::fs::read_to_string(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
+        assert_eq!(left, "the host's");
+        // No folder for registries: none is made.
+        let wanted = Wanted::of(&mk_spec());
+        assert!(wanted.write(&root).unwrap().iter().all(|p| !p.contains("certs.d")));
+        assert!(!dir.path().join("etc/docker").exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let (dir, root) = mk();
+        std::fs::create_dir_all(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
+        let error = Wanted::of(&mk_spec()).write(&root).unwrap_err().to_string();
+        assert!(error.contains(KUBELET_CA), "{error}");
+    }
+}
