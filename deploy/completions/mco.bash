@@ -34,8 +34,17 @@ _mco() {
             mco,lint)
                 cmd="mco__subcmd__lint"
                 ;;
+            mco,pause)
+                cmd="mco__subcmd__pause"
+                ;;
+            mco,plan)
+                cmd="mco__subcmd__plan"
+                ;;
             mco,render)
                 cmd="mco__subcmd__render"
+                ;;
+            mco,resume)
+                cmd="mco__subcmd__resume"
                 ;;
             mco,server)
                 cmd="mco__subcmd__server"
@@ -48,6 +57,9 @@ _mco() {
                 ;;
             mco__subcmd__controller,start)
                 cmd="mco__subcmd__controller__subcmd__start"
+                ;;
+            mco__subcmd__daemon,firstboot-complete-machineconfig)
+                cmd="mco__subcmd__daemon__subcmd__firstboot__subcmd__complete__subcmd__machineconfig"
                 ;;
             mco__subcmd__daemon,recover)
                 cmd="mco__subcmd__daemon__subcmd__recover"
@@ -68,7 +80,7 @@ _mco() {
 
     case "${cmd}" in
         mco)
-            opts="-h -V --log --log-json --help --version install status explain render lint controller daemon server completion"
+            opts="-h -V --log --log-json --help --version install status plan pause resume explain render lint controller daemon server completion"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -190,12 +202,38 @@ _mco() {
             return 0
             ;;
         mco__subcmd__daemon)
-            opts="-h --log --log-json --help start recover"
+            opts="-h --log --log-json --help start recover firstboot-complete-machineconfig"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__daemon__subcmd__firstboot__subcmd__complete__subcmd__machineconfig)
+            opts="-h --root-mount --machineconfig-file --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root-mount)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --machineconfig-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --log)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -294,7 +332,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__install)
-            opts="-o -h --kubeconfig --pool --cluster-dns-ip --openshift-config-crds --dry-run --output --log --log-json --help"
+            opts="-o -h --kubeconfig --pool --cluster-dns-ip --daemon-image --openshift-config-crds --dry-run --output --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -309,6 +347,10 @@ _mco() {
                     return 0
                     ;;
                 --cluster-dns-ip)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --daemon-image)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -344,6 +386,86 @@ _mco() {
                     ;;
                 -f)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__pause)
+            opts="-o -h --kubeconfig --output --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__plan)
+            opts="-f -o -h --kubeconfig --from --filename --pool --refuse --output --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filename)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --refuse)
+                    COMPREPLY=($(compgen -W "reload restart drain reboot" -- "${cur}"))
                     return 0
                     ;;
                 --output)
@@ -407,6 +529,36 @@ _mco() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        mco__subcmd__resume)
+            opts="-o -h --kubeconfig --output --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         mco__subcmd__server)
             opts="-h --log --log-json --help start bootstrap"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -426,7 +578,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__bootstrap)
-            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --http2 --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --help"
+            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --http2 --metrics-listen --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -464,6 +616,10 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --metrics-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server-basedir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -488,7 +644,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__start)
-            opts="-h --kubeconfig --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --http2 --apiserver-url --bootstrap-token-dir --log --log-json --help"
+            opts="-h --kubeconfig --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --http2 --metrics-listen --apiserver-url --bootstrap-token-dir --require-token --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -527,6 +683,10 @@ _mco() {
                     return 0
                     ;;
                 --bind-address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-listen)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

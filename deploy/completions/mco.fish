@@ -30,6 +30,9 @@ complete -c mco -n "__fish_mco_needs_command" -s h -l help -d 'Print help (see m
 complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
 complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Put namespace, CRDs, ControllerConfig and pools into a cluster'
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
+complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Say what the controller does now, or what a change would do to the nodes; writes nothing'
+complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Stop giving nodes of a pool new configs'
+complete -c mco -n "__fish_mco_needs_command" -f -a "resume" -d 'Let a paused pool go on'
 complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Say which MachineConfig set a file, unit or argument of a pool, and which lost'
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
 complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: every rule, with the place and the remedy'
@@ -40,6 +43,7 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a she
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: they run as services of their hosts]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -s o -l output -d 'With --dry-run: how to print the objects' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
@@ -58,6 +62,34 @@ complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'Wit
 complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when a pool shown is degraded'
 complete -c mco -n "__fish_mco_using_subcommand status" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -l from -d 'Read the cluster\'s objects from this file or folder instead; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -s f -l filename -d 'Plan a change by these manifests: a file, a folder, or `-`; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -l pool -d 'Only this pool; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l refuse -d 'With -f: exit with 3 when the change costs a node this or more' -r -f -a "reload\t'Refuse what reloads a service, or worse'
+restart\t'Refuse what restarts a service, or worse'
+drain\t'Refuse what drains a node, or worse'
+reboot\t'Refuse what reboots a node'"
+complete -c mco -n "__fish_mco_using_subcommand plan" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand pause" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand pause" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand pause" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand pause" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand resume" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand resume" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand resume" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand resume" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand explain" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
@@ -104,13 +136,14 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover" -l log-json -d 'One JSON object per log line'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover" -f -a "start" -d 'Run the agent until SIGTERM'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: what Ignition cannot do, before the kubelet starts'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node [default: the host name]' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'Where /metrics is served; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
@@ -120,6 +153,11 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l root-mount -d 'Where the host\'s root folder is' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l machineconfig-file -d 'The config that the config server left for the first boot, below the root folder' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'
@@ -134,10 +172,12 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l payload-version -d 'The release that this server belongs to' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bind-address -d 'The address to listen on [default: all]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server as machines reach it; written into the kubeconfig that they are given' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l http2 -d 'Offer HTTP/2 too'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l require-token -d 'Give configs only to machines that show a boot token (see `mco token`)'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l secure-port -d 'The HTTPS port' -r
@@ -148,6 +188,7 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l payload-version -d 'The release that this server belongs to' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bind-address -d 'The address to listen on [default: all]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l server-basedir -d 'The folder with machine-pools/ and machine-configs/' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-certs -d 'A registry\'s CA, `REGISTRY=FILE` with the file below the base folder; may be given several times' -r

@@ -35,6 +35,7 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service]:IP:_default' \
+'--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \
 '-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -67,6 +68,61 @@ yaml\:"For programs and people"))' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '*::pools -- Only these pools:_default' \
+&& ret=0
+;;
+(plan)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'(--kubeconfig)*--from=[Read the cluster'\''s objects from this file or folder instead; may be given several times]:FILE|DIR:_files' \
+'*-f+[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
+'*--filename=[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
+'*--pool=[Only this pool; may be given several times]:NAME:_default' \
+'--refuse=[With -f\: exit with 3 when the change costs a node this or more]:REFUSE:((reload\:"Refuse what reloads a service, or worse"
+restart\:"Refuse what restarts a service, or worse"
+drain\:"Refuse what drains a node, or worse"
+reboot\:"Refuse what reboots a node"))' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(pause)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::pools -- The pools:_default' \
+&& ret=0
+;;
+(resume)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::pools -- The pools:_default' \
 && ret=0
 ;;
 (explain)
@@ -183,7 +239,7 @@ _arguments "${_arguments_options[@]}" : \
             (start)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
-'--node-name=[The name of this host'\''s Node]:NAME:_default' \
+'--node-name=[The name of this host'\''s Node \[default\: the host name\]]:NAME:_default' \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
 '--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -195,6 +251,16 @@ _arguments "${_arguments_options[@]}" : \
 (recover)
 _arguments "${_arguments_options[@]}" : \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(firstboot-complete-machineconfig)
+_arguments "${_arguments_options[@]}" : \
+'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--machineconfig-file=[The config that the config server left for the first boot, below the root folder]:FILE:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
@@ -232,10 +298,12 @@ _arguments "${_arguments_options[@]}" : \
 '*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
+'--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--http2[Offer HTTP/2 too]' \
+'--require-token[Give configs only to machines that show a boot token (see \`mco token\`)]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -251,6 +319,7 @@ _arguments "${_arguments_options[@]}" : \
 '*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
+'--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
 '*--bootstrap-certs=[A registry'\''s CA, \`REGISTRY=FILE\` with the file below the base folder; may be given several times]:REGISTRY=FILE:_default' \
@@ -284,6 +353,9 @@ _mco_commands() {
     local commands; commands=(
 'install:Put namespace, CRDs, ControllerConfig and pools into a cluster' \
 'status:Show pools and nodes\: who waits for what, and why' \
+'plan:Say what the controller does now, or what a change would do to the nodes; writes nothing' \
+'pause:Stop giving nodes of a pool new configs' \
+'resume:Let a paused pool go on' \
 'explain:Say which MachineConfig set a file, unit or argument of a pool, and which lost' \
 'render:Render manifests without a cluster, or show what they would change' \
 'lint:Check manifests\: every rule, with the place and the remedy' \
@@ -322,8 +394,14 @@ _mco__subcmd__daemon_commands() {
     local commands; commands=(
 'start:Run the agent until SIGTERM' \
 'recover:Finish or undo what a crash interrupted; needs no API server' \
+'firstboot-complete-machineconfig:Complete a machine'\''s first boot\: what Ignition cannot do, before the kubelet starts' \
     )
     _describe -t commands 'mco daemon commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__firstboot-complete-machineconfig_commands] )) ||
+_mco__subcmd__daemon__subcmd__firstboot-complete-machineconfig_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon firstboot-complete-machineconfig commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__daemon__subcmd__recover_commands] )) ||
 _mco__subcmd__daemon__subcmd__recover_commands() {
@@ -350,10 +428,25 @@ _mco__subcmd__lint_commands() {
     local commands; commands=()
     _describe -t commands 'mco lint commands' commands "$@"
 }
+(( $+functions[_mco__subcmd__pause_commands] )) ||
+_mco__subcmd__pause_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco pause commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__plan_commands] )) ||
+_mco__subcmd__plan_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco plan commands' commands "$@"
+}
 (( $+functions[_mco__subcmd__render_commands] )) ||
 _mco__subcmd__render_commands() {
     local commands; commands=()
     _describe -t commands 'mco render commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__resume_commands] )) ||
+_mco__subcmd__resume_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco resume commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__server_commands] )) ||
 _mco__subcmd__server_commands() {
