@@ -237,6 +237,29 @@ fn a_drain_that_does_not_end_says_so_in_time_and_once() {
 }
 
 #[test]
+fn a_drain_whose_pods_cannot_be_read_says_so_and_evicts_nothing() {
+    let mut node = node("drain-v1", "").cordoned().view();
+    let mut state = Drain::default();
+    let mut said = vec![];
+    for second in [0, 5, 12, 20, 700] {
+        let why = if second < 20 { "forbidden" } else { "no answer" };
+        let plan = rollout::drain::blind(&node, &state, why, at(second));
+        assert!(plan.evict.is_empty() && plan.waiting.is_empty(), "{plan}");
+        said.extend(plan.events.iter().map(|e| (second, e.reason.to_string())));
+        apply(&mut node, &plan);
+        state = plan.state;
+        let wait = node.drain_wait.as_deref().unwrap();
+        assert!(wait.contains("list of its pods") && wait.contains(why), "{second}: {wait}");
+        assert_eq!(node.last_applied_drain.as_deref().unwrap_or_default(), "", "it is not called drained");
+    }
+    assert_eq!(said, [(12, "DrainWaiting".to_owned()), (700, "DrainThresholdExceeded".to_owned())]);
+    // They can be read again, and there are none.
+    let plan = run(&node, &[], &[], &state, 701);
+    apply(&mut node, &plan);
+    assert_eq!((node.last_applied_drain.as_deref(), node.drain_wait), (Some("drain-v1"), None));
+}
+
+#[test]
 fn a_persons_cordon_stays_after_the_update() {
     let mut node = node("drain-v1", "uncordon-v0").cordoned().view();
     let drained = run(&node, &[], &[], &Drain::Idle, 0);

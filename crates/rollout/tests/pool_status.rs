@@ -241,6 +241,50 @@ fn transitions_are_told_once_and_keep_their_times() {
 }
 
 #[test]
+fn a_refused_change_is_told_on_the_pool_and_events_are_of_those_who_were_sent() {
+    let mut world = World::workers(json!(3), ["a", "b", "c"].map(|n| moved(n, "v0", "v0")).to_vec());
+    let plan = world.plan_of("worker");
+    for (sent, want) in [
+        (&["a", "b", "c"][..], "Set target for 3 nodes to MachineConfig v1"),
+        (&["b"], "Targeted node b to MachineConfig v1"),
+    ] {
+        let told = plan.told_of_sent(sent);
+        assert_eq!((told.len(), &*told[0].reason, &*told[0].message), (1, "SetDesiredConfig", want));
+    }
+    assert!(plan.told_of_sent(&[]).is_empty());
+    assert!(plan.told_of_status().all(|e| e.reason != "SetDesiredConfig"));
+    // Two went, one was refused.
+    for node in ["a", "b"] {
+        let patch = plan.patches.iter().find(|p| &*p.node == node).unwrap();
+        let at = world.nodes.iter().position(|n| &*n.name == node).unwrap();
+        world.nodes[at] = patch.applied_to(&world.nodes[at]);
+    }
+    let inputs = |refused| rollout::Inputs {
+        pools: world
+            .pools
+            .iter()
+            .map(|p| rollout::PoolInput { refused, ..rollout::PoolInput::of(p) })
+            .collect(),
+        nodes: world.nodes.iter().collect(),
+        facts: &world.facts,
+        now: api::k8s::Time(common::at(9)),
+    };
+    let plan = rollout::plan(&inputs(Some("patch of node c: webhook says no (400)")));
+    let status = plan.pools[0].status.as_ref().unwrap();
+    assert!(plan.pools[0].patches.is_empty(), "{plan}");
+    assert_eq!((status.unavailable_machine_count, status.machine_count), (2, 3));
+    let (updating, message) = says(status, "Updating");
+    assert!(
+        updating == "True" && message.contains("node c") && message.contains("webhook says no"),
+        "{message}"
+    );
+    assert!(
+        rollout::plan(&inputs(None)).pools[0].patches.iter().any(|p| &*p.node == "c"),
+        "it is tried again"
+    );
+}
+
+#[test]
 fn a_pool_with_nothing_rendered_yet_says_so_and_tells_of_nodes_that_another_wants_too() {
     let mut world = World::workers(json!(1), vec![node("n").roles(&["worker", "infra", "gpu"])]);
     for name in ["infra", "gpu"] {

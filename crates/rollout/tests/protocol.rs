@@ -78,7 +78,21 @@ struct State {
     edits: u8,
 }
 
+/// Faults that the explorer must find: a test of the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A patch without an answer is taken for one that did not arrive.
+    Forgets,
+    /// One node more than allowed is sent.
+    OneTooMany,
+    /// A failed node keeps its slot and is never sent elsewhere.
+    NeverTriesAgain,
+    /// The controller never sees what becomes of the first node.
+    Blind,
+}
+
 struct Model {
+    fault: Option<Fault>,
     max: usize,
     nodes: usize,
     controllers: usize,
@@ -99,6 +113,7 @@ impl Model {
     fn new(nodes: usize, max: usize, controllers: usize) -> Self {
         let views = (0..nodes).map(|i| moved(&format!("n{i}"), "v0", "v0").created(i as i64).view());
         Self {
+            fault: None,
             max,
             nodes,
             controllers,
@@ -145,6 +160,9 @@ impl Model {
             ..view.clone()
         });
         let mut world = World { nodes: nodes.collect(), pools: vec![self.pool.clone()], ..World::default() };
+        if self.fault == Some(Fault::OneTooMany) {
+            world.pools[0].spec.max_unavailable = serde_json::from_value(json!(self.max + 1)).unwrap();
+        }
         world.pools[0].spec.paused = pool.paused;
         world.pools[0].spec.configuration.name = CONFIGS[pool.target as usize].to_owned();
         let plan = world.plan_of("worker");
@@ -204,6 +222,7 @@ impl Model {
         };
         match node.st {
             // It sees a new desired config, or tries again.
+            St::Degraded if self.fault == Some(Fault::NeverTriesAgain) => {}
             St::Done | St::Degraded if node.des != node.cur => {
                 push(Node { st: St::Working, ..node }, node.des);
             }
@@ -230,7 +249,8 @@ impl Model {
 
     fn controller_steps(&mut self, s: &State, c: usize, out: &mut Vec<State>) {
         let own = &s.controllers[c];
-        for i in (0..self.nodes).filter(|i| !own.fresh[*i]) {
+        let blind = self.fault == Some(Fault::Blind);
+        for i in (0..self.nodes).filter(|i| !own.fresh[*i] && !(blind && *i == 0)) {
             let mut t = s.clone();
             (t.controllers[c].cache[i], t.controllers[c].fresh[i]) = (s.nodes[i], true);
             out.push(t);
@@ -262,10 +282,15 @@ impl Model {
             // Without an answer the controller takes it that the patch arrived, until it has read the node again.
             for t in [&mut unanswered, &mut lost] {
                 let own = &mut t.controllers[c];
-                own.cache[i].des = flight.1;
+                if self.fault != Some(Fault::Forgets) {
+                    own.cache[i].des = flight.1;
+                }
                 own.fresh[i] = false;
             }
             out.extend([answered, unanswered, lost]);
+        }
+        if blind {
+            return;
         }
         // A crash. Another instance takes over when no request of this one can be under way any more (requests end
         // before the lease does), and lists everything. Any part of the patches arrived.
@@ -400,4 +425,28 @@ fn a_pool_that_is_paused_and_resumed_goes_on() {
     (model.pauses, model.edits) = (true, 3);
     let states = model.explore();
     assert!(states > 1_000, "{states}");
+}
+
+/// What a fault leads to, as the explorer says it.
+fn found(fault: Fault) -> String {
+    let explored = std::panic::catch_unwind(|| {
+        let mut model = Model::new(2, 1, 1);
+        (model.fault, model.failures) = (Some(fault), fault == Fault::NeverTriesAgain);
+        model.explore()
+    });
+    let Err(panic) = explored else { panic!("{fault:?}: the explorer sees nothing wrong") };
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[test]
+fn the_explorer_finds_faults_that_are_put_in() {
+    for (fault, want) in [
+        (Fault::Forgets, "nodes out of service, 1 allowed"),
+        (Fault::OneTooMany, "nodes out of service, 1 allowed"),
+        (Fault::NeverTriesAgain, "states with no way to the end"),
+        (Fault::Blind, "states with no way to the end"),
+    ] {
+        let said = found(fault);
+        assert!(said.contains(want), "{fault:?}: {said}");
+    }
 }

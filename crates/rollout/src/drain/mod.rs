@@ -239,6 +239,54 @@ pub fn plan(
     plan
 }
 
+/// Decides for a node whose pods, or the budgets that guard them, cannot be read: nothing is evicted, and the node says
+/// why. When they can be read again, [`plan`] goes on.
+pub fn blind(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> DrainPlan {
+    let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
+    let Request::Drain(request) = Request::of(node) else { return plan };
+    if !matches!(state, Drain::Draining { request: same, .. } if &**same == request) {
+        plan.state = begun(request, now);
+    }
+    let mut patch = NodePatch::default();
+    let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
+    let text = format!("a list of its pods and of the disruption budgets: {why}");
+    tell_wait(node, now.duration_since(*since), told, &text, &mut plan.events);
+    plan.late = *told == Told::Late;
+    if node.drain_wait.as_deref() != Some(&text)
+        && reported.is_none_or(|at| now.duration_since(at) >= REPORT_INTERVAL)
+    {
+        *reported = Some(now);
+        plan.progress = Some(Progress::draining(&node.name, Some(&text)));
+        patch.drain_wait = Change::Set(text.into());
+    }
+    plan.patch = (!patch.is_empty()).then(|| patch.bound_to(node));
+    plan
+}
+
+/// Tells what a drain waits for, once for each time that it has taken.
+fn tell_wait(
+    node: &NodeView,
+    waited: SignedDuration,
+    told: &mut Told,
+    text: &str,
+    events: &mut Vec<EventPlan>,
+) -> Told {
+    let due = if waited >= LATE_AFTER {
+        Told::Late
+    } else if waited >= SLOW_AFTER {
+        Told::Slow
+    } else if waited >= REPORT_AFTER {
+        Told::Waiting
+    } else {
+        Told::Nothing
+    };
+    if due > *told {
+        *told = due;
+        events.push(say(&node.name, due, text));
+    }
+    due
+}
+
 /// A daemon that cordons its node itself also says on the MachineConfigNode how far the drain is, together with its
 /// other steps; what the drain waits for is known here only.
 fn told_here(node: &NodeView) -> bool {
@@ -293,19 +341,7 @@ fn drain(
         return;
     }
     let text = pods::in_words(&found.waiting);
-    let due = if waited >= LATE_AFTER {
-        Told::Late
-    } else if waited >= SLOW_AFTER {
-        Told::Slow
-    } else if waited >= REPORT_AFTER {
-        Told::Waiting
-    } else {
-        Told::Nothing
-    };
-    if due > *told {
-        *told = due;
-        plan.events.push(say(&node.name, due, &text));
-    }
+    let due = tell_wait(node, waited, told, &text, &mut plan.events);
     plan.late = *told == Told::Late;
     let mut next = found.next;
     if due >= Told::Waiting && node.drain_wait.as_deref() != Some(&text) {
