@@ -15,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("controller", &["api", "ignition", "render", "rollout"]),
     ("daemon", &["api", "ignition", "host", "rollout"]),
     ("server", &["api", "ignition", "render"]),
-    ("operator", &["api", "render"]),
+    ("operator", &["api", "ignition", "render"]),
     ("cli", &["api", "ignition", "render", "rollout", "host", "controller", "daemon", "server", "operator"]),
     ("lab", &["api", "daemon", "host"]),
     ("xtask", &["api", "cli", "lab"]),

@@ -1,0 +1,295 @@
+//! The config server's CA and certificate: what to make, when, and in which order, so that no machine meets a server
+//! that it has no reason to trust. [`decide`] is pure; [`issue`] makes keys.
+//!
+//! Names and times are the reference's: ten years, made anew after eight. One thing differs: a new CA is first given
+//! to machines, and a week later the server's certificate is signed by it; machines that were provisioned in between
+//! trust both.
+//!
+//! What it is not: other people's Secrets. One that does not have our label is used and never written.
+
+use api::k8s::{ByteString, ObjectMeta, Secret};
+use api::names::NAMESPACE;
+use api::server_tls::{self, MANAGED_BY};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+use std::collections::BTreeMap;
+
+/// How long a CA or certificate is good.
+const VALID: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
+/// When the next is made.
+const REFRESH: SignedDuration = SignedDuration::from_hours(24 * 365 * 8);
+/// How long machines are given a new CA before the server's certificate is signed by it: a week, and the two days by
+/// which its begin is earlier than its making.
+const SETTLE: SignedDuration = SignedDuration::from_hours(24 * 9);
+/// A certificate that ends sooner is replaced whatever else holds.
+const LAST: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// Clocks of machines that have not met a time server: certificates begin this long ago.
+const EARLY: SignedDuration = SignedDuration::from_hours(24);
+
+/// What stands in the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Have<'a> {
+    /// The CA and its key.
+    pub ca: Option<&'a Secret>,
+    /// What machines trust.
+    pub bundle: Option<&'a ConfigMap>,
+    /// The server's certificate and key.
+    pub serving: Option<&'a Secret>,
+    /// The names and addresses that machines reach the server by.
+    pub hosts: &'a [String],
+}
+
+/// What is to be made, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
+    /// A CA.
+    pub ca: Option<&'static str>,
+    /// A certificate.
+    pub serving: Option<&'static str>,
+    /// What others own and only they can renew.
+    pub foreign: Vec<String>,
+}
+
+fn is_ours(secret: &Secret) -> bool {
+    secret.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY.0)).is_some_and(|v| v == MANAGED_BY.1)
+}
+
+fn field<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok().filter(|t| !t.is_empty())
+}
+
+/// What matters of a certificate.
+#[derive(Debug)]
+struct Read {
+    not_before: Timestamp,
+    not_after: Timestamp,
+    hosts: Vec<String>,
+}
+
+/// The first certificate of a PEM text.
+fn read(pem: &str) -> Option<Read> {
+    use x509_parser::prelude::*;
+    let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let time = |t: &ASN1Time| Timestamp::from_second(t.timestamp()).ok();
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let mut hosts: Vec<String> = names
+        .iter()
+        .flat_map(|n| &n.value.general_names)
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes),
+            _ => None,
+        })
+        .collect();
+    hosts.sort();
+    let validity = certificate.validity();
+    Some(Read { not_before: time(&validity.not_before)?, not_after: time(&validity.not_after)?, hosts })
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|b| std::net::Ipv4Addr::from(b).to_string());
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| std::net::Ipv6Addr::from(b).to_string())).ok()
+}
+
+/// The bundle that machines are to trust: the CA, and those before it that are still good.
+pub fn bundle(ca: &str, before: &str, now: Timestamp) -> String {
+    let mut all: Vec<String> = vec![];
+    for text in [ca, before] {
+        for pem in x509_parser::pem::Pem::iter_from_buffer(text.as_bytes()).flatten() {
+            let text = server_tls::pem("CERTIFICATE", &pem.contents);
+            let good = read(&text).is_some_and(|c| c.not_after > now);
+            if good && !all.contains(&text) {
+                all.push(text);
+            }
+        }
+    }
+    all.concat()
+}
+
+/// What is to be made.
+pub fn decide(have: &Have<'_>, now: Timestamp) -> Decision {
+    let mut decision = Decision::default();
+    let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).and_then(read);
+    decision.ca = match (have.ca, &ca) {
+        (None, _) => Some("there is none"),
+        (Some(secret), _) if !is_ours(secret) => {
+            decision.foreign.push(format!("Secret {}", server_tls::CA));
+            None
+        }
+        (_, None) => Some("it cannot be read"),
+        (_, Some(ca)) => (now.duration_since(ca.not_before) >= REFRESH).then_some("it is eight years old"),
+    };
+    let Some(serving) = have.serving else {
+        decision.serving = Some("there is none");
+        return decision;
+    };
+    if !is_ours(serving) {
+        decision.foreign.push(format!("Secret {}", server_tls::SERVING));
+        return decision;
+    }
+    let mut hosts = have.hosts.to_vec();
+    hosts.sort();
+    let settled = decision.ca.is_none() && ca.is_some_and(|ca| now.duration_since(ca.not_before) >= SETTLE);
+    decision.serving = match field(serving, server_tls::CERT).and_then(read) {
+        None => Some("it cannot be read"),
+        Some(_) if !trusted(serving, have) => {
+            Some("machines do not trust its signer")
+        }
+        Some(now_in) if now_in.hosts != hosts => Some("the server's names changed"),
+        Some(now_in) if now_in.not_after.duration_since(now) <= LAST => Some("it ends soon"),
+        Some(now_in) if settled && now.duration_since(now_in.not_before) >= REFRESH => {
+            Some("it is eight years old")
+        }
+        Some(_) => None,
+    };
+    decision
+}
+
+/// Whether the signer of a certificate that is ours is one that machines trust.
+fn trusted(serving: &Secret, have: &Have<'_>) -> bool {
+    let signer = serving.metadata.annotations.as_ref().and_then(|a| a.get(server_tls::SIGNER));
+    let trust = have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
+    let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).unwrap_or_default();
+    let mut known = [trust, ca].into_iter().flat_map(server_tls::fingerprints);
+    signer.is_some_and(|signer| known.any(|k| k == *signer))
+}
+
+/// What was made: objects to be written, in this order.
+#[derive(Debug, Default)]
+pub struct Issued {
+    /// The CA and its key, where it is new.
+    pub ca: Option<Secret>,
+    /// What machines are to trust, where that changes.
+    pub bundle: Option<ConfigMap>,
+    /// The server's certificate and key, where they are new.
+    pub serving: Option<Secret>,
+}
+
+/// Why nothing could be made. No variant holds a key.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The library would not.
+    #[error("{what} cannot be made: {why}")]
+    Make {
+        /// What.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The CA's Secret is somebody else's and cannot sign.
+    #[error("Secret {NAMESPACE}/{} has no certificate and key that can sign", server_tls::CA)]
+    Signer,
+}
+
+/// Makes what was decided.
+///
+/// # Errors
+/// See [`CertificateError`].
+pub fn issue(decision: &Decision, have: &Have<'_>, now: Timestamp) -> Result<Issued, CertificateError> {
+    let mut issued = Issued::default();
+    if decision.ca.is_some() {
+        issued.ca = Some(make_ca(now, have.ca)?);
+    }
+    let ca = issued.ca.as_ref().or(have.ca);
+    let certificate = ca.and_then(|s| field(s, server_tls::CERT)).ok_or(CertificateError::Signer)?;
+    let before =
+        have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
+    let after = bundle(certificate, before, now);
+    if after != before {
+        issued.bundle = Some(bundle_map(after, have.bundle));
+    }
+    if decision.serving.is_some() {
+        // A new CA signs at once only where machines cannot trust another.
+        let old = have.ca.filter(|s| have.serving.is_some() && field(s, server_tls::KEY).is_some());
+        let signer = old.filter(|s| field(s, server_tls::CERT).and_then(read).is_some()).or(ca);
+        issued.serving = Some(make_serving(now, signer.ok_or(CertificateError::Signer)?, have)?);
+    }
+    Ok(issued)
+}
+
+fn params(name: &str, now: Timestamp) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let mut dn = DistinguishedName::new();
+    dn.push(DnType::OrganizationalUnitName, "openshift");
+    dn.push(DnType::CommonName, format!("{name}@{}", now.as_second()));
+    params.distinguished_name = dn;
+    let date = |t: Timestamp| {
+        let date = t.to_zoned(k8s_openapi::jiff::tz::TimeZone::UTC).date();
+        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
+    };
+    params.not_before = date(now - EARLY);
+    params.not_after = date(now + VALID);
+    params
+}
+
+fn make_ca(now: Timestamp, before: Option<&Secret>) -> Result<Secret, CertificateError> {
+    let make = |e: rcgen::Error| CertificateError::Make { what: "the CA", why: e.to_string() };
+    let mut params = params("machine-config.machine-config-server-signer", now);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    let key = KeyPair::generate().map_err(make)?;
+    let certificate = params.self_signed(&key).map_err(make)?;
+    Ok(secret(server_tls::CA, certificate.pem(), key.serialize_pem(), None, before))
+}
+
+fn make_serving(now: Timestamp, signer: &Secret, have: &Have<'_>) -> Result<Secret, CertificateError> {
+    let make =
+        |e: rcgen::Error| CertificateError::Make { what: "the server's certificate", why: e.to_string() };
+    let (Some(certificate), Some(key)) = (field(signer, server_tls::CERT), field(signer, server_tls::KEY))
+    else {
+        return Err(CertificateError::Signer);
+    };
+    // The library's error could quote the key.
+    let signing = KeyPair::from_pem(key).map_err(|_| CertificateError::Signer)?;
+    let issuer = Issuer::from_ca_cert_pem(certificate, signing).map_err(|_| CertificateError::Signer)?;
+    let mut params = params("machine-config.machine-config-server-serving", now);
+    let names = CertificateParams::new(have.hosts.to_vec()).map_err(make)?;
+    params.subject_alt_names = names.subject_alt_names;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    let key = KeyPair::generate().map_err(make)?;
+    let made = params.signed_by(&key, &issuer).map_err(make)?;
+    let by = server_tls::fingerprints(certificate).into_iter().next();
+    Ok(secret(server_tls::SERVING, made.pem(), key.serialize_pem(), by, have.serving))
+}
+
+fn secret(
+    name: &str,
+    certificate: String,
+    key: String,
+    signer: Option<String>,
+    before: Option<&Secret>,
+) -> Secret {
+    let data = [(server_tls::CERT, certificate), (server_tls::KEY, key)];
+    Secret {
+        metadata: ObjectMeta {
+            annotations: signer.map(|s| [(server_tls::SIGNER.to_owned(), s)].into()),
+            resource_version: before.and_then(|b| b.metadata.resource_version.clone()),
+            ..server_tls::metadata(name)
+        },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        data: Some(data.map(|(k, v)| (k.to_owned(), ByteString(v.into_bytes()))).into()),
+        ..Secret::default()
+    }
+}
+
+fn bundle_map(bundle: String, before: Option<&ConfigMap>) -> ConfigMap {
+    let mut map = before.cloned().unwrap_or_default();
+    if before.is_none() {
+        map.metadata = server_tls::metadata(server_tls::CA);
+    }
+    map.metadata.managed_fields = None;
+    map.data.get_or_insert_with(BTreeMap::new).insert(server_tls::BUNDLE.to_owned(), bundle);
+    map
+}
+
+#[cfg(test)]
+#[path = "certificates_tests.rs"]
+mod tests;

@@ -1,0 +1,146 @@
+//! A CA and certificate through their years: made, kept, renewed, taken over, broken.
+
+use super::*;
+
+fn day(n: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::from_hours(24 * n)
+}
+
+/// What stands in the cluster, owned.
+#[derive(Default)]
+struct Cluster {
+    ca: Option<Secret>,
+    bundle: Option<ConfigMap>,
+    serving: Option<Secret>,
+    hosts: Vec<String>,
+}
+
+impl Cluster {
+    fn mk(hosts: &[&str]) -> Self {
+        Self { hosts: hosts.iter().map(|h| (*h).to_owned()).collect(), ..Self::default() }
+    }
+
+    fn have(&self) -> Have<'_> {
+        Have {
+            ca: self.ca.as_ref(),
+            bundle: self.bundle.as_ref(),
+            serving: self.serving.as_ref(),
+            hosts: &self.hosts,
+        }
+    }
+
+    /// One pass, as the operator makes it.
+    fn pass(&mut self, now: Timestamp) -> Decision {
+        let decision = decide(&self.have(), now);
+        let Issued { ca, bundle, serving } = issue(&decision, &self.have(), now).unwrap();
+        self.ca = ca.or(self.ca.take());
+        self.bundle = bundle.or(self.bundle.take());
+        self.serving = serving.or(self.serving.take());
+        decision
+    }
+
+    fn trusted(&self) -> Vec<String> {
+        server_tls::fingerprints(&self.bundle.as_ref().unwrap().data.as_ref().unwrap()[server_tls::BUNDLE])
+    }
+
+    fn signer(&self) -> String {
+        self.serving.as_ref().unwrap().metadata.annotations.as_ref().unwrap()[server_tls::SIGNER].clone()
+    }
+}
+
+fn is_new(decision: &Decision) -> (bool, bool) {
+    (decision.ca.is_some(), decision.serving.is_some())
+}
+
+#[test]
+fn what_is_made_is_kept_for_eight_years_and_machines_trust_a_new_ca_before_it_signs() {
+    let mut cluster = Cluster::mk(&["api-int.example.com", "10.0.0.5", "fd00::5"]);
+    assert_eq!(is_new(&cluster.pass(day(0))), (true, true));
+    let first = cluster.trusted();
+    assert_eq!((first.len(), vec![cluster.signer()]), (1, first.clone()));
+    for quiet in [0, 1, 30, 365 * 8 - 10] {
+        assert_eq!(cluster.pass(day(quiet)), Decision::default(), "{quiet}");
+    }
+    // The eighth year: a new CA beside the old one, and the certificate stays.
+    assert_eq!(is_new(&cluster.pass(day(365 * 8))), (true, false));
+    assert_eq!(cluster.trusted().len(), 2, "machines trust both");
+    assert_eq!(vec![cluster.signer()], first);
+    assert_eq!(is_new(&cluster.pass(day(365 * 8 + 3))), (false, false));
+    // A week later the new one signs.
+    assert_eq!(is_new(&cluster.pass(day(365 * 8 + 10))), (false, true));
+    assert_ne!(vec![cluster.signer()], first);
+    assert!(cluster.trusted().contains(&cluster.signer()));
+    // The old CA leaves the bundle with the next change after its end; nothing else is made.
+    assert_eq!(is_new(&cluster.pass(day(365 * 10 + 10))), (false, false));
+    assert_eq!(cluster.trusted(), [cluster.signer()]);
+}
+
+#[test]
+fn the_certificate_is_for_the_names_and_signed_by_the_ca() {
+    let mut cluster = Cluster::mk(&["api-int.example.com", "10.0.0.5"]);
+    cluster.pass(day(0));
+    let pem = |s: &Secret| field(s, server_tls::CERT).unwrap().to_owned();
+    let (ca, serving) = (pem(cluster.ca.as_ref().unwrap()), pem(cluster.serving.as_ref().unwrap()));
+    let der = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap().1.contents;
+    let (ca, serving) = (der(&ca), der(&serving));
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.into()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier =
+        rustls::client::WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
+    let at = |t: Timestamp| {
+        let seconds = u64::try_from(t.as_second()).unwrap();
+        rustls::pki_types::UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
+    };
+    use rustls::client::danger::ServerCertVerifier as _;
+    let verified = |name: &str, when: Timestamp| {
+        let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
+        verifier.verify_server_cert(&serving.clone().into(), &[], &name, &[], at(when)).is_ok()
+    };
+    assert!(verified("api-int.example.com", day(0)) && verified("10.0.0.5", day(3000)));
+    assert!(!verified("other.example.com", day(0)) && !verified("10.0.0.5", day(4000)));
+}
+
+#[test]
+fn another_name_or_a_broken_or_missing_object_is_made_anew() {
+    let mut cluster = Cluster::mk(&["a.example.com"]);
+    cluster.pass(day(0));
+    let ca = cluster.trusted();
+    cluster.hosts.push("b.example.com".to_owned());
+    assert_eq!(cluster.pass(day(1)).serving, Some("the server's names changed"));
+    assert_eq!(cluster.pass(day(1)), Decision::default());
+    let broken = ByteString(b"nonsense".to_vec());
+    cluster.serving.as_mut().unwrap().data.as_mut().unwrap().insert("tls.crt".to_owned(), broken.clone());
+    assert_eq!(is_new(&cluster.pass(day(1))), (false, true));
+    cluster.bundle = None;
+    cluster.pass(day(1));
+    assert_eq!(cluster.trusted(), ca);
+    cluster.ca.as_mut().unwrap().data.as_mut().unwrap().insert("tls.crt".to_owned(), broken);
+    assert_eq!(cluster.pass(day(2)).ca, Some("it cannot be read"));
+    cluster.ca = None;
+    cluster.bundle = None;
+    cluster.pass(day(2));
+    assert_eq!(cluster.trusted(), [cluster.signer()], "nobody trusts the lost CA");
+}
+
+#[test]
+fn what_others_made_is_used_and_not_written() {
+    let mut cluster = Cluster::mk(&["a.example.com"]);
+    cluster.pass(day(0));
+    for secret in [&mut cluster.ca, &mut cluster.serving] {
+        secret.as_mut().unwrap().metadata.labels = None;
+    }
+    cluster.hosts.push("b.example.com".to_owned());
+    let decision = cluster.pass(day(365 * 9));
+    assert_eq!(is_new(&decision), (false, false));
+    assert_eq!(decision.foreign.len(), 2, "{decision:?}");
+    // Their CA signs ours where it can.
+    cluster.serving = None;
+    assert_eq!(is_new(&cluster.pass(day(1))), (false, true));
+    let key = cluster.ca.as_mut().unwrap().data.as_mut().unwrap().remove("tls.key");
+    assert!(key.is_some());
+    cluster.serving = None;
+    let decision = decide(&cluster.have(), day(1));
+    let told = issue(&decision, &cluster.have(), day(1)).unwrap_err().to_string();
+    assert!(told.contains("machine-config-server-ca"), "{told}");
+}

@@ -1,0 +1,290 @@
+//! The running operator: keeps the config server's CA and certificate, and the user data of machines.
+//!
+//! Flow: something changed, or [`AGAIN`] passed → everything is read anew → [`certificates::decide`],
+//! [`user_data::plan`] → writes, each on the version that was read. A pass that somebody else was faster than is
+//! simply made again. So several may run, and a restart at any line is harmless.
+//!
+//! What it is not: the parts' own manifests and the ClusterOperator's status.
+
+use crate::certificates::{self, CertificateError, Have};
+use crate::user_data::{self, Facts, Write};
+use api::boot_token::{self, ENTROPY, Record};
+use api::names::{CONTROLLER_CONFIG, NAMESPACE};
+use api::server_tls;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// One request to the API server.
+const CALL: Duration = Duration::from_secs(10);
+/// Changes come in bursts: a pass is made this long after the first.
+const SETTLE: Duration = Duration::from_millis(500);
+/// A pass without a reason: years go by without one.
+const AGAIN: Duration = Duration::from_secs(3600);
+/// After a pass that failed.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// The config server asks for boot tokens: user data holds them.
+    pub require_token: bool,
+}
+
+/// Why a pass was not finished. No text holds what a Secret holds.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The API server said no.
+    #[error("{what}")]
+    Api {
+        /// What was asked of it.
+        what: String,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// No answer in time.
+    #[error("{what}: no answer within {} s; is the API server reachable?", CALL.as_secs())]
+    Timeout {
+        /// What was asked of it.
+        what: String,
+    },
+    /// No certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The cluster does not say where it is.
+    #[error(
+        "ControllerConfig {CONTROLLER_CONFIG} does not say how machines reach the API server: set \
+        spec.infra.status.apiServerInternalURI"
+    )]
+    NoHost,
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes")]
+    Random,
+}
+
+async fn call<T>(what: String, request: impl Future<Output = kube::Result<T>>) -> Result<T, KeepError> {
+    match tokio::time::timeout(CALL, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(KeepError::Api { what, source: Box::new(source) }),
+        Err(_) => Err(KeepError::Timeout { what }),
+    }
+}
+
+/// Whether a write came too late: somebody else wrote, and the next pass sees what.
+fn is_conflict(error: &KeepError) -> bool {
+    matches!(error, KeepError::Api { source, .. } if matches!(&**source, kube::Error::Api(s) if s.code == 409))
+}
+
+/// Creates an object, or replaces it in the version that it carries.
+async fn write<K>(api: &Api<K>, object: &K) -> Result<(), KeepError>
+where
+    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug,
+{
+    let (kind, name, params) = (K::kind(&()), object.name_any(), PostParams::default());
+    if object.meta().resource_version.is_some() {
+        call(format!("replace {kind} {name}"), api.replace(&name, &params, object)).await.map(drop)
+    } else {
+        call(format!("create {kind} {name}"), api.create(&params, object)).await.map(drop)
+    }
+}
+
+/// Reads everything and writes what is missing or stale; says what it wrote.
+///
+/// # Errors
+/// The first thing that could not be read or written. What was written before stands, and is right.
+pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, KeepError> {
+    let now = Timestamp::now();
+    let all = ListParams::default();
+    let configs: Api<ControllerConfig> = Api::all(client.clone());
+    let facts =
+        call(format!("get ControllerConfig {CONTROLLER_CONFIG}"), configs.get(CONTROLLER_CONFIG)).await?.spec;
+    let host = api::user_data::host(&facts).ok_or(KeepError::NoHost)?;
+    let mut done = vec![];
+    let ca = keep_certificates(client, &api::user_data::host_names(&facts), now, &mut done).await?;
+
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let pools = call("list MachineConfigPools".to_owned(), pools.list(&all)).await?.items;
+    keep_namespace(client, &mut done).await?;
+    let provider: Api<Secret> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
+    let secrets = call("list Secrets of machine providers".to_owned(), provider.list(&all)).await?.items;
+    let own: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let tokens = if options.require_token {
+        let labelled = ListParams::default().labels(boot_token::LABEL);
+        let listed = call("list boot tokens".to_owned(), own.list(&labelled)).await?.items;
+        Some(listed.iter().filter_map(|s| Record::from_secret(s).ok()).collect::<Vec<_>>())
+    } else {
+        None
+    };
+    let facts = Facts {
+        host: &host,
+        ca: ca.as_bytes(),
+        pools: &pools,
+        secrets: &secrets,
+        tokens: tokens.as_deref(),
+        now,
+    };
+    let mut random = Ok(());
+    let plan = user_data::plan(&facts, || {
+        let mut bytes = [0; ENTROPY];
+        if rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(&mut bytes).is_err() {
+            random = Err(KeepError::Random);
+        }
+        bytes
+    });
+    random?;
+    for left in &plan.left {
+        tracing::warn!("left as it is: {left}");
+    }
+    for Write { secret, token, why } in &plan.writes {
+        if let Some(token) = token {
+            write(&own, &token.to_secret()).await?;
+        }
+        let written = write(&provider, secret).await;
+        if let (Err(_), Some(token)) = (&written, token) {
+            // Nobody has it: it must not stay good.
+            let name = token.secret_name();
+            let gone =
+                call(format!("delete Secret {name}"), own.delete(&name, &DeleteParams::default())).await;
+            if let Err(error) = gone {
+                tracing::warn!("a boot token that nobody has stays: {error}");
+            }
+        }
+        written?;
+        done.push(format!("user data {}: {why}", secret.name_any()));
+    }
+    Ok(done)
+}
+
+/// Keeps CA, bundle and certificate; gives the bundle.
+async fn keep_certificates(
+    client: &Client,
+    hosts: &[String],
+    now: Timestamp,
+    done: &mut Vec<String>,
+) -> Result<String, KeepError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let get = |name: &'static str| call(format!("get Secret {NAMESPACE}/{name}"), secrets.get_opt(name));
+    let (ca, serving) = (get(server_tls::CA).await?, get(server_tls::SERVING).await?);
+    let name = server_tls::CA;
+    let bundle = call(format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await?;
+    let have = Have { ca: ca.as_ref(), bundle: bundle.as_ref(), serving: serving.as_ref(), hosts };
+    let decision = certificates::decide(&have, now);
+    for foreign in &decision.foreign {
+        tracing::debug!("{foreign} is not ours: it is used and never renewed");
+    }
+    let issued = certificates::issue(&decision, &have, now)?;
+    // The CA first: what it has signed must never be without it. Then trust, then what needs trust.
+    if let Some(secret) = &issued.ca {
+        write(&secrets, secret).await?;
+        done.push(format!("CA {name}: {}", decision.ca.unwrap_or_default()));
+    }
+    if let Some(map) = &issued.bundle {
+        write(&maps, map).await?;
+        done.push(format!("bundle {name}"));
+    }
+    if let Some(secret) = &issued.serving {
+        write(&secrets, secret).await?;
+        done.push(format!("certificate {}: {}", server_tls::SERVING, decision.serving.unwrap_or_default()));
+    }
+    let bundle = issued.bundle.or(bundle).and_then(|b| b.data).and_then(|mut d| d.remove(server_tls::BUNDLE));
+    Ok(bundle.unwrap_or_default())
+}
+
+async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), KeepError> {
+    let (all, name) = (Api::<Namespace>::all(client.clone()), api::user_data::NAMESPACE);
+    if call(format!("get Namespace {name}"), all.get_opt(name)).await?.is_none() {
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.to_owned());
+        write(&all, &namespace).await?;
+        done.push(format!("Namespace {name}"));
+    }
+    Ok(())
+}
+
+/// Something that a pass depends on changed. An error is one too: the pass says what it is.
+fn changes(client: &Client) -> SelectAll<BoxStream<'static, ()>> {
+    fn of<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        watcher::watcher(api, config).default_backoff().map(|_| ()).boxed()
+    }
+    let all = watcher::Config::default();
+    let named = |name: &str| all.clone().fields(&format!("metadata.name={name}"));
+    let own =
+        |name: &str| of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), named(name));
+    let tokens = all.clone().labels(boot_token::LABEL);
+    let mut streams = SelectAll::new();
+    streams
+        .push(of(Api::<PartialObjectMeta<ControllerConfig>>::all(client.clone()), named(CONTROLLER_CONFIG)));
+    streams.push(of(Api::<PartialObjectMeta<MachineConfigPool>>::all(client.clone()), all.clone()));
+    streams.push(own(server_tls::CA));
+    streams.push(own(server_tls::SERVING));
+    streams.push(of(
+        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), NAMESPACE),
+        named(server_tls::CA),
+    ));
+    streams.push(of(
+        Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), api::user_data::NAMESPACE),
+        all.clone(),
+    ));
+    streams.push(of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), tokens));
+    streams
+}
+
+/// Keeps until `stop`. A pass that fails is told in the log and made again.
+pub async fn run(client: Client, options: Options, stop: CancellationToken) {
+    let mut changes = changes(&client);
+    loop {
+        let rest = match pass(&client, options).await {
+            Ok(done) => {
+                done.iter().for_each(|d| tracing::info!("written: {d}"));
+                AGAIN
+            }
+            Err(error) if is_conflict(&error) => Duration::ZERO,
+            Err(error) => {
+                tracing::warn!("{}", chain(&error));
+                RETRY
+            }
+        };
+        // A failed pass waits in any case: changes must not make it spin.
+        if rest == RETRY {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+            continue;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = changes.next() => {}
+            () = tokio::time::sleep(rest) => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SETTLE) => {}
+        }
+        while let Some(Some(())) = futures::FutureExt::now_or_never(changes.next()) {}
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
