@@ -19,6 +19,7 @@ mod health;
 mod identity;
 mod jitter;
 pub mod join;
+mod logins;
 mod machine;
 mod metrics;
 mod parts;

@@ -3,6 +3,7 @@
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
 use crate::certificates::Writer;
+use crate::cluster::Cluster;
 use crate::error::DaemonError;
 use crate::feed::watch_own;
 use crate::identity::{Identity, connect};
@@ -99,12 +100,14 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         let root = host.root().clone();
         let writer = Writer::new(client.clone(), &node_name, root, root_mount.clone(), feed.clone());
         let writing = tokio::spawn(writer.run(round.clone()));
+        let cluster = Cluster::new(client.clone(), &node_name);
+        let logins = tokio::spawn(crate::logins::watch(root_mount.clone(), cluster, round.clone()));
         let feed = Some(feed);
         let parts = Parts { feed, reporting, watch_disk: true, metrics, ..Parts::new(&node_name, host) };
         let exit = run_with(client, parts, round.clone()).await?;
         round.cancel();
         // It may owe the kubelet a restart.
-        for task in [looking.await.map(drop), writing.await] {
+        for task in [looking.await.map(drop), writing.await, logins.await] {
             if let Err(error) = task {
                 tracing::error!(%error, "a part of the agent ended abnormally");
             }

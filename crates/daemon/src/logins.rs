@@ -1,0 +1,96 @@
+//! Tells on the Node when somebody logs in by SSH: the host is then no longer only what its configs say.
+//!
+//! What it is: the sessions that systemd-logind knows of, by D-Bus; those that are open when the agent starts count
+//! too. What it is not: a reader of logs, nor a list of who was here (the journal has that). A host without logind, or
+//! an SSH server that does not register its sessions (`UsePAM no`), tells nothing.
+
+use crate::cluster::Cluster;
+use crate::jitter::jitter;
+use api::names::annotation;
+use futures::StreamExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use zbus::names::{BusName, InterfaceName};
+use zbus::{Connection, OwnedObjectPath, Proxy};
+
+/// Where systems have their bus.
+const SYSTEM_BUS: &str = "run/dbus/system_bus_socket";
+const LOGIND: &str = "org.freedesktop.login1";
+const MANAGER: (&str, &str) = ("/org/freedesktop/login1", "org.freedesktop.login1.Manager");
+const SESSION: &str = "org.freedesktop.login1.Session";
+/// The service that SSH servers register their sessions under.
+const SSHD: &str = "sshd";
+/// Time for one call; logind may have to be started for it.
+const CALL: Duration = Duration::from_secs(30);
+/// Until logind is asked again, where it was not there or has gone.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// One session of `ListSessions`: id, user number, user, seat, object.
+type Listed = (String, u32, String, String, OwnedObjectPath);
+
+/// Follows the sessions until it is told to stop.
+pub(crate) async fn watch(root_mount: PathBuf, cluster: Cluster, shutdown: CancellationToken) {
+    let mut said = false;
+    loop {
+        let ended = shutdown.run_until_cancelled(follow(&root_mount, &cluster)).await;
+        let Some(ended) = ended else { return };
+        if let Err(error) = ended
+            && !said
+        {
+            said = true;
+            tracing::info!(%error, "logins by SSH are not told of: systemd-logind cannot be asked");
+        }
+        let wait = AGAIN.mul_f64(0.75 + jitter() / 4.0);
+        if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn follow(root_mount: &Path, cluster: &Cluster) -> zbus::Result<()> {
+    let address = format!("unix:path={}", root_mount.join(SYSTEM_BUS).display());
+    let bus = limited(zbus::connection::Builder::address(address.as_str()).build()).await?;
+    let manager = proxy(&bus, MANAGER.0.to_owned(), MANAGER.1).await?;
+    // Before the list: none is missed between the two.
+    let mut new = limited(manager.receive_signal("SessionNew")).await?;
+    let open: Vec<Listed> = limited(manager.call("ListSessions", &())).await?;
+    for (.., session) in open {
+        look(&bus, session, cluster).await;
+    }
+    while let Some(signal) = new.next().await {
+        let (_, session): (String, OwnedObjectPath) = signal.body().deserialize()?;
+        look(&bus, session, cluster).await;
+    }
+    Err(zbus::Error::Failure("the connection to the system bus was lost".to_owned()))
+}
+
+/// Tells of a session if it came by SSH. One that is over by now may have been one; its successor is told of.
+async fn look(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
+    let service = async {
+        let session = proxy(bus, session.to_string(), SESSION).await?;
+        limited(session.get_property::<String>("Service")).await
+    };
+    match service.await {
+        Ok(service) if service == SSHD => {
+            tracing::info!("somebody has logged in by SSH");
+            let notes = [(annotation::SSH.to_owned(), annotation::SSH_ACCESSED.to_owned())].into();
+            if let Err(error) = cluster.annotate_from_file(&notes).await {
+                tracing::warn!(%error, "a login by SSH could not be told of");
+            }
+        }
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "a session that is gone"),
+    }
+}
+
+async fn proxy(bus: &Connection, path: String, interface: &'static str) -> zbus::Result<Proxy<'static>> {
+    limited(Proxy::new(bus, BusName::try_from(LOGIND)?, path, InterfaceName::try_from(interface)?)).await
+}
+
+async fn limited<T>(call: impl Future<Output = zbus::Result<T>>) -> zbus::Result<T> {
+    match tokio::time::timeout(CALL, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(zbus::Error::Failure(format!("no answer within {} s", CALL.as_secs()))),
+    }
+}
