@@ -20,10 +20,11 @@ const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 /// Fetching, writing, and the tries until a server answers.
 const IGNITION_LIMIT: Duration = Duration::from_secs(180);
 
-/// Mounts the machine's root, and runs Ignition's stages on it. Arguments: root, lower, upper, work, program, a folder
-/// for its own files. Debian has no SELinux policy: the program that labels files has nothing to do.
+/// Mounts the machine's root, and runs Ignition's stages on it. Arguments: lower, upper, work, program, a folder for its
+/// own files. The mount is in a namespace of its own; it stands where any user may go, as Ignition writes users' keys as
+/// these users. Debian has no SELinux policy: the program that labels files has nothing to do.
 const STAGES: &str = r#"set -eu
-root=$1 lower=$2 upper=$3 work=$4 program=$5 own=$6
+root=/mnt lower=$1 upper=$2 work=$3 program=$4 own=$5
 mount -t overlay overlay -o "lowerdir=$lower,upperdir=$upper,workdir=$work" "$root"
 mkdir -p "$own/bin"
 ln -sf /bin/true "$own/bin/setfiles"
@@ -82,7 +83,7 @@ pub(crate) async fn program(progress: &Reporter) -> Result<PathBuf> {
 pub(crate) async fn provision(program: &Path, config: &str, base: &Path, dir: &Path) -> Result<IgnitionLog> {
     let own = dir.join("ignition");
     fs::create_dir_all(&own).map_err(Error::io("create", &own))?;
-    for part in ["root", "upper", "work"] {
+    for part in ["upper", "work"] {
         let path = dir.join(part);
         fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
     }
@@ -90,12 +91,11 @@ pub(crate) async fn provision(program: &Path, config: &str, base: &Path, dir: &P
     fs::write(&file, config).map_err(Error::io("write", &file))?;
     let unshare = find_on_path("unshare")
         .ok_or_else(|| Error::MissingPackages { packages: vec!["util-linux".to_owned()] })?;
-    let parts = ["root", "upper", "work"].map(|part| dir.join(part));
-    let [root, upper, work] = &parts;
+    let [upper, work] = &["upper", "work"].map(|part| dir.join(part));
     let mut args: Vec<&std::ffi::OsStr> =
         ["--mount", "--propagation", "private", "--", "/bin/sh", "-c", STAGES, "sh"]
             .map(AsRef::as_ref)
             .to_vec();
-    args.extend([root, base, upper, work, program, &own].map(|path: &Path| path.as_os_str()));
+    args.extend([base, upper, work, program, &own].map(|path: &Path| path.as_os_str()));
     run(&unshare.to_string_lossy(), args, IGNITION_LIMIT).await.map(IgnitionLog)
 }
