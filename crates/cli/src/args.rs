@@ -1,5 +1,6 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
+use crate::args_boot::{Operator, Pointer, Token};
 use crate::args_daemon::Daemon;
 use crate::args_render::{Explain, Lint, Render};
 use crate::args_rollout::{Pause, Plan};
@@ -73,6 +74,14 @@ pub(crate) enum Command {
     /// The config server: hands booting machines their Ignition config
     #[command(subcommand)]
     Server(Server),
+    /// The operator: keeps the config server's certificates and the machines' user data
+    #[command(subcommand)]
+    Operator(Operator),
+    /// Boot tokens: who may fetch a pool's config
+    #[command(subcommand)]
+    Token(Token),
+    /// Print the config that a machine is provisioned with: it sends it to the config server
+    Pointer(Pointer),
     /// Print a shell completion script
     #[command(after_help = "Example:\n  mco completion bash > /etc/bash_completion.d/mco")]
     Completion(Completion),

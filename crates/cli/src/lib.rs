@@ -6,6 +6,7 @@
 //! Called by another name (a link), it plays that role: `machine-config-daemon start …` is `mco daemon start …`.
 
 pub mod args;
+mod args_boot;
 mod args_daemon;
 mod args_render;
 mod args_rollout;

@@ -5,16 +5,20 @@ mod daemon;
 mod explain;
 mod install;
 mod lint;
+mod operator;
 mod pause;
 mod plan;
 mod plan_objects;
 mod pause;
 mod plan;
 mod plan_objects;
+mod pointer;
 mod render;
 mod server;
 mod status;
+mod token;
 
+use crate::args_boot::Operator;
 use crate::args::{Command, Controller, Log, Mco, Server};
 use crate::args_daemon::Daemon;
 use crate::{exit, output};
@@ -64,6 +68,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
         Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),
         Command::Server(Server::Bootstrap(a)) => runtime()?.block_on(server::bootstrap(a)),
+        Command::Operator(Operator::Start(a)) => runtime()?.block_on(operator::start(a)),
+        Command::Token(a) => runtime()?.block_on(token::run(a)),
+        Command::Pointer(a) => runtime()?.block_on(pointer::run(a)),
         Command::Completion(a) => {
             // Made whole first: the generator panics when it cannot write.
             let mut script = vec![];

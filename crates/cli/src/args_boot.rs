@@ -1,0 +1,148 @@
+//! What `mco token`, `mco pointer` and `mco operator` can be told.
+
+use crate::args::Cluster;
+use crate::output::Format;
+use clap::{Args, Subcommand};
+use ipnet::IpNet;
+use k8s_openapi::jiff::SignedDuration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a token and print it: the only time that it can be seen
+    Create(TokenCreate),
+    /// Show tokens: for whom, until when, used or not
+    #[command(after_help = "Example:\n  mco token list -o json | jq '.[] | select(.state == \"used\")'")]
+    List(TokenList),
+    /// Take tokens back, at once
+    Revoke(TokenRevoke),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The config server asks for tokens when it runs with --require-token.\n\nExamples:\n  mco token create worker --ttl 24h\n  mco token create worker --single-use --ttl 2h --node worker-7 --address 10.0.0.17\n  mco pointer worker --token \"$(mco token create worker --ttl 1h)\" > user-data.ign"
+)]
+pub(crate) struct TokenCreate {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The pool whose config it gives
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
+    /// How long it is good, like 90m, 24h or 7d [default: until it is revoked]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) ttl: Option<SignedDuration>,
+    /// For the boot of one machine
+    #[arg(long)]
+    pub(crate) single_use: bool,
+    /// With --single-use: how long that machine may ask again, when its transfer broke
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15m", requires = "single_use")]
+    pub(crate) grace: SignedDuration,
+    /// The machine that it is for; told in the server's log and in `mco token list`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Where the machine must ask from: an address or a network; may be given several times
+    #[arg(long = "address", value_name = "IP[/BITS]", value_parser = network)]
+    pub(crate) addresses: Vec<IpNet>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenList {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Only tokens of this pool
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: Option<String>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  mco token revoke 3f9c0d1e22aa\n  mco token revoke --spent      all that give nothing any more"
+)]
+pub(crate) struct TokenRevoke {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The tokens' IDs: what stands before the dot
+    #[arg(value_name = "ID", required_unless_present = "spent")]
+    pub(crate) ids: Vec<String>,
+    /// All that have expired or were used
+    #[arg(long)]
+    pub(crate) spent: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  mco pointer worker > user-data.ign\n  mco pointer worker --ignition-version 3.3.0      for machines with Ignition 2.14"
+)]
+pub(crate) struct Pointer {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The pool that the machine boots into
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
+    /// The boot token to send [default: the pool's own, where `mco operator` keeps one]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// The version to write it in: what the machine's Ignition reads
+    #[arg(long, value_name = "VERSION", default_value = "3.5.0")]
+    pub(crate) ignition_version: String,
+    /// The server, as machines reach it [default: as the ControllerConfig says]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+    /// The server's port
+    #[arg(long, value_name = "PORT", default_value_t = api::user_data::PORT)]
+    pub(crate) port: u16,
+    /// Whom to trust (PEM) [default: as the ConfigMap machine-config-server-ca says]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<std::path::PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operator {
+    /// Keep the config server's certificates and the machines' user data, until SIGTERM
+    Start(OperatorStart),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  mco operator start --once\n  mco operator start --require-token      with `mco server start --require-token`"
+)]
+pub(crate) struct OperatorStart {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Each pool's user data holds a boot token: for a config server with --require-token
+    #[arg(long)]
+    pub(crate) require_token: bool,
+    /// Look once, write what is missing or stale, say what, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// `90m`, `24h`, `7d`; not negative.
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let days = text.strip_suffix('d').and_then(|d| d.parse::<i64>().ok());
+    let read =
+        days.and_then(|d| d.checked_mul(24)).filter(|h| *h < 1_000_000).map(SignedDuration::from_hours);
+    let read = read.or_else(|| text.parse().ok());
+    read.filter(|d| d.is_positive()).ok_or_else(|| "write a time like 90m, 24h or 7d".to_owned())
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    api::boot_token::net(text).ok_or_else(|| "write an address, or a network like 10.0.0.0/24".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_positive_and_may_be_days() {
+        for (text, hours) in [("24h", 24), ("7d", 168), ("120m", 2), ("1h 60m", 2)] {
+            assert_eq!(duration(text), Ok(SignedDuration::from_hours(hours)), "{text}");
+        }
+        for bad in ["", "5", "-1h", "0s", "d", "1x", "99999999999999999999d"] {
+            duration(bad).unwrap_err();
+        }
+    }
+}

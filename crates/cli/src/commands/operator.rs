@@ -1,0 +1,18 @@
+//! `mco operator`.
+
+use crate::args_boot::OperatorStart;
+use crate::{client, exit, output};
+use operator::keep::{self, Options};
+
+pub(super) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
+    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let options = Options { require_token: a.require_token };
+    if a.once {
+        for done in keep::pass(&client, options).await? {
+            output::write(&format!("written: {done}\n"))?;
+        }
+        return Ok(exit::OK);
+    }
+    keep::run(client, options, super::shutdown_signal()?).await;
+    Ok(exit::OK)
+}

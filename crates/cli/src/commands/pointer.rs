@@ -1,0 +1,68 @@
+//! `mco pointer`: the few lines that a machine is provisioned with.
+
+use crate::args_boot::Pointer as Arguments;
+use crate::{client, exit, output};
+use anyhow::{Context, bail};
+use api::names::{CONTROLLER_CONFIG, NAMESPACE};
+use api::server_tls::{BUNDLE, CA};
+use api::user_data;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use ignition::Version;
+use ignition::pointer::Pointer;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::Api;
+use std::time::Duration;
+
+/// One request to the API server.
+const CALL: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(a: Arguments) -> anyhow::Result<u8> {
+    let version = Version::ALL
+        .into_iter()
+        .find(|v| {
+            v.as_str() == a.ignition_version || v.as_str().strip_suffix(".0") == Some(&a.ignition_version)
+        })
+        .with_context(|| {
+            let known: Vec<&str> = Version::ALL.iter().map(|v| v.as_str()).collect();
+            format!("--ignition-version {:?}: write one of {}", a.ignition_version, known.join(", "))
+        })?;
+    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    if ask(pools.get_opt(&a.pool)).await?.is_none() {
+        bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);
+    }
+    let host = match a.host {
+        Some(host) => host,
+        None => {
+            let configs: Api<ControllerConfig> = Api::all(client.clone());
+            let config = ask(configs.get_opt(CONTROLLER_CONFIG)).await?;
+            config.and_then(|c| user_data::host(&c.spec)).with_context(|| {
+                format!("ControllerConfig {CONTROLLER_CONFIG} does not say how machines reach the server: pass --host")
+            })?
+        }
+    };
+    let ca = match a.ca {
+        Some(path) => std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => {
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+            let bundle = ask(maps.get_opt(CA)).await?.and_then(|m| m.data?.remove(BUNDLE));
+            let missing = "ConfigMap machine-config-server-ca has no ca-bundle.crt: run `mco operator start`, or pass --ca";
+            bundle.context(missing)?.into_bytes()
+        }
+    };
+    let token = match a.token {
+        Some(token) => Some(token),
+        None => {
+            let secrets: Api<Secret> = Api::namespaced(client, user_data::NAMESPACE);
+            let secret = ask(secrets.get_opt(&user_data::secret_name(&a.pool))).await?;
+            secret.as_ref().and_then(operator::user_data::token_of).map(|t| t.reveal())
+        }
+    };
+    let pointer = Pointer { host: &host, port: a.port, pool: &a.pool, ca: &ca, token: token.as_deref() };
+    output::write(&(serde_json::to_string_pretty(&pointer.config(version)?)? + "\n"))?;
+    Ok(exit::OK)
+}
+
+async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+    Ok(tokio::time::timeout(CALL, request).await.context("the API server does not answer")??)
+}

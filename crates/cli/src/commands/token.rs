@@ -1,0 +1,201 @@
+//! `mco token`: boot tokens, made, listed and taken back.
+
+use crate::args_boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
+use crate::{client, exit, output};
+use anyhow::{Context, bail};
+use api::boot_token::{ENTROPY, LABEL, NAME_PREFIX, Record, Token};
+use api::names::NAMESPACE;
+use api::v1::MachineConfigPool;
+use comfy_table::{Table, presets};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde::Serialize;
+use std::time::Duration;
+
+/// One request to the API server.
+const CALL: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Create(a) => create(a).await,
+        Command::List(a) => list(a).await,
+        Command::Revoke(a) => revoke(a).await,
+    }
+}
+
+async fn create(a: TokenCreate) -> anyhow::Result<u8> {
+    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    if tokio::time::timeout(CALL, pools.get_opt(&a.pool)).await.context("no answer")??.is_none() {
+        bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);
+    }
+    let mut entropy = [0; ENTROPY];
+    let random = rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(&mut entropy);
+    random.map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
+    let token = Token::new(&entropy);
+    let record = Record {
+        node: a.node,
+        addresses: a.addresses,
+        expires: a.ttl.map(|ttl| Timestamp::now() + ttl),
+        single_use: a.single_use,
+        grace: a.grace,
+        ..Record::new(&token, &a.pool)
+    };
+    let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let (secret, params) = (record.to_secret(), PostParams::default());
+    tokio::time::timeout(CALL, secrets.create(&params, &secret))
+        .await
+        .context("no answer")?
+        .with_context(|| format!("Secret {NAMESPACE}/{} cannot be created", record.secret_name()))?;
+    output::write(&format!("{}\n", token.reveal()))?;
+    Ok(exit::OK)
+}
+
+/// A token as it is listed. Nothing in it is secret.
+#[derive(Debug, Serialize)]
+struct Row {
+    id: String,
+    pool: String,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<String>,
+    single_use: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_by: Option<String>,
+}
+
+fn row(record: Record, now: Timestamp) -> Row {
+    let state = match (&record.used, record.expires) {
+        (_, Some(end)) if end <= now => "expired",
+        (Some(_), _) if record.is_spent(now) => "used",
+        (Some(_), _) => "in use",
+        _ => "good",
+    };
+    let second = |t: Timestamp| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    Row {
+        id: record.id,
+        pool: record.pool,
+        state,
+        node: record.node,
+        addresses: record.addresses.iter().map(ToString::to_string).collect(),
+        single_use: record.single_use,
+        expires: record.expires.map(second),
+        used_at: record.used.as_ref().map(|u| second(u.at)),
+        used_by: record.used.map(|u| u.by.to_string()),
+    }
+}
+
+fn text(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "no boot tokens\n".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["ID", "POOL", "STATE", "USES", "EXPIRES", "FOR", "USED"]);
+    for r in rows {
+        let for_whom: Vec<&str> = r.node.iter().chain(&r.addresses).map(String::as_str).collect();
+        let used = r.used_at.iter().chain(&r.used_by).map(String::as_str).collect::<Vec<_>>().join(" by ");
+        table.add_row([
+            r.id.clone(),
+            r.pool.clone(),
+            r.state.to_owned(),
+            if r.single_use { "one" } else { "any" }.to_owned(),
+            r.expires.clone().unwrap_or_else(|| "never".to_owned()),
+            for_whom.join(" "),
+            used,
+        ]);
+    }
+    table.lines().map(|l| format!("{}\n", l.trim_end())).collect()
+}
+
+async fn records(secrets: &Api<Secret>) -> anyhow::Result<Vec<Record>> {
+    let labelled = ListParams::default().labels(LABEL);
+    let listed = tokio::time::timeout(CALL, secrets.list(&labelled)).await.context("no answer")??;
+    let mut records = vec![];
+    for secret in &listed.items {
+        match Record::from_secret(secret) {
+            Ok(record) => records.push(record),
+            Err(why) => eprintln!("mco: not a boot token: {why}"),
+        }
+    }
+    Ok(records)
+}
+
+async fn list(a: TokenList) -> anyhow::Result<u8> {
+    let secrets: Api<Secret> =
+        Api::namespaced(client::connect(a.cluster.kubeconfig.as_deref()).await?, NAMESPACE);
+    let now = Timestamp::now();
+    let mut records = records(&secrets).await?;
+    records.retain(|r| a.pool.as_ref().is_none_or(|p| *p == r.pool));
+    records.sort_by(|x, y| (&x.pool, &x.id).cmp(&(&y.pool, &y.id)));
+    let rows: Vec<Row> = records.into_iter().map(|r| row(r, now)).collect();
+    output::print(a.output, &rows, || text(&rows))?;
+    Ok(exit::OK)
+}
+
+async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
+    let secrets: Api<Secret> =
+        Api::namespaced(client::connect(a.cluster.kubeconfig.as_deref()).await?, NAMESPACE);
+    let mut ids = a.ids;
+    if a.spent {
+        let now = Timestamp::now();
+        ids.extend(records(&secrets).await?.into_iter().filter(|r| r.is_spent(now)).map(|r| r.id));
+    }
+    let mut missing = 0;
+    for id in ids {
+        // Whoever has the whole token at hand may give it; only the ID is told.
+        let id = id.split('.').next().unwrap_or_default();
+        let name = format!("{NAME_PREFIX}{id}");
+        match tokio::time::timeout(CALL, secrets.delete(&name, &DeleteParams::default()))
+            .await
+            .context("no answer")?
+        {
+            Ok(_) => output::write(&format!("revoked {id}\n"))?,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                eprintln!("mco: there is no boot token {id:?}");
+                missing += 1;
+            }
+            Err(e) => return Err(e).with_context(|| format!("Secret {NAMESPACE}/{name} cannot be deleted")),
+        }
+    }
+    Ok(if missing == 0 { exit::OK } else { exit::FAILED })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::boot_token::{Use, net};
+    use k8s_openapi::jiff::SignedDuration;
+
+    #[test]
+    fn the_table_tells_for_whom_until_when_and_who_used_it() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let record = |seed: u8| Record::new(&Token::new(&[seed; ENTROPY]), "worker");
+        let by = std::net::IpAddr::from([10, 0, 0, 17]);
+        let used = |hours| Some(Use { at: now - SignedDuration::from_hours(hours), by });
+        let rows: Vec<Row> = [
+            record(1),
+            Record { expires: Some(now - SignedDuration::from_hours(1)), ..record(2) },
+            Record {
+                single_use: true,
+                expires: Some(now + SignedDuration::from_hours(1)),
+                node: Some("worker-7".to_owned()),
+                addresses: vec![net("10.0.0.17").unwrap()],
+                ..record(3)
+            },
+            Record { single_use: true, used: used(0), ..record(4) },
+            Record { single_use: true, used: used(2), ..record(5) },
+        ]
+        .into_iter()
+        .map(|r| row(r, now))
+        .collect();
+        insta::assert_snapshot!(text(&rows), @"");
+        assert_eq!(text(&[]), "no boot tokens\n");
+    }
+}
