@@ -8,10 +8,11 @@ use api::v1::MachineConfigSpec;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::batch::together;
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::fault::{Fault, Point};
-use crate::found::{Attributes, FsError};
+use crate::found::FsError;
 use crate::journal::{Journal, Stage};
 use crate::os::{OsBackend, OsState};
 use crate::paths;
@@ -26,8 +27,8 @@ use crate::unit_file::{Install, is_template, is_unit_name};
 use crate::users::{Users, hash_of};
 use crate::wanted::Wanted;
 
-/// From so many files in a row on, the disk is waited for once for all of them; below, a sync of the whole file system
-/// may cost more than it saves.
+/// From so many changes in a row on, the disk is waited for once for all of them; below, a sync of the whole file
+/// system may cost more than it saves.
 const MANY: usize = 8;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
@@ -381,8 +382,8 @@ impl Host {
         let mut told = false;
         let mut rest = steps;
         while let Some(step) = rest.first() {
-            let files: Vec<_> = rest.iter().map_while(as_file).collect();
-            let many = if files.len() < MANY { 1 } else { files.len() };
+            let changes = together(rest.iter());
+            let many = if changes.len() < MANY { 1 } else { changes.len() };
             let (now, later) = rest.split_at(many);
             for step in now {
                 tracing::info!(%step, "applying");
@@ -391,7 +392,7 @@ impl Host {
                 self.run(step, &mut told).map_err(|e| (step.to_string(), e))?;
             } else {
                 self.root
-                    .write_many(&files)
+                    .change_many(&changes)
                     .map_err(|(i, e)| (now.get(i).map(ToString::to_string).unwrap_or_default(), e.into()))?;
             }
             rest = later;
@@ -487,14 +488,6 @@ impl Host {
         let rationale = Rationale(rationale.to_owned());
         self.systemd("reboot", "", |s| s.reboot(&rationale))?;
         Ok(())
-    }
-}
-
-/// The file that a step writes.
-fn as_file(step: &Step) -> Option<(&str, &[u8], Attributes)> {
-    match step {
-        Step::Write { path, content, attributes, .. } => Some((path, content.bytes(), *attributes)),
-        _ => None,
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! What it is not: anything of Kubernetes. It is synchronous; async callers give it a thread.
 
+mod batch;
 mod dbus;
 mod diff;
 mod disruption;
@@ -30,6 +31,7 @@ mod preview;
 mod reconcile;
 mod record;
 mod registries;
+mod resolve;
 mod root;
 mod shadow;
 mod step;

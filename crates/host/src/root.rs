@@ -14,15 +14,12 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use sha2::{Digest, Sha256};
 
 use crate::fault::{Faults, NoFaults, Point, as_io};
-use crate::found::{Attributes, ForeignLink, Found, FsError};
+use crate::found::{Attributes, Found, FsError};
+use crate::resolve::{resolve, walk};
 use crate::xattr::{self, Like, Xattr};
 
 /// The mode of folders that we create.
 pub(crate) const DIR_MODE: u32 = 0o755;
-/// How often a resolution that raced with a rename is tried again before it is given up.
-const RESOLVE_TRIES: u32 = 32;
-/// The kernel's own limit of links in one path.
-const MAX_LINKS: u32 = 40;
 /// Bytes moved at once when a file is read or copied.
 const CHUNK: usize = 128 * 1024;
 
@@ -72,6 +69,14 @@ impl Root {
         Ok(Self(Arc::new(Inner { fd: Arc::new(fd), faults, options })))
     }
 
+    /// The same root, without waiting for the disk: for many changes of which the last word waits for all.
+    #[must_use]
+    pub(crate) fn lazy(&self) -> Self {
+        let Inner { fd, faults, options } = &*self.0;
+        let options = Options { sync: false, ..*options };
+        Self(Arc::new(Inner { fd: Arc::clone(fd), faults: Arc::clone(faults), options }))
+    }
+
     /// The same root without fault points: for what stands in for another process.
     #[must_use]
     pub(crate) fn without_faults(&self) -> Self {
@@ -90,7 +95,12 @@ impl Root {
     }
 
     /// One system call, with the hook asked before and after it.
-    fn call<T>(&self, call: &'static str, on: &str, f: impl FnOnce() -> io::Result<T>) -> Result<T, FsError> {
+    pub(crate) fn call<T>(
+        &self,
+        call: &'static str,
+        on: &str,
+        f: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, FsError> {
         let fail = |e| FsError::new(call, on, e);
         self.0.faults.at(Point { call, on, before: true }).map_err(|f| fail(as_io(f)))?;
         let out = f().map_err(fail)?;
@@ -118,7 +128,7 @@ impl Root {
     }
 
     /// The folder that holds `path`, and the last part of it.
-    fn parent<'p>(&self, path: &'p str) -> io::Result<(OwnedFd, &'p str)> {
+    pub(crate) fn parent<'p>(&self, path: &'p str) -> io::Result<(OwnedFd, &'p str)> {
         let (dir, name) = split(path)?;
         Ok((self.openat(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0)?, name))
     }
@@ -363,7 +373,7 @@ impl Root {
         let (dir, name) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
         let temp = temp_name(path);
         self.discard(&dir, &temp, path)?;
-        let written = self.fill(&dir, path, contents, a, like, self.0.options.sync).and_then(|()| {
+        let written = self.fill(&dir, path, contents, a, like).and_then(|()| {
             self.call("rename into place", path, || {
                 fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
             })
@@ -373,14 +383,13 @@ impl Root {
     }
 
     /// Writes the temporary file for `path`.
-    fn fill(
+    pub(crate) fn fill(
         &self,
         dir: &OwnedFd,
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
         like: &Like,
-        sync: bool,
     ) -> Result<(), FsError> {
         let fd = self.call("create a temporary file for", path, || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -401,7 +410,7 @@ impl Root {
             let times = fs::Timestamps { last_access: t, last_modification: t };
             fs::futimens(&fd, &times).map_err(Into::into)
         })?;
-        if sync {
+        if self.0.options.sync {
             self.call("sync", path, || fs::fsync(&fd).map_err(Into::into))?;
         }
         Ok(())
@@ -412,50 +421,6 @@ impl Root {
         let (_, name) = split(path).ok()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         xattr::label(&fs::openat(dir, name, flags, Mode::empty()).ok()?)
-    }
-
-    /// Puts many files in place, each all or nothing, and waits for the disk twice instead of twice per file: every
-    /// temporary file is written, their file systems are synced, every one is renamed, and synced again.
-    ///
-    /// # Errors
-    /// The index of the file and the call that failed.
-    pub(crate) fn write_many(&self, files: &[(&str, &[u8], Attributes)]) -> Result<(), (usize, FsError)> {
-        let mut folders: Vec<(u64, OwnedFd)> = Vec::new();
-        for (i, (path, contents, a)) in files.iter().enumerate() {
-            let stage = || -> Result<OwnedFd, FsError> {
-                self.make_parents(path)?;
-                let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
-                let temp = temp_name(path);
-                self.discard(&dir, &temp, path)?;
-                let filled = self.fill(&dir, path, &mut &**contents, *a, &Like::default(), false);
-                self.tidy(&dir, &temp, filled)?;
-                Ok(dir)
-            };
-            let dir = stage().map_err(|e| (i, e))?;
-            let device = fs::fstat(&dir).map_or(0, |s| s.st_dev);
-            if !folders.iter().any(|(d, _)| *d == device) {
-                folders.push((device, dir));
-            }
-        }
-        let sync = || -> Result<(), (usize, FsError)> {
-            for (_, dir) in folders.iter().filter(|_| self.0.options.sync) {
-                let on = "the file system of managed files";
-                self.call("sync", on, || fs::syncfs(dir).map_err(Into::into)).map_err(|e| (0, e))?;
-            }
-            Ok(())
-        };
-        sync()?;
-        for (i, (path, _, _)) in files.iter().enumerate() {
-            let publish = || -> Result<(), FsError> {
-                let (dir, name) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
-                let temp = temp_name(path);
-                self.call("rename into place", path, || {
-                    fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
-                })
-            };
-            publish().map_err(|e| (i, e))?;
-        }
-        sync()
     }
 
     /// Puts a symbolic link in place of whatever file or link stands at `path`.
@@ -485,7 +450,7 @@ impl Root {
     }
 
     /// After a failure that is not the end of the process: removes the temporary file.
-    fn tidy(&self, dir: &OwnedFd, temp: &str, done: Result<(), FsError>) -> Result<(), FsError> {
+    pub(crate) fn tidy(&self, dir: &OwnedFd, temp: &str, done: Result<(), FsError>) -> Result<(), FsError> {
         if let Err(e) = &done
             && !e.killed()
         {
@@ -495,7 +460,7 @@ impl Root {
         done
     }
 
-    fn discard(&self, dir: &OwnedFd, temp: &str, path: &str) -> Result<(), FsError> {
+    pub(crate) fn discard(&self, dir: &OwnedFd, temp: &str, path: &str) -> Result<(), FsError> {
         if fs::statat(dir, temp, AtFlags::SYMLINK_NOFOLLOW).is_err() {
             return Ok(());
         }
@@ -653,67 +618,6 @@ impl Root {
     pub(crate) fn handle(&self, path: &str, flags: OFlags, mode: u32) -> Result<OwnedFd, FsError> {
         self.openat(path, flags, mode).map_err(|e| FsError::new("open", path, e))
     }
-}
-
-/// `openat2`, tried again when it raced with a rename.
-fn resolve(at: &OwnedFd, path: &str, flags: OFlags, mode: u32, how: ResolveFlags) -> io::Result<OwnedFd> {
-    let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
-    for _ in 0..RESOLVE_TRIES {
-        match fs::openat2(at, path, flags, mode, how | ResolveFlags::NO_MAGICLINKS) {
-            Err(rustix::io::Errno::AGAIN) => {}
-            other => return other.map_err(Into::into),
-        }
-    }
-    Err(rustix::io::Errno::AGAIN.into())
-}
-
-/// Resolves a path part by part, each through the handle of the one before: what was looked at is what is gone through,
-/// whatever is renamed meanwhile.
-fn walk(root: &OwnedFd, path: &str, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
-    let parts = |text: &str| -> Vec<String> {
-        text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
-    };
-    let strict = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // The next part is the last one of the list.
-    let mut rest = parts(path);
-    let mut folders: Vec<OwnedFd> = Vec::new();
-    let mut links = 0;
-    while let Some(part) = rest.pop() {
-        if part == ".." {
-            folders.pop();
-            continue;
-        }
-        let at = folders.last().unwrap_or(root);
-        let fd = match fs::openat(at, part.as_str(), look, Mode::empty()) {
-            Err(rustix::io::Errno::NOENT) if rest.is_empty() && flags.contains(OFlags::CREATE) => {
-                return resolve(at, &part, flags, mode, strict);
-            }
-            other => other?,
-        };
-        let stat = fs::fstat(&fd)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(rustix::io::Errno::LOOP.into());
-            }
-            if stat.st_uid != 0 {
-                let link = ForeignLink { name: part, uid: stat.st_uid };
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, link));
-            }
-            let target = fs::readlinkat(&fd, "", Vec::new())?;
-            let target = target.into_string().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-            if target.starts_with('/') {
-                folders.clear();
-            }
-            rest.extend(parts(&target));
-        } else if rest.is_empty() {
-            return resolve(at, &part, flags, mode, strict);
-        } else {
-            folders.push(fd);
-        }
-    }
-    resolve(folders.last().unwrap_or(root), ".", flags, mode, strict)
 }
 
 /// The folder and the last part of an absolute path.

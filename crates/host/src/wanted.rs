@@ -1,7 +1,7 @@
 //! A MachineConfig read into what a host has to do with: paths and what must stand there, units, the core user.
 //! Pure.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use api::v1::MachineConfigSpec;
 use ignition::{Config, Owner, Unit};
@@ -38,13 +38,51 @@ pub(crate) enum Want {
     Nothing,
 }
 
+/// Managed paths, each once, in the order in which they are written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paths {
+    list: Vec<(String, Want)>,
+    index: HashMap<String, usize>,
+}
+
+impl Paths {
+    /// Adds a path; one that is there already gets the new contents in its old place.
+    fn put(&mut self, path: String, want: Want) {
+        match self.index.get(&path).and_then(|i| self.list.get_mut(*i)) {
+            Some(earlier) => earlier.1 = want,
+            None => {
+                self.index.insert(path.clone(), self.list.len());
+                self.list.push((path, want));
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, (String, Want)> {
+        self.list.iter()
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&(String, Want)) -> bool) {
+        self.list.retain(keep);
+        self.index = self.list.iter().enumerate().map(|(i, (p, _))| (p.clone(), i)).collect();
+    }
+}
+
+impl<'p> IntoIterator for &'p Paths {
+    type Item = &'p (String, Want);
+    type IntoIter = std::slice::Iter<'p, (String, Want)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 /// A config, read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     /// The Ignition config.
     pub(crate) config: Config,
     /// Managed paths, in the order in which they are written.
-    pub(crate) paths: Vec<(String, Want)>,
+    pub(crate) paths: Paths,
     /// What it says of the operating system.
     pub(crate) os: OsState,
     /// Its FIPS flag.
@@ -115,15 +153,8 @@ impl Wanted {
                 }
             },
         };
-        let mut paths: Vec<(String, Want)> = Vec::new();
-        let mut index: BTreeMap<String, usize> = BTreeMap::new();
-        let mut want = |path: String, what: Want| match index.get(&path).and_then(|i| paths.get_mut(*i)) {
-            Some(earlier) => earlier.1 = what,
-            None => {
-                index.insert(path.clone(), paths.len());
-                paths.push((path, what));
-            }
-        };
+        let mut paths = Paths::default();
+        let mut want = |path: String, what: Want| paths.put(path, what);
         for (i, f) in config.storage.files.iter().enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
             let mode = match f.mode.map(u32::try_from) {
@@ -174,7 +205,7 @@ impl Wanted {
 
     /// What must stand at a path, if it is managed.
     pub(crate) fn at(&self, path: &str) -> Option<&Want> {
-        self.paths.iter().find(|(p, _)| p == path).map(|(_, w)| w)
+        self.paths.index.get(path).and_then(|i| self.paths.list.get(*i)).map(|(_, w)| w)
     }
 }
 

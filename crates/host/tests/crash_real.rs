@@ -254,6 +254,21 @@ impl Disk {
         run("mount", &["-o", "loop", &image, &at])
     }
 
+    /// The kernel may hold on to a disk for a moment.
+    fn mount_anew(&self, about: &str) {
+        let soon = |f: &dyn Fn() -> bool| {
+            (0..100).any(|_| {
+                let done = f();
+                if !done {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                done
+            })
+        };
+        assert!(soon(&|| self.unmount()), "{about}: it cannot be unmounted");
+        assert!(soon(&|| self.mount()), "{about}: it cannot be mounted again");
+    }
+
     fn unmount(&self) -> bool {
         run("umount", &[&self.at().display().to_string()])
     }
@@ -386,7 +401,7 @@ fn befall(p: &Prepared, fate: Fate, point: usize) -> Option<bool> {
             let _ = std::fs::remove_file(at.join("run/filler"));
         }
         Fate::ReadOnly => assert!(run("mount", &["-o", "remount,rw", &at.display().to_string()])),
-        Fate::Broken | Fate::PowerCut => assert!(disk.unmount() && disk.mount(), "{about}"),
+        Fate::Broken | Fate::PowerCut => disk.mount_anew(&about),
     }
     let is_new = one_of_both(p, &at, &os, &about);
     assert!(done.is_err() || is_new || fate == Fate::Broken, "{about}: it said that it was through");

@@ -1,0 +1,103 @@
+//! How long a change of a host takes: `apply_folder FOLDER FILES BYTES RUNS` makes a host in an empty folder, brings it
+//! from one config with so many files to another in which each has other contents, and then to one in which one file
+//! has; each as often as asked for. A line of JSON for each change: milliseconds by the clock and of our own (CPU), and
+//! how often the disk was waited for.
+//!
+//! The disk is real and waited for; systemd is the fake one. For `cargo xtask bench host`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use api::v1::MachineConfigSpec;
+use host::fault::{Fault, Faults, Point};
+use host::{DisruptionPolicy, FakeSystemd, Host, Names, Options, Root, Unsupported, plan};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+/// Counts the calls that wait for the disk.
+#[derive(Debug, Default)]
+struct Syncs(AtomicUsize);
+
+impl Faults for Syncs {
+    fn at(&self, point: Point<'_>) -> Result<(), Fault> {
+        if point.before && point.call.starts_with("sync") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn config(files: usize, bytes: usize, text: impl Fn(usize) -> char) -> MachineConfigSpec {
+    let files: Vec<Value> = (0..files)
+        .map(|i| {
+            let line = format!("{i} {}\n", text(i).to_string().repeat(60));
+            let text: String = line.chars().cycle().take(bytes).collect();
+            let source = format!("data:,{}", text.replace(' ', "%20").replace('\n', "%0A"));
+            json!({"path": format!("/etc/bench/{}/{i}.conf", i % 10), "contents": {"source": source}})
+        })
+        .collect();
+    let config = json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}});
+    MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() }
+}
+
+/// CPU time of this process, in milliseconds.
+fn cpu() -> f64 {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a benchmark")]
+    let ms = t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6;
+    ms
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, files, bytes, runs] = args.as_slice() else {
+        return Err("apply_folder FOLDER FILES BYTES RUNS".into());
+    };
+    let (files, bytes, runs): (usize, usize, usize) = (files.parse()?, bytes.parse()?, runs.parse()?);
+    std::fs::create_dir_all(format!("{folder}/etc/systemd/system"))?;
+    let syncs = Arc::new(Syncs::default());
+    let owners = rustix::process::geteuid().is_root();
+    let root = Root::open_with(folder, Options { sync: true, owners }, syncs.clone())?;
+    let systemd = FakeSystemd::new(&root);
+    let mut host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
+    let mut at = MachineConfigSpec::default();
+    let mut go = |what: &str, to: MachineConfigSpec| -> Result<(), Box<dyn std::error::Error>> {
+        let (start, began, waits) = (Instant::now(), cpu(), syncs.0.load(Ordering::Relaxed));
+        let facts = host.probe(&at, &to)?;
+        let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
+        let plan = plan(&at, &to, &names, &DisruptionPolicy::default(), &facts)
+            .map_err(|bad| format!("refused: {bad:?}"))?;
+        let planned = start.elapsed();
+        host.apply(&plan)?;
+        let line = json!({
+            "what": what,
+            "planned_ms": planned.as_secs_f64() * 1e3,
+            "ms": start.elapsed().as_secs_f64() * 1e3,
+            "own_ms": cpu() - began,
+            "waits": syncs.0.load(Ordering::Relaxed) - waits,
+            "steps": plan.steps.len(),
+        });
+        println!("{line}");
+        at = to;
+        Ok(())
+    };
+    go("first", config(files, bytes, |_| 'a'))?;
+    for run in 0..runs {
+        go("all", config(files, bytes, |_| if run % 2 == 0 { 'b' } else { 'a' }))?;
+        go(
+            "one",
+            config(files, bytes, |i| match (run % 2 == 0, i) {
+                (_, 0) => 'c',
+                (true, _) => 'b',
+                (false, _) => 'a',
+            }),
+        )?;
+    }
+    let alone = config(1, bytes, |_| 'x');
+    go("to one file", alone)?;
+    for run in 0..runs {
+        go("one of one", config(1, bytes, |_| if run % 2 == 0 { 'y' } else { 'x' }))?;
+    }
+    Ok(())
+}

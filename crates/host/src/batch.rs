@@ -1,0 +1,203 @@
+//! Many changes of files in a row, with two waits for the disk instead of two for each.
+//!
+//! Flow: the contents of all of them are written to temporary files; the disk is waited for; then each is put in its
+//! place, in order; the disk is waited for. So whoever looks after a power cut finds old contents or new ones at each
+//! path, never a part; which of the two is the journal's to bring in line.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{self, AtFlags, FileType, OFlags};
+
+use crate::found::{Attributes, FsError};
+use crate::root::{Root, split, temp_name};
+use crate::step::Step;
+use crate::xattr::Like;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Quick<'s> {
+    /// Write a file.
+    Write(&'s str, &'s [u8], Attributes),
+    /// Copy a file or link.
+    Copy(&'s str, &'s str),
+    /// Make a link.
+    Link(&'s str, &'s str),
+    /// Remove a file or link.
+    Remove(&'s str),
+}
+
+impl<'s> Quick<'s> {
+    /// The change of a step that can be one of many.
+    pub(crate) fn of(step: &'s Step) -> Option<Self> {
+        Some(match step {
+            Step::Write { path, content, attributes, .. } => Self::Write(path, content.bytes(), *attributes),
+            Step::Copy { from, to, .. } => Self::Copy(from, to),
+            Step::Link { path, target, .. } => Self::Link(path, target),
+            Step::Remove { path, .. } => Self::Remove(path),
+            _ => return None,
+        })
+    }
+
+    /// The path that it changes.
+    pub(crate) fn path(self) -> &'s str {
+        match self {
+            Self::Write(path, ..) | Self::Copy(_, path) | Self::Link(path, _) | Self::Remove(path) => path,
+        }
+    }
+
+    /// What it reads, which nothing before it in a row may change.
+    pub(crate) fn reads(self) -> Option<&'s str> {
+        match self {
+            Self::Copy(from, _) => Some(from),
+            _ => None,
+        }
+    }
+}
+
+/// The file systems that were touched: a folder of each.
+#[derive(Default)]
+struct Touched(Vec<(u64, OwnedFd)>);
+
+impl Touched {
+    fn add(&mut self, folder: OwnedFd) {
+        let device = fs::fstat(&folder).map_or(0, |s| s.st_dev);
+        if !self.0.iter().any(|(d, _)| *d == device) {
+            self.0.push((device, folder));
+        }
+    }
+
+    fn sync(&self, root: &Root) -> Result<(), FsError> {
+        for (_, folder) in self.0.iter().filter(|_| root.options().sync) {
+            let on = "the file system of managed files";
+            root.call("sync", on, || fs::syncfs(folder).map_err(Into::into))?;
+        }
+        Ok(())
+    }
+}
+
+impl Root {
+    /// Makes many changes. None may be of what an earlier one reads or makes.
+    ///
+    /// # Errors
+    /// The index of the change and the call that failed.
+    pub(crate) fn change_many(&self, changes: &[Quick<'_>]) -> Result<(), (usize, FsError)> {
+        let lazy = self.lazy();
+        let mut touched = Touched::default();
+        let mut staged = vec![false; changes.len()];
+        for ((i, change), staged) in changes.iter().enumerate().zip(&mut staged) {
+            *staged = lazy.stage(*change).map_err(|e| (i, e))?;
+            if let Ok((folder, _)) = self.parent(change.path()) {
+                touched.add(folder);
+            }
+        }
+        let last = |e| (changes.len().saturating_sub(1), e);
+        touched.sync(self).map_err(last)?;
+        for ((i, change), staged) in changes.iter().enumerate().zip(staged) {
+            let done = match *change {
+                _ if staged => lazy.publish(change.path()),
+                Quick::Write(path, contents, a) => lazy.write_bytes(path, contents, a),
+                Quick::Copy(from, to) => lazy.copy(from, to),
+                Quick::Link(path, target) => lazy.link(path, target, Some((0, 0))),
+                Quick::Remove(path) => lazy.remove(path),
+            };
+            done.map_err(|e| (i, e))?;
+        }
+        touched.sync(self).map_err(last)
+    }
+
+    /// Writes the temporary file of a change, where it has contents.
+    fn stage(&self, change: Quick<'_>) -> Result<bool, FsError> {
+        match change {
+            Quick::Write(path, mut contents, a) => {
+                self.stage_file(path, &mut contents, a, &Like::default()).map(|()| true)
+            }
+            Quick::Copy(from, to) => {
+                let fail = |e: rustix::io::Errno| FsError::new("copy", from, e);
+                let (dir, name) = self.parent(from).map_err(|e| FsError::new("copy", from, e))?;
+                let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                    return Ok(false);
+                }
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = fs::openat(&dir, name, flags, fs::Mode::empty()).map_err(fail)?;
+                let like = Like::of(&file).map_err(|e| FsError::new("copy", from, e))?;
+                let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
+                self.stage_file(to, &mut std::fs::File::from(file), a, &like).map(|()| true)
+            }
+            Quick::Link(..) | Quick::Remove(_) => Ok(false),
+        }
+    }
+
+    fn stage_file(
+        &self,
+        path: &str,
+        contents: &mut dyn Read,
+        a: Attributes,
+        like: &Like,
+    ) -> Result<(), FsError> {
+        self.make_parents(path)?;
+        let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
+        let temp = temp_name(path);
+        self.discard(&dir, &temp, path)?;
+        let filled = self.fill(&dir, path, contents, a, like);
+        self.tidy(&dir, &temp, filled)
+    }
+
+    /// Puts a temporary file in its place.
+    fn publish(&self, path: &str) -> Result<(), FsError> {
+        let fail = |e| FsError::new("write", path, e);
+        let (dir, name) = self.parent(path).map_err(fail)?;
+        let temp = temp_name(path);
+        self.call("rename into place", path, || {
+            fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
+        })
+    }
+}
+
+/// The first changes of a row that can be made together: each has a path of its own, and none reads what one before it
+/// changes, or needs as a folder what one before it is to remove.
+pub(crate) fn together<'s>(steps: impl Iterator<Item = &'s Step>) -> Vec<Quick<'s>> {
+    let mut paths = std::collections::BTreeSet::new();
+    let mut out = Vec::new();
+    for change in steps.map_while(Quick::of) {
+        let stands_on = |mut at: &'s str| {
+            while let Ok((dir, _)) = split(at) {
+                if paths.contains(dir) {
+                    return true;
+                }
+                at = dir;
+            }
+            false
+        };
+        let meets = paths.contains(change.path())
+            || stands_on(change.path())
+            || change.reads().is_some_and(|from| paths.contains(from));
+        if meets {
+            break;
+        }
+        paths.insert(change.path());
+        out.push(change);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_build_on_each_other_are_not_made_together() {
+        let copy = |from: &str, to: &str| Step::Copy { from: from.to_owned(), to: to.to_owned(), why: "" };
+        let remove = |path: &str| Step::Remove { path: path.to_owned(), why: "" };
+        for (steps, want) in [
+            (vec![copy("/a", "/orig/a"), remove("/a"), remove("/b")], 3),
+            (vec![remove("/a"), copy("/a", "/b")], 1),
+            (vec![remove("/a"), copy("/c", "/a")], 1),
+            (vec![remove("/a"), copy("/c", "/a/b")], 1),
+            (vec![remove("/a"), Step::DaemonReload, remove("/b")], 1),
+        ] {
+            assert_eq!(together(steps.iter()).len(), want, "{steps:?}");
+        }
+    }
+}
