@@ -1,7 +1,8 @@
 //! `cargo xtask crash-test`: changes of a host that end at any instruction, all of them or a sample that moves.
 //!
-//! What it is not: the test. That is `crates/host/tests/crash.rs`, which every `cargo test` runs on a small fixed
-//! sample; here it gets the time for the rest.
+//! What it is not: the tests. Those are `crates/host/tests/crash.rs` (every fault point) and `crash_real.rs` (SIGKILL at
+//! random instants; file systems that fill up, become read-only, fail, or lose what was not synced), which every
+//! `cargo test` runs on small samples; here they get the time for the rest.
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -29,7 +30,20 @@ pub(crate) fn run(root: &Path, a: &CrashTest) -> anyhow::Result<()> {
         bail!("the crash test sets owners of files: run it as root");
     }
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "-p", "host", "--test", "crash", "--", "--ignored", "--nocapture"]).current_dir(root);
+    cargo
+        .args([
+            "test",
+            "-p",
+            "host",
+            "--test",
+            "crash",
+            "--test",
+            "crash_real",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ])
+        .current_dir(root);
     if let Some(points) = a.points {
         // Any number will do that is another one at the next run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?;
@@ -40,7 +54,8 @@ pub(crate) fn run(root: &Path, a: &CrashTest) -> anyhow::Result<()> {
         cargo.env("MCO_CRASH_POINTS", points.to_string()).env("MCO_CRASH_FROM", from.to_string());
     } else {
         println!("== a kill at every point, and a second one at every fifth of each recovery: some minutes");
-        cargo.env_remove("MCO_CRASH_POINTS");
+        println!("== then processes that are really killed, and disks that really fail: a minute or two");
+        cargo.env_remove("MCO_CRASH_POINTS").env_remove("MCO_CRASH_FROM");
     }
     let status = cargo.status().context("cannot run cargo test")?;
     if !status.success() {

@@ -4,6 +4,7 @@
 //! the versions compared, and writes the same as JSON to `target/bench/NAME.json`. A figure is a fact about this
 //! machine: no test depends on one.
 
+mod host;
 mod render;
 mod requests;
 mod rollout;
@@ -20,8 +21,8 @@ use std::process::Command;
 /// `cargo xtask bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Which: render, rollout, server
-    #[arg(value_parser = ["render", "rollout", "server"])]
+    /// Which: host, render, rollout, server
+    #[arg(value_parser = ["host", "render", "rollout", "server"])]
     pub(crate) name: String,
     /// How often each thing is measured
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -32,12 +33,15 @@ pub(crate) struct Bench {
     /// rollout: the pool's maxUnavailable, a number or a percentage
     #[arg(long, default_value = "100%")]
     pub(crate) max_unavailable: String,
-    /// rollout: measure the controller for so many seconds before, while nothing happens
+    /// rollout: measure the controller for so many seconds before, while nothing happens; host: the agent, 60 without it
     #[arg(long)]
     pub(crate) idle: Option<u64>,
     /// rollout: count requests by sender, in the API server's audit log; makes it slower
     #[arg(long)]
     pub(crate) audit: bool,
+    /// rollout: profile the API server for so many seconds from the start of each run
+    #[arg(long)]
+    pub(crate) profile: Option<u64>,
     /// This process is the release build already
     #[arg(long, hide = true)]
     inner: bool,
@@ -99,6 +103,7 @@ pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
         return again_in_release(root, a);
     }
     let mut outcome = match a.name.as_str() {
+        "host" => host::run(root, a)?,
         "render" => render::run(root, a)?,
         "rollout" => rollout::run(root, a)?,
         "server" => server::run(root, a)?,
@@ -119,13 +124,17 @@ pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
 
 fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
     println!("building in release (some minutes when nothing is cached) …");
-    for args in [&["build", "--release", "-p", "cli"][..], &["build", "--release", "-p", "xtask"][..]] {
-        let status = Command::new(env!("CARGO")).args(args).current_dir(root).status()?;
+    let mut builds = vec![vec!["build", "--release", "-p", "cli"], vec!["build", "--release", "-p", "xtask"]];
+    if a.name == "host" {
+        builds.push(vec!["build", "--release", "-p", "host", "--example", "apply_folder"]);
+    }
+    for args in builds {
+        let status = Command::new(env!("CARGO")).args(&args).current_dir(root).status()?;
         if !status.success() {
             bail!("cargo {} ended with {status}", args.join(" "));
         }
     }
-    let Bench { name, runs, nodes, max_unavailable, idle, audit, inner: _ } = a;
+    let Bench { name, runs, nodes, max_unavailable, idle, audit, profile, inner: _ } = a;
     let mut command = Command::new(root.join("target/release/xtask"));
     command.args(["bench", name, "--inner", "--runs", &runs.to_string(), "--nodes", &nodes.to_string()]);
     command.args(["--max-unavailable", max_unavailable]);
@@ -133,6 +142,9 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
         command.args(["--idle", &seconds.to_string()]);
     }
     command.args(audit.then_some("--audit"));
+    if let Some(seconds) = profile {
+        command.args(["--profile", &seconds.to_string()]);
+    }
     let status = command.current_dir(root).status()?;
     if !status.success() {
         bail!("the benchmark ended with {status}");

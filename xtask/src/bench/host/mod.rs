@@ -1,0 +1,85 @@
+//! `bench host`: what a change of one host costs, and what the agent costs while nothing happens.
+//!
+//! Changes: the `host` crate on a folder of a real disk that is waited for, with a systemd that costs nothing
+//! (`crates/host/examples/apply_folder.rs`). Rest: `mco daemon start` on a machine that boots, in a cluster of its own
+//! (see [`rest`]).
+
+mod rest;
+
+use super::{Bench, Figure, Outcome};
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::path::Path;
+use std::process::Command;
+
+/// The change of the issue: so many files of so many bytes.
+const FILES: usize = 1000;
+const BYTES: usize = 4096;
+
+/// Samples by what they are of, in the order in which they first came.
+#[derive(Default)]
+struct Samples(Vec<Figure>);
+
+impl Samples {
+    fn put(&mut self, what: impl Into<String>, unit: &'static str, value: f64) {
+        let what = what.into();
+        match self.0.iter_mut().find(|f| f.what == what) {
+            Some(figure) => figure.samples.push(value),
+            None => self.0.push(Figure::new(what, unit, vec![value])),
+        }
+    }
+}
+
+/// A change, as the example tells it.
+#[derive(Deserialize)]
+struct Change {
+    what: String,
+    ms: f64,
+    own_ms: f64,
+    planned_ms: f64,
+    waits: f64,
+}
+
+pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
+    let mut samples = Samples::default();
+    changes(root, a, &mut samples)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(rest::run(root, a, &mut samples))?;
+    let versions = vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())];
+    Ok(Outcome { versions, figures: samples.0 })
+}
+
+fn changes(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
+    let folder = root.join("target/bench/host");
+    let program = root.join("target/release/examples/apply_folder");
+    // What an earlier run left would be another start.
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let output = Command::new(&program)
+        .arg(&folder)
+        .args([FILES.to_string(), BYTES.to_string(), a.runs.to_string()])
+        .output()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    if !output.status.success() {
+        bail!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    for line in String::from_utf8(output.stdout)?.lines() {
+        let change: Change = serde_json::from_str(line).with_context(|| format!("not a change: {line}"))?;
+        let what = match change.what.as_str() {
+            "first" => "1,000 new files of 4 KiB",
+            "all" => "1,000 files of 4 KiB, each changed",
+            "one" => "1 file of 1,000 changed",
+            "to one file" => "999 of 1,000 files removed",
+            "one of one" => "1 file of 1 changed",
+            other => other,
+        };
+        samples.put(format!("{what}: plan and apply, with fsync"), "ms", change.ms);
+        samples.put(format!("{what}: of which planning"), "ms", change.planned_ms);
+        samples.put(format!("{what}: our own time (CPU)"), "ms", change.own_ms);
+        samples.put(format!("{what}: waits for the disk"), "", change.waits);
+    }
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}

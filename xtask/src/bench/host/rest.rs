@@ -1,0 +1,176 @@
+//! The agent while nothing happens: memory, CPU and requests of `mco daemon start` on a machine that boots, first as it
+//! came up, then after an update of many files that needed no reboot.
+//!
+//! Requests are those that the API server's audit log has of the node's user, watches included; only the Lease and the
+//! status that a kubelet sends are somebody else's. What it is not: the kubelet, which is a stand-in.
+
+use super::Samples;
+use crate::bench::{Bench, mebibytes};
+use anyhow::{Context, bail};
+use api::k8s::Node;
+use api::names::{annotation, label, state};
+use api::v1::MachineConfig;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The node and its user.
+const NODE: &str = "worker-0";
+const USER: &str = "system:node:worker-0";
+/// Everything has to be through after so long.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(500);
+/// After the last step, until nothing more is sent and given back.
+const CALM: Duration = Duration::from_secs(20);
+/// How long it rests under the eye, where `--idle` does not say.
+const REST: u64 = 60;
+/// Files of the update, below a path that needs no reboot: as many as fit into one object.
+const FILES: usize = 200;
+const BYTES: usize = 4096;
+const FOLDER: &str = "/etc/nmstate/openshift";
+/// The kernel's clock tick for `/proc/PID/stat`, fixed at 100 a second on Linux' user interface.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// All requests of the node's user, and when a watch begins.
+const POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- {level: Metadata, users: [\"system:node:worker-0\"]}
+- {level: None}
+";
+
+pub(super) async fn run(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
+    let folder = root.join("target/bench/host-audit");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("policy.yaml"), POLICY)?;
+    let log = folder.join("audit.log");
+    let _ = std::fs::remove_file(&log);
+    let flag = |flag: &str, file: &Path| format!("--{flag}={}", file.display());
+    let lab = Lab::builder()
+        .nodes(1)
+        .real()
+        .controller(true)
+        .controller_manager(false)
+        .scheduler(false)
+        .api_server_args([
+            flag("audit-policy-file", &folder.join("policy.yaml")),
+            flag("audit-log-path", &log),
+        ])
+        .mco_binary(root.join("target/release/mco"))
+        .templates(root.join("templates"))
+        .progress(Reporter::stderr())
+        .start()
+        .await?;
+    let done = measure(&lab, a, &log, samples).await;
+    lab.stop().await;
+    done
+}
+
+async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(lab.client());
+    let first = done_with(&nodes, "").await?;
+    rests(lab, a, log, "after its start", samples).await?;
+    let configs: Api<MachineConfig> = Api::all(lab.client());
+    configs.create(&PostParams::default(), &config()?).await?;
+    done_with(&nodes, &first).await?;
+    rests(lab, a, log, "after an update of 200 files", samples).await
+}
+
+fn config() -> anyhow::Result<MachineConfig> {
+    let files: Vec<Value> = (0..FILES)
+        .map(|i| {
+            let text: String = format!("{i}.").chars().cycle().take(BYTES).collect();
+            json!({"path": format!("{FOLDER}/{i}.yaml"), "contents": {"source": format!("data:,{text}")}})
+        })
+        .collect();
+    let object = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": "50-bench-host", "labels": {label::ROLE: "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}}},
+    });
+    Ok(serde_json::from_value(object)?)
+}
+
+/// Waits until the node is done with another config than `before`; gives its name.
+async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
+    let start = Instant::now();
+    loop {
+        let node = nodes.get(NODE).await?;
+        let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
+        let current = says(annotation::CURRENT_CONFIG);
+        let settled = current == says(annotation::DESIRED_CONFIG) && says(annotation::STATE) == state::DONE;
+        if settled && current.starts_with("rendered-") && current != before {
+            return Ok(current);
+        }
+        if start.elapsed() > LIMIT {
+            bail!("the node is not done after {} s: {:?}", LIMIT.as_secs(), node.annotations());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Watches the agent rest.
+async fn rests(lab: &Lab, a: &Bench, log: &Path, when: &str, samples: &mut Samples) -> anyhow::Result<()> {
+    tokio::time::sleep(CALM).await;
+    let node = lab.node(0);
+    let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await?;
+    let pid = pid.trim().to_owned();
+    let (cpu, sent) = (ticks(&node, &pid).await?, length(log)?);
+    let start = Instant::now();
+    tokio::time::sleep(Duration::from_secs(a.idle.unwrap_or(REST))).await;
+    let share = (ticks(&node, &pid).await? - cpu) / TICKS_PER_SECOND / start.elapsed().as_secs_f64();
+    let status = node.run(["cat", &format!("/proc/{pid}/status")]).await?;
+    for (what, line) in [
+        ("memory (RSS)", "VmRSS:"),
+        ("of which its own (anonymous)", "RssAnon:"),
+        ("of which pages of the program", "RssFile:"),
+        ("highest memory so far", "VmHWM:"),
+    ] {
+        samples.put(format!("rest {when}: {what}"), "MiB", mebibytes(&status, line));
+    }
+    samples.put(format!("rest {when}: CPU"), "% of a core", share * 100.0);
+    let requests = requests(log, sent)?;
+    samples.put(format!("rest {when}: requests"), "", requests.values().sum());
+    for (what, count) in requests {
+        samples.put(format!("rest {when}: {what}"), "", count);
+    }
+    Ok(())
+}
+
+async fn ticks(node: &NodeHandle, pid: &str) -> anyhow::Result<f64> {
+    let stat = node.run(["cat", &format!("/proc/{pid}/stat")]).await?;
+    let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
+    Ok(fields.split(' ').skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum())
+}
+
+fn length(log: &Path) -> anyhow::Result<u64> {
+    Ok(std::fs::metadata(log).context("the API server writes no audit log")?.len())
+}
+
+/// What the node's user sent since, by verb and resource.
+fn requests(log: &Path, from: u64) -> anyhow::Result<BTreeMap<String, f64>> {
+    let mut file = std::fs::File::open(PathBuf::from(log))?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut sums = BTreeMap::new();
+    for line in BufReader::new(file).lines() {
+        let Ok(line) = serde_json::from_str::<Value>(&line?) else { continue };
+        let resource = line["objectRef"]["resource"].as_str().unwrap_or("-").to_owned();
+        // A watch is told of when it begins and when it ends: the beginning counts.
+        let ended = line["verb"] == "watch" && line["stage"] == "ResponseComplete";
+        if line["user"]["username"] != USER || ended || resource == "leases" {
+            continue;
+        }
+        let what = format!("{} {resource}", line["verb"].as_str().unwrap_or("-"));
+        *sums.entry(what).or_insert(0.0) += 1.0;
+    }
+    Ok(sums)
+}
