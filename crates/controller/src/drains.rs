@@ -97,7 +97,13 @@ impl Drains {
             // Where nothing has to leave, one look is enough, and the drain is over.
             let pods = match self.look(&node.name).await {
                 Ok(pods) => pods,
-                Err(error) => return outcome_of(&error),
+                Err(error) => {
+                    let outcome = outcome_of(&error);
+                    if let Outcome::Failed(why) = &outcome {
+                        self.blind(node, session, why).await;
+                    }
+                    return outcome;
+                }
             };
             let pods: Vec<&PodView> = pods.iter().collect();
             let plan = drain::plan(node, &pods, &[], &session.state, now().0);
@@ -110,6 +116,9 @@ impl Drains {
             let budgets = session.budgets.get_or_insert_with(|| self.watch_budgets()).clone();
             let listed = async { tokio::join!(pods.store.synced(), budgets.store.synced()) };
             if tokio::time::timeout(FIRST_LIST, listed).await.is_err() {
+                if let Some(why) = pods.store.trouble().or_else(|| budgets.store.trouble()) {
+                    self.blind(node, session, &why).await;
+                }
                 // The first list may be empty and then marks nothing.
                 return Outcome::After(FIRST_LIST);
             }
@@ -120,6 +129,12 @@ impl Drains {
         let budgets: Vec<&BudgetView> = budgets.iter().map(AsRef::as_ref).collect();
         let plan = drain::plan(node, &pods, &budgets, &session.state, now().0);
         self.carry_out(node, session, plan).await
+    }
+
+    /// What may leave cannot be seen: the node says so, and nothing leaves.
+    async fn blind(&self, node: &NodeView, session: &mut Session, why: &str) {
+        let plan = drain::blind(node, &session.state, why, now().0);
+        self.carry_out(node, session, plan).await;
     }
 
     async fn carry_out(&self, node: &NodeView, session: &mut Session, plan: DrainPlan) -> Outcome {

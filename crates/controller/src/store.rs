@@ -7,7 +7,7 @@
 //! What it is not: decoding or trimming (see [`crate::watch`]), nor deciding what a change means.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 
 /// One object as the cache keeps it.
@@ -34,11 +34,13 @@ pub(crate) struct Change<T> {
 pub(crate) struct Store<T> {
     items: RwLock<BTreeMap<String, Item<T>>>,
     synced: watch::Sender<bool>,
+    /// Why what is here may be old, or is not here at all: the watch's last error.
+    trouble: Mutex<Option<String>>,
 }
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self { items: RwLock::default(), synced: watch::Sender::new(false) }
+        Self { items: RwLock::default(), synced: watch::Sender::new(false), trouble: Mutex::default() }
     }
 }
 
@@ -66,6 +68,16 @@ impl<T> Store<T> {
     /// Has a first list been seen whole?
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
+    }
+
+    /// Why the watch that fills it does not work; `None`: it does.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that the watch does not work, or does again.
+    pub(crate) fn set_trouble(&self, why: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     /// Waits for the first list.

@@ -37,6 +37,14 @@ pub(crate) fn version_of(object: &impl ResourceExt) -> u64 {
     object.resource_version().and_then(|v| v.parse().ok()).unwrap_or_default()
 }
 
+/// An object's key in its store: two namespaces may each have a pod or a budget of one name.
+fn key_of(object: &impl ResourceExt) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}
+
 /// What it means when a kind is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
@@ -119,6 +127,7 @@ pub(crate) async fn follow<K, T>(
                 // `Init` only says that a list begins.
                 if !matches!(event, Event::Init) {
                     trouble.over(&kind);
+                    store.set_trouble(None);
                 }
                 event
             }
@@ -132,6 +141,7 @@ pub(crate) async fn follow<K, T>(
                     let remedy =
                         if absent { "; where it is not installed yet, `mco install` does that" } else { "" };
                     trouble.tell(&kind, &error, remedy);
+                    store.set_trouble(Some(chain(&error)));
                 }
                 if absent {
                     tokio::select! {
@@ -143,7 +153,7 @@ pub(crate) async fn follow<K, T>(
             }
         };
         let mut item = |object: K| {
-            let name = object.name_any();
+            let name = key_of(&object);
             let (version, uid) = (version_of(&object), object.uid().unwrap_or_default());
             match keep(object) {
                 Ok(value) => {
@@ -173,7 +183,7 @@ pub(crate) async fn follow<K, T>(
                 changes.iter().for_each(&on_change);
             }
             Event::Apply(object) => {
-                let name = object.name_any();
+                let name = key_of(&object);
                 let change = match item(object) {
                     Some((name, item)) => store.apply(name, item),
                     // It was readable before and is not now: we no longer know what it says.
@@ -182,7 +192,7 @@ pub(crate) async fn follow<K, T>(
                 change.iter().for_each(&on_change);
             }
             Event::Delete(object) => {
-                let name = object.name_any();
+                let name = key_of(&object);
                 undecodable.remove(&name);
                 store.remove(&name).iter().for_each(&on_change);
             }
@@ -224,5 +234,22 @@ impl Trouble {
         if self.last.take().is_some() {
             tracing::info!(kind, "the watch works again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::k8s::{Node, Pod};
+    use serde_json::json;
+
+    #[test]
+    fn pods_of_one_name_in_two_namespaces_are_two() {
+        let pod = |namespace: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "web-0", "namespace": namespace}})).unwrap()
+        };
+        assert_ne!(key_of(&pod("a")), key_of(&pod("b")));
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        assert_eq!(key_of(&node), "n");
     }
 }
