@@ -22,7 +22,7 @@ use crate::parts::{Exit, Reporting};
 use crate::policy::policy;
 use crate::protocol::{
     Action, Changes, Cordon, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note,
-    Pair, View, Waiting, backoff, cut_reason, outage_backoff, step,
+    Pair, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use crate::report::{Milestone, Reporter};
 use api::k8s::Node;
@@ -61,6 +61,8 @@ pub(crate) struct Agent {
     work: Option<Work>,
     /// Calls that failed one after the other.
     misses: u32,
+    /// The update that failed last, and how often one after the other.
+    lost: Option<(Pair, u32)>,
 }
 
 /// What an agent is told when it is made.
@@ -109,6 +111,7 @@ impl Agent {
             drift: Drift::Off,
             work: None,
             misses: 0,
+            lost: None,
         }
     }
 
@@ -406,13 +409,34 @@ impl Agent {
         event: Option<EventKind>,
         reason: String,
     ) -> Next {
-        let before = match &self.view.hand {
-            Hand::Failed(f) if f.job == job => f.tries,
+        self.failed_after(false, job, kind, event, reason)
+    }
+
+    /// As [`Self::failed`]; `disturbing`: the try itself disturbed the node's services.
+    fn failed_after(
+        &mut self,
+        disturbing: bool,
+        job: Job,
+        kind: FailureKind,
+        event: Option<EventKind>,
+        reason: String,
+    ) -> Next {
+        let before = match (&self.view.hand, &job, &self.lost) {
+            (Hand::Failed(f), _, _) if f.job == job => f.tries,
+            // It was planned anew in between.
+            (_, Job::Update(pair), Some((lost, tries))) if pair == lost => *tries,
             _ => 0,
         };
         let tries = before.saturating_add(1);
+        if let Job::Update(pair) = &job {
+            self.lost = Some((pair.clone(), tries));
+        }
         let now = Timestamp::now();
-        let wait = if kind == FailureKind::Transient { outage_backoff } else { backoff };
+        let wait = match kind {
+            FailureKind::Transient => outage_backoff,
+            _ if disturbing => disturbing_backoff,
+            _ => backoff,
+        };
         let retry_at = now + wait(tries, jitter());
         tracing::warn!(?job, %reason, %retry_at, "failed");
         if before == 0
@@ -632,10 +656,11 @@ impl Agent {
                 self.view.checked = true;
                 self.checked_at = Instant::now();
                 self.ever_checked = true;
+                self.lost = None;
                 self.view.hand = Hand::Applied { config: pair.to, asked: None };
                 Next::Step
             }
-            Err(e) => self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
+            Err(e) => self.failed_after(e.disturbing, Job::Update(pair), e.kind, e.event, e.text),
         }
     }
 

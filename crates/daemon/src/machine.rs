@@ -8,8 +8,7 @@ use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Not
 use crate::repair::{Repairs, Rules};
 use api::v1::{MachineConfig, MachineConfigSpec};
 use host::{
-    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
-    ServiceAction, Watch,
+    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction, Watch,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,11 +34,13 @@ pub(crate) struct MachineError {
     pub(crate) event: Option<EventKind>,
     /// The whole chain of causes.
     pub(crate) text: String,
+    /// Services of the node were restarted or reloaded for it: not to be tried often.
+    pub(crate) disturbing: bool,
 }
 
 impl MachineError {
     pub(crate) fn broken(text: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Degraded, event: None, text: text.into() }
+        Self { kind: FailureKind::Degraded, event: None, text: text.into(), disturbing: false }
     }
 
     pub(crate) fn with(mut self, event: EventKind) -> Self {
@@ -50,7 +51,7 @@ impl MachineError {
 
 impl From<Error> for MachineError {
     fn from(error: Error) -> Self {
-        Self::broken(chain(&error))
+        Self { disturbing: error.disturbed_services(), ..Self::broken(chain(&error)) }
     }
 }
 
@@ -103,7 +104,7 @@ impl Work {
             "the host changed while the node was drained: the update costs {} now, and {} before; it is planned anew",
             again.disruption, plan.disruption
         );
-        Err(MachineError { kind: FailureKind::Transient, event: None, text })
+        Err(MachineError { kind: FailureKind::Transient, ..MachineError::broken(text) })
     }
 }
 
@@ -283,7 +284,7 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
     let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
     let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    MachineError { kind, event: Some(EventKind::FailedToReconcile), text }
+    MachineError { kind, event: Some(EventKind::FailedToReconcile), ..MachineError::broken(text) }
 }
 
 #[cfg(test)]

@@ -113,6 +113,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Services were told of a change that was then taken back, because one of them did not take it: each further try
+    /// restarts them again.
+    #[must_use]
+    pub fn disturbed_services(&self) -> bool {
+        let told = |e: &Self| matches!(e, Self::Systemd(e) if ["restart", "reload"].contains(&e.call));
+        match self {
+            Self::Undone { source, .. } => told(source),
+            // The text of the cause is all that is left of it.
+            Self::UndoIncomplete { step, .. } => step.starts_with("restart ") || step.starts_with("reload "),
+            _ => false,
+        }
+    }
+
     /// A fault point ended the process here: nothing may be tidied up.
     #[must_use]
     pub fn killed(&self) -> bool {

@@ -192,6 +192,7 @@ fn a_service_that_does_not_restart_takes_the_whole_change_back() {
     let plan = planned(&mut host, &files(&[file("/etc/x")]), &restart_policy("chronyd.service")).unwrap();
     let error = host.apply(&plan).unwrap_err();
     assert!(matches!(&error, Error::Undone { step, .. } if step == "restart chronyd.service"), "{error}");
+    assert!(error.disturbed_services());
     assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
     assert_eq!(host.recover().unwrap(), Recovery::Nothing);
     // After the cause is gone the same plan goes through.

@@ -16,6 +16,11 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
 /// The longest wait between two tries: a host that was repaired by hand is back within a minute.
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
 
+/// The same for tries that restart services each time.
+const FIRST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_secs(5);
+/// Nobody's service is restarted more than four times an hour for a config that it does not start with.
+const LONGEST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_mins(15);
+
 /// All that a decision needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
@@ -266,6 +271,14 @@ pub fn backoff(tries: u32, jitter: f64) -> SignedDuration {
 pub fn outage_backoff(tries: u32, jitter: f64) -> SignedDuration {
     const DOUBLINGS: u32 = 4;
     backoff(tries.min(DOUBLINGS), jitter)
+}
+
+/// The same for a try that disturbs the node's services and then takes everything back: soon once, as it may have been a
+/// hiccup, then ever more rarely. Another config, or a restart of the agent, is tried at once.
+pub fn disturbing_backoff(tries: u32, jitter: f64) -> SignedDuration {
+    let doubled = FIRST_DISTURBING_RETRY.as_secs().saturating_mul(1 << (2 * tries.saturating_sub(1)).min(16));
+    let most = SignedDuration::from_secs(doubled).min(LONGEST_DISTURBING_RETRY);
+    most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
 /// A reason as it fits on the Node.

@@ -25,6 +25,6 @@ mod walk;
 
 pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View,
-    backoff, cut_reason, outage_backoff,
+    backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
 pub use step::{Action, Changes, Cordon, EventKind, Note, Waiting, step};

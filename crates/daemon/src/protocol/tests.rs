@@ -2,7 +2,7 @@
 
 use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair,
-    RebootFact, View, Waiting, backoff, cut_reason, outage_backoff, step,
+    RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use api::names::annotation as a;
 use jiff::{SignedDuration, Timestamp};
@@ -333,5 +333,8 @@ fn waits_grow_to_a_minute_and_reasons_stay_within_the_limit() {
     assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
     assert_eq!(backoff(u32::MAX, 0.0), SignedDuration::from_secs(30));
     assert_eq!(outage_backoff(u32::MAX, 1.0), SignedDuration::from_secs(8));
+    let disturbing: Vec<i64> = (1..=6).map(|n| disturbing_backoff(n, 1.0).as_secs()).collect();
+    assert_eq!(disturbing, [5, 20, 80, 320, 900, 900]);
+    assert_eq!(disturbing_backoff(u32::MAX, 0.0), SignedDuration::from_secs(450));
     assert_eq!(cut_reason(&"ü".repeat(3000)).chars().count(), 2000);
 }
