@@ -5,9 +5,9 @@ use crate::call::chain;
 use crate::files::{self, FileError};
 use crate::version::versions;
 use render::TemplateSet;
-use render::bootstrap::{BootstrapError, plan};
+use render::bootstrap::{BootstrapError, BootstrapOutput, plan};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where things are and where they go.
 #[derive(Debug, Clone)]
@@ -68,13 +68,35 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
         message: "is not YAML or JSON".to_owned(),
     })?;
     let set = TemplateSet::from_map(files::tree(templates)?);
-    let output = plan(manifests, &set, Some(&secret), &versions())?;
-    let mut dest = files::Output::new(dest_dir);
-    for file in output.files() {
-        let (path, text) = file.map_err(BootstrapFailed::Plan)?;
-        dest.write(&path, &text)?;
-    }
-    Ok(output.warnings.iter().map(ToString::to_string).collect())
+    let mut output = plan(manifests, &set, Some(&secret), &versions())?;
+    let warnings = std::mem::take(&mut output.warnings);
+    write(output, dest_dir)?;
+    Ok(warnings.iter().map(ToString::to_string).collect())
+}
+
+/// How many texts wait for the disk at most.
+const WAITING: usize = 16;
+
+/// Writes the output. Making a file takes the kernel about as long as its text takes us, so both go on at once.
+fn write(output: BootstrapOutput, dest_dir: &Path) -> Result<(), BootstrapFailed> {
+    let (texts, ready) = std::sync::mpsc::sync_channel::<(String, String)>(WAITING);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || -> Result<(), FileError> {
+            let mut dest = files::Output::new(dest_dir);
+            ready.iter().try_for_each(|(path, text)| dest.write(&path, &text))
+        });
+        for file in output.into_files() {
+            // The writer is gone only where it failed, and says why below.
+            if texts.send(file?).is_err() {
+                break;
+            }
+        }
+        drop(texts);
+        match writer.join() {
+            Ok(written) => Ok(written?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 fn documents(name: &str, text: &str) -> Result<Vec<Value>, BootstrapFailed> {

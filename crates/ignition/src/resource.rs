@@ -62,6 +62,18 @@ impl Resource {
         Ok(bytes)
     }
 
+    /// As [`Resource::decode`], for those who want to know only whether it can be.
+    ///
+    /// # Errors
+    /// As [`Resource::decode`].
+    pub fn check(&self) -> Result<(), ResourceError> {
+        let packed = !matches!(self.compression.as_deref(), None | Some(""));
+        match self.source.as_deref().filter(|s| data_url::is_data_url(s)) {
+            Some(source) if !packed && self.verification.hash.is_none() => Ok(data_url::check(source)?),
+            _ => self.decode().map(|_| ()),
+        }
+    }
+
     /// Checks bytes against the hash, where there is one.
     fn verify(&self, bytes: &[u8]) -> Result<(), ResourceError> {
         let Some(hash) = self.verification.hash.as_deref() else { return Ok(()) };

@@ -46,7 +46,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     for warning in &out.warnings {
         eprintln!("warning: {warning}");
     }
-    for file in out.files() {
+    for file in out.into_files() {
         let (path, text) = file?;
         let path = Path::new(flag("--dest-dir")?).join(path);
         path.parent().map(fs::create_dir_all).transpose()?;

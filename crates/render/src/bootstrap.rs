@@ -74,20 +74,23 @@ pub struct BootstrapOutput {
 
 impl BootstrapOutput {
     /// Relative paths and YAML texts, one after the other: together they are as large as everything else.
-    pub fn files(&self) -> impl Iterator<Item = Result<(String, String), BootstrapError>> + '_ {
-        fn yaml<T: serde::Serialize>(path: String, object: &T) -> Result<(String, String), BootstrapError> {
-            match api::yaml::to_string(object) {
-                Ok(text) => Ok((path, text)),
+    pub fn into_files(self) -> impl Iterator<Item = Result<(String, String), BootstrapError>> {
+        fn yaml(path: String, object: &impl serde::Serialize) -> Result<(String, String), BootstrapError> {
+            match serde_json::to_value(object) {
+                Ok(value) => Ok((path, crate::yaml::emit(&value))),
                 Err(e) => Err(BootstrapError::Write { path, message: e.to_string() }),
             }
         }
-        let pools = self.pools.iter().map(|p| yaml(format!("machine-pools/{}.yaml", p.name_any()), p));
-        let configs =
-            self.machine_configs.iter().map(|mc| yaml(format!("machine-configs/{}.yaml", mc.name_any()), mc));
-        let facts = std::iter::once_with(|| {
+        let pools = self.pools.into_iter().map(|p| yaml(format!("machine-pools/{}.yaml", p.name_any()), &p));
+        let configs = self
+            .machine_configs
+            .into_iter()
+            .map(|mc| yaml(format!("machine-configs/{}.yaml", mc.name_any()), &mc));
+        let facts = std::iter::once_with(move || {
             yaml("controller-config/machine-config-controller.yaml".to_owned(), &self.controller_config)
         });
-        let api_server = self.api_server.iter().map(|o| yaml("api-server/api-server.yaml".to_owned(), o));
+        let api_server =
+            self.api_server.into_iter().map(|o| yaml("api-server/api-server.yaml".to_owned(), &o));
         pools.chain(configs).chain(facts).chain(api_server)
     }
 }

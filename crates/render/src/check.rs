@@ -51,7 +51,7 @@ impl Component<'_> {
             let at = format!("spec.config.storage.files[{i}]");
             let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
             for (at, resource) in [(format!("{at}.contents"), &f.contents)].into_iter().chain(append) {
-                if let Err(e) = resource.decode() {
+                if let Err(e) = resource.check() {
                     findings.push(Finding::on(self.name(), at, format!("{}: {e}", f.path)));
                 }
             }

@@ -1,7 +1,8 @@
 //! Writes a JSON value as the YAML text that the go-yaml library (v2.4) writes for it, byte for byte.
 //!
 //! Rendered names are hashes of that text, so it is part of the interface: another implementation computes the same
-//! names. What it is not: a YAML library; for everything else see `api::yaml`.
+//! names. A bootstrap's output is written with it too. What it is not: a YAML library; for everything else see
+//! `api::yaml`.
 
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -249,6 +250,26 @@ struct Traits {
 
 impl Traits {
     fn of(s: &str) -> Self {
+        Self::of_one_word(s).unwrap_or_else(|| Self::of_text(s))
+    }
+
+    /// For visible ASCII without blanks, as paths and most data URLs are: only its ends matter.
+    fn of_one_word(s: &str) -> Option<Self> {
+        // In pieces, so that the compiler compares many bytes at once.
+        let visible = |piece: &[u8]| piece.iter().fold(true, |all, b| all & (b'!'..=b'~').contains(b));
+        if !s.as_bytes().chunks(64).all(visible) {
+            return None;
+        }
+        let first = s.bytes().next()?;
+        let indicators = s.starts_with("---")
+            || s.starts_with("...")
+            || s.ends_with(':')
+            || b"#,[]{}&*!|>'\"%@`".contains(&first)
+            || matches!(s, "?" | "-");
+        Some(Self { indicators, ..Self::default() })
+    }
+
+    fn of_text(s: &str) -> Self {
         let blank = |c: Option<char>| matches!(c, None | Some(' ' | '\t' | '\n' | '\r'));
         let mut t = Self {
             indicators: s.starts_with("---") || s.starts_with("..."),
@@ -396,6 +417,9 @@ fn float(s: &str) -> bool {
 /// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: a number to base 60 in YAML 1.1.
 fn base60(s: &str) -> bool {
     let body = s.strip_prefix(['+', '-']).unwrap_or(s);
+    if !body.starts_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
     let whole = body.split_once('.').map_or(body, |(whole, fraction)| {
         if fraction.bytes().all(|b| b.is_ascii_digit() || b == b'_') { whole } else { "" }
     });
@@ -491,4 +515,61 @@ fn natural(a: &str, b: &str) -> Ordering {
         })
     };
     run(&a).cmp(&run(&b)).then(x.cmp(&y))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_word_is_judged_as_a_text_is() {
+        let word = |s: &str| Traits::of_one_word(s).map(|t| (t.plain(), t.literal()));
+        for s in [
+            "a",
+            "-",
+            "?",
+            "-a",
+            "---a",
+            "...",
+            "a:",
+            "a:b",
+            "a#b",
+            "#a",
+            "'a",
+            "data:,a%20b",
+            "~",
+            "=",
+            "<<",
+            "!x",
+        ] {
+            let text = Traits::of_text(s);
+            assert_eq!(word(s), Some((text.plain(), text.literal())), "{s}");
+        }
+        for s in ["", "a b", "a\n", "é", "a\tb", "\u{7f}"] {
+            assert_eq!(word(s), None, "{s:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back_as_the_same(
+            text in r#"[ -~\n\t\r\u{a0}\u{e9}\u{2028}\u{1f600}]{0,40}"#,
+            word in "[!-~]{1,90}",
+            long in "([a-z:#'\"-]{1,9} ){0,30}",
+        ) {
+            for s in [text, word, long] {
+                let value = json!({"a": [{"b": &s, "c": 1}, &s, [&s]], "d": true, "e": null});
+                let written = emit(&value);
+                prop_assert_eq!(api::yaml::from_str::<Value>(&written).unwrap(), value, "{}", written);
+            }
+        }
+
+        #[test]
+        fn every_word_is_judged_as_a_text_is(s in "[!-~]{1,5}") {
+            let (word, text) = (Traits::of_one_word(&s).unwrap(), Traits::of_text(&s));
+            prop_assert_eq!((word.plain(), word.literal()), (text.plain(), text.literal()));
+        }
+    }
 }
