@@ -1,4 +1,5 @@
-//! `bench render`: sixty MachineConfigs through `mco controller bootstrap`, and a pool with five hundred of 1 MiB in all.
+//! `bench render`: sixty MachineConfigs through `mco controller bootstrap`, and a pool with five hundred of 1 MiB in all;
+//! then the controller in a cluster, see [`super::render_cluster`].
 
 use super::{Bench, Figure, Outcome, measure};
 use std::fmt::Write;
@@ -46,7 +47,8 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         figures.push(Figure::new(format!("{label}: peak memory"), "MiB", peak));
         fs::remove_dir_all(&work)?;
     }
-    Ok(Outcome { versions: vec![], figures })
+    figures.extend(super::render_cluster::run(root)?);
+    Ok(Outcome { versions: vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())], figures })
 }
 
 fn machine_config(i: usize, bytes: usize) -> anyhow::Result<String> {
