@@ -6,6 +6,7 @@
 
 mod host;
 mod render;
+mod render_cluster;
 mod requests;
 mod rollout;
 mod server;
