@@ -13,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for head in ["", "data:", "data:,", "data:;base64,"] {
         let url = format!("{head}{text}{MARK}");
+        assert_eq!(data_url::check(&url), data_url::decode(&url).map(|_| ()));
         match data_url::decode(&url) {
             Ok(decoded) => {
                 assert!(data_url::is_data_url(&url));

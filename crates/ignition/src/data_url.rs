@@ -129,6 +129,7 @@ mod tests {
         ];
         for (url, want) in rows {
             assert_eq!(decode(url).as_deref(), Ok(want), "{url}");
+            assert_eq!(check(url), Ok(()), "{url}");
         }
     }
 
@@ -138,8 +139,11 @@ mod tests {
         assert_eq!(decode("data:text/plain"), Err(DataUrlError::NoComma));
         assert_eq!(decode("data:,ab%2"), Err(DataUrlError::Escape { at: 2 }));
         assert_eq!(decode("data:,%zz"), Err(DataUrlError::Escape { at: 0 }));
+        assert_eq!(decode("data:,%20ab%41%4"), Err(DataUrlError::Escape { at: 8 }));
+        assert_eq!(check("data:,%20ab%41%4"), Err(DataUrlError::Escape { at: 8 }));
         for bad in ["data:;base64,@@@", "data:;base64,aGk", "data:;base64,aGk=="] {
             assert!(matches!(decode(bad), Err(DataUrlError::Base64(_))), "{bad}");
+            assert_eq!(check(bad), decode(bad).map(|_| ()), "{bad}");
         }
     }
 
