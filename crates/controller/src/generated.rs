@@ -179,6 +179,9 @@ async fn carry_out(
         };
         write_status(context, object, &verdict).await.map_err(Failure::Call)?;
     }
+    for policy in context.settings.all(settings::POLICY) {
+        write_conflict(context, &policy, &plan).await.map_err(Failure::Call)?;
+    }
     Ok(refused)
 }
 
@@ -208,6 +211,7 @@ async fn planned(context: &Context, config: &ControllerConfig) -> Result<Plan, F
         .into_iter()
         .flat_map(|kind| all.all(kind))
         .collect();
+    let (cluster_policies, policies) = (all.all(settings::CLUSTER_POLICY), all.all(settings::POLICY));
     let work = tokio::task::spawn_blocking(move || -> Result<Plan, String> {
         let set = templates::read(&folder)?;
         let tls = facts.tls();
@@ -228,6 +232,8 @@ async fn planned(context: &Context, config: &ControllerConfig) -> Result<Plan, F
                 image: image.as_deref(),
                 cluster_version: cluster_version.as_deref(),
                 mirrors: mirrors.iter().map(AsRef::as_ref).collect(),
+                cluster_policies: cluster_policies.iter().map(AsRef::as_ref).collect(),
+                policies: policies.iter().map(AsRef::as_ref).collect(),
             },
             existing: configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect(),
             versions: &versions,
@@ -294,6 +300,32 @@ async fn write_status(
     let answer: DynamicObject =
         call(what, api.patch_status(&plan.name, &PatchParams::default(), &body)).await?;
     context.settings.answer(kind, &answer);
+    Ok(())
+}
+
+/// An ImagePolicy whose scopes have no effect says so; one whose scopes have an effect again does not.
+async fn write_conflict(context: &Context, policy: &Value, plan: &Plan) -> Result<(), CallError> {
+    const REASON: &str = "ConflictScopes";
+    let text = |path: &str| policy.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let wanted = plan.conflicts.iter().find(|c| c.namespace == namespace && c.name == name);
+    let wanted = wanted.map(|c| c.message.as_str());
+    let conditions = policy.pointer("/status/conditions").and_then(Value::as_array);
+    let said = conditions.into_iter().flatten().find(|c| c["reason"] == REASON);
+    if said.and_then(|c| c["message"].as_str()) == wanted {
+        return Ok(());
+    }
+    let conditions = wanted.map(|message| {
+        json!([{
+            "type": "Pending", "status": "False", "reason": REASON, "message": message, "lastTransitionTime": now(),
+        }])
+    });
+    let body = Patch::Merge(
+        json!({"metadata": {"resourceVersion": version(policy)}, "status": {"conditions": conditions}}),
+    );
+    let what = || format!("status of ImagePolicy {namespace}/{name}");
+    let api = settings::POLICY.api_in(&context.client, namespace);
+    call(what, api.patch_status(name, &PatchParams::default(), &body)).await?;
     Ok(())
 }
 

@@ -72,8 +72,13 @@ pub(crate) const SOURCE_POLICY: Kind = Kind {
     ..DIGEST_MIRRORS
 };
 
+/// What images must be signed with.
+pub(crate) const CLUSTER_POLICY: Kind = Kind { name: "ClusterImagePolicy", ..DIGEST_MIRRORS };
+/// The same for the pods of one namespace.
+pub(crate) const POLICY: Kind = Kind { name: "ImagePolicy", read: &["spec", "status"], ..DIGEST_MIRRORS };
+
 /// All of them.
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 12] = [
     KUBELET_CONFIG,
     RUNTIME_CONFIG,
     FEATURE_GATE,
@@ -84,6 +89,8 @@ const KINDS: [Kind; 10] = [
     DIGEST_MIRRORS,
     TAG_MIRRORS,
     SOURCE_POLICY,
+    CLUSTER_POLICY,
+    POLICY,
 ];
 
 impl Kind {
@@ -94,6 +101,11 @@ impl Kind {
     /// Reads and writes objects of the kind.
     pub(crate) fn api(self, client: &Client) -> Api<DynamicObject> {
         Api::all_with(client.clone(), &self.resource())
+    }
+
+    /// The same for a kind whose objects stand in namespaces.
+    pub(crate) fn api_in(self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), namespace, &self.resource())
     }
 
     /// What is kept of an object. Parts that nobody reads, such as most of a ClusterVersion, change often.
@@ -167,12 +179,15 @@ impl Settings {
     }
 }
 
+/// Kinds whose status says what we make of them.
+const JUDGED: [&str; 3] = [KUBELET_CONFIG.name, RUNTIME_CONFIG.name, POLICY.name];
+
 /// What of a setting other things are made from: not its status, not its version.
 fn input(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut()
         // Only a FeatureGate's and a ClusterVersion's status is somebody's decision.
-        && fields.get("kind").and_then(Value::as_str).is_some_and(|k| k == KUBELET_CONFIG.name || k == RUNTIME_CONFIG.name)
+        && fields.get("kind").and_then(Value::as_str).is_some_and(|k| JUDGED.contains(&k))
     {
         fields.remove("status");
     }

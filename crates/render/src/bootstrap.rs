@@ -106,13 +106,15 @@ struct Manifests {
     node: Option<Value>,
     image: Option<Value>,
     mirrors: Vec<Value>,
+    cluster_policies: Vec<Value>,
+    policies: Vec<Value>,
     kubelet_configs: Vec<Value>,
     runtime_configs: Vec<Value>,
     warnings: Vec<Finding>,
 }
 
 /// Kinds that are known but not rendered yet; leaving them out silently would surprise.
-const NOT_YET: [&str; 3] = ["ClusterImagePolicy", "ImagePolicy", "MachineOSConfig"];
+const NOT_YET: [&str; 1] = ["MachineOSConfig"];
 
 impl Manifests {
     fn read(all: Vec<(String, Value)>) -> Result<Self, BootstrapError> {
@@ -138,6 +140,8 @@ impl Manifests {
                 ("config.openshift.io", "Image") if name == CLUSTER => m.image = Some(value),
                 ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
                 | ("operator.openshift.io", "ImageContentSourcePolicy") => m.mirrors.push(value),
+                ("config.openshift.io", "ClusterImagePolicy") => m.cluster_policies.push(value),
+                ("config.openshift.io", "ImagePolicy") => m.policies.push(value),
                 (api::names::GROUP, "KubeletConfig") => m.kubelet_configs.push(value),
                 (api::names::GROUP, "ContainerRuntimeConfig") => m.runtime_configs.push(value),
                 (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
@@ -194,6 +198,8 @@ pub fn plan(
         image: m.image.as_ref(),
         cluster_version: None,
         mirrors: m.mirrors.iter().collect(),
+        cluster_policies: m.cluster_policies.iter().collect(),
+        policies: m.policies.iter().collect(),
     };
     let mut all = m.machine_configs;
     all.extend(template::generate(templates, &data, versions)?);

@@ -9,7 +9,7 @@
 //! | `98-POOL-generated-kubelet` | templates, Node and FeatureGate `cluster` | every pool |
 //! | `99-POOL-generated-kubelet[-N]` | a KubeletConfig over the former | the pools that it selects |
 //! | `99-POOL-generated-containerruntime[-N]` | a ContainerRuntimeConfig | the pools that it selects |
-//! | `99-POOL-generated-registries` | Image `cluster`, mirror sets | built-in pools |
+//! | `99-POOL-generated-registries` | Image `cluster`, mirror sets, signature policies | built-in pools |
 //!
 //! What cannot be made is refused for its pools, with object, path and remedy; what was made for them before stays.
 
@@ -24,6 +24,7 @@ use crate::kubelet::{self, KubeletError, Original};
 use crate::kubelet_config::{KubeletConfig, KubeletConfigError};
 use crate::mirrors::MirrorSets;
 use crate::registries::{self, RegistriesError, Sources};
+use crate::signatures::{Conflict, Signatures};
 use crate::template::{self, TemplateError, TemplateSet};
 use crate::template_data::Data;
 use crate::{Mode, Versions};
@@ -128,6 +129,10 @@ pub struct Settings<'a> {
     pub cluster_version: Option<&'a Value>,
     /// ImageDigestMirrorSets, ImageTagMirrorSets, ImageContentSourcePolicies.
     pub mirrors: Vec<&'a Value>,
+    /// ClusterImagePolicies, by name.
+    pub cluster_policies: Vec<&'a Value>,
+    /// ImagePolicies, by namespace and name.
+    pub policies: Vec<&'a Value>,
 }
 
 /// What a plan is made from.
@@ -162,6 +167,8 @@ pub struct Plan {
     pub objects: Vec<ObjectPlan>,
     /// Why a pool cannot have what is set for it; it must not be rendered meanwhile.
     pub refused: BTreeMap<String, Vec<GeneratedError>>,
+    /// ImagePolicies whose scopes have no effect; each is to say so in its status, and no other.
+    pub conflicts: Vec<Conflict>,
 }
 
 /// A MachineConfig that is to go.
@@ -215,7 +222,10 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     let mut plan = Plan::default();
     let settings = &inputs.settings;
     let gates = feature_gates(inputs);
-    let registries = Registries::read(inputs);
+    let registries = Registries::read(inputs, &gates);
+    if let Ok((_, _, signatures)) = &registries.read {
+        plan.conflicts.clone_from(&signatures.conflicts);
+    }
     let mut facts = Vec::new();
     for pool in &inputs.pools {
         facts.push(of_pool(inputs, pool, &gates, &registries, &mut plan));
@@ -333,19 +343,29 @@ fn kubelet_configs(
     Ok((configs, base))
 }
 
+/// OpenShift's gate for signature policies.
+const SIGNATURES_GATE: &str = "SigstoreImageVerification";
+
 /// Registries and mirrors, read once for all pools.
 struct Registries {
     /// Is there anything to say at all?
     wanted: bool,
-    read: Result<(Sources, MirrorSets), GeneratedError>,
+    read: Result<(Sources, MirrorSets, Signatures), GeneratedError>,
     owner: Option<OwnerReference>,
 }
 
 impl Registries {
-    fn read(inputs: &Inputs<'_>) -> Self {
-        let Settings { image, mirrors, .. } = &inputs.settings;
+    fn read(inputs: &Inputs<'_>, gates: &Result<BTreeMap<String, bool>, GeneratedError>) -> Self {
+        let Settings { image, mirrors, cluster_policies, policies, .. } = &inputs.settings;
+        // A cluster that does not know the gate has no reason to leave a policy out.
+        let signed = gates.as_ref().is_ok_and(|g| g.get(SIGNATURES_GATE).copied().unwrap_or(true));
         let read = || -> Result<_, RegistriesError> {
-            Ok((Sources::read(*image)?, MirrorSets::read(mirrors.iter().copied())?))
+            let signatures = if signed {
+                Signatures::read(cluster_policies.iter().copied(), policies.iter().copied())?
+            } else {
+                Signatures::default()
+            };
+            Ok((Sources::read(*image)?, MirrorSets::read(mirrors.iter().copied())?, signatures))
         };
         let cluster = inputs.mode == Mode::Cluster;
         let text = |key: &str| image.and_then(|i| i.pointer(key)).and_then(Value::as_str).map(str::to_owned);
@@ -356,7 +376,8 @@ impl Registries {
             uid,
             ..OwnerReference::default()
         });
-        let wanted = !cluster || image.is_some() || !mirrors.is_empty();
+        let any_policy = signed && (!cluster_policies.is_empty() || !policies.is_empty());
+        let wanted = !cluster || image.is_some() || !mirrors.is_empty() || any_policy;
         Self { wanted, read: read().map_err(Into::into), owner }
     }
 
@@ -366,14 +387,14 @@ impl Registries {
         pool: &str,
         of_role: &[MachineConfig],
     ) -> Result<MachineConfig, GeneratedError> {
-        let (sources, mirrors) = self.read.as_ref().map_err(Clone::clone)?;
+        let (sources, mirrors, signatures) = self.read.as_ref().map_err(Clone::clone)?;
         let template = |path: &str| kubelet::template_file(of_role, path);
         let (conf, policy) = (template(registries::REGISTRIES_CONF), template(registries::POLICY_JSON));
         let templates = registries::Templates { registries: conf.as_deref(), policy: policy.as_deref() };
         let desired =
             inputs.settings.cluster_version.and_then(|v| v.pointer("/status/desired/image")?.as_str());
         let release = desired.unwrap_or(&inputs.data.controller_config.spec.release_image);
-        let files = registries::files(sources, mirrors, release, templates)?;
+        let files = registries::files(sources, mirrors, signatures, release, templates)?;
         let files: Vec<Value> =
             files.iter().map(|(path, text)| kubelet::file(path, text.as_bytes())).collect();
         // Without the version at bootstrap, so that the controller in the cluster makes it anew.

@@ -1,9 +1,12 @@
 //! Mirrors, blocked and insecure registries to `registries.conf`, search registries and `policy.json`. Pure.
 //!
-//! What it is not: signature policies (ClusterImagePolicy, ImagePolicy), which are not rendered yet.
+//! What it is not: what signature policies demand (see `signatures`).
 
 use crate::mirrors::{MirrorError, MirrorSets, Pull};
-use serde_json::{Map, Value, json};
+use crate::policy::{ACCEPT_ANYTHING, policy};
+use crate::signatures::{self, SignatureError, Signatures};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Where the registries' settings stand on a host.
 pub(crate) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
@@ -33,6 +36,9 @@ pub enum RegistriesError {
     /// Mirrors.
     #[error(transparent)]
     Mirrors(#[from] MirrorError),
+    /// Signatures.
+    #[error(transparent)]
+    Signatures(#[from] SignatureError),
     /// A template that is not what it should be.
     #[error("template of {path}: {message}")]
     Template {
@@ -263,6 +269,22 @@ impl Conf {
         out
     }
 
+    /// Every repository that images of a scope may come from, mirrors included.
+    fn sources_of(&self, scope: &str) -> Vec<String> {
+        let matching = self.registries.iter().filter(|r| nested(scope, r.scope()));
+        let mut all = Vec::new();
+        if let Some(r) = matching.max_by_key(|r| r.scope().len()) {
+            let rest = scope.strip_prefix(r.scope()).unwrap_or_default();
+            let own = Some(&r.location).filter(|l| !l.is_empty());
+            all.extend(r.mirrors.iter().map(|m| &m.location).chain(own).map(|l| format!("{l}{rest}")));
+        }
+        for r in self.registries.iter().filter(|r| r.scope() != scope && nested(r.scope(), scope)) {
+            let own = Some(&r.location).filter(|l| !l.is_empty());
+            all.extend(r.mirrors.iter().map(|m| &m.location).chain(own).cloned());
+        }
+        all
+    }
+
     /// Where the image of a repository would be pulled from.
     fn pull_sources(&self, repository: &str) -> Vec<String> {
         let matching = self.registries.iter().filter(|r| nested(repository, r.scope()));
@@ -275,10 +297,10 @@ impl Conf {
 
 /// What is blocked and allowed once it is made sure that the release itself can be pulled.
 #[derive(Debug, Default)]
-struct Effective {
+pub(crate) struct Effective {
     registries: Option<Vec<String>>,
-    policy: Option<Vec<String>>,
-    allowed: Option<Vec<String>>,
+    pub(crate) policy: Option<Vec<String>>,
+    pub(crate) allowed: Option<Vec<String>>,
 }
 
 fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effective {
@@ -329,69 +351,49 @@ pub(crate) struct Templates<'a> {
 pub(crate) fn files(
     sources: &Sources,
     mirrors: &MirrorSets,
+    signatures: &Signatures,
     release_image: &str,
     templates: Templates<'_>,
-) -> Result<Vec<(&'static str, String)>, RegistriesError> {
+) -> Result<Vec<(String, String)>, RegistriesError> {
     let payload = repository(release_image);
     let e = effective(sources, payload, mirrors);
     let mut files = Vec::new();
+    let mut conf = Conf::default();
     if sources.insecure.is_some() || e.registries.is_some() || mirrors.any_object() {
-        let mut conf = Conf::read(templates.registries.unwrap_or_default())?;
+        conf = Conf::read(templates.registries.unwrap_or_default())?;
         let insecure = sources.insecure.as_deref().unwrap_or_default();
         conf.edit(insecure, e.registries.as_deref().unwrap_or_default(), mirrors);
-        files.push((REGISTRIES_CONF, conf.write()));
+        files.push((REGISTRIES_CONF.to_owned(), conf.write()));
     }
-    if e.policy.is_some() || e.allowed.is_some() {
-        files.push((POLICY_JSON, policy(templates.policy.unwrap_or("{}"), &e, payload)?));
+    if e.policy.is_some() || e.allowed.is_some() || !signatures.is_empty() {
+        let template = templates.policy.unwrap_or(ACCEPT_ANYTHING);
+        let policy = policy(template, &e, payload, signatures)?;
+        let as_it_is = e.policy.is_none() && e.allowed.is_none() && signatures.cluster.is_empty();
+        let text = if as_it_is { template.to_owned() } else { policy.write()? };
+        files.push((POLICY_JSON.to_owned(), text));
+        if !signatures.is_empty() {
+            files.push((signatures::SIGSTORE_CONF.to_owned(), attachments(signatures, &conf)));
+        }
+        for (namespace, scopes) in &signatures.namespaces {
+            files.push((signatures::namespace_policy(namespace), policy.with(scopes).write()?));
+        }
     }
     if let Some(search) = &sources.search {
-        files.push((SEARCH_CONF, Conf { search: search.clone(), ..Conf::default() }.write()));
+        files.push((SEARCH_CONF.to_owned(), Conf { search: search.clone(), ..Conf::default() }.write()));
     }
     Ok(files)
 }
 
-/// Repositories with this many slashes are too deep for the transport `atomic`.
-const ATOMIC_SLASHES: usize = 3;
-
-fn policy(template: &str, e: &Effective, payload: &str) -> Result<String, RegistriesError> {
-    let bad = |message: String| RegistriesError::Template { path: POLICY_JSON, message };
-    let mut policy: Value = serde_json::from_str(template).map_err(|e| bad(e.to_string()))?;
-    let (allowed, blocked) =
-        (e.allowed.as_deref().unwrap_or_default(), e.policy.as_deref().unwrap_or_default());
-    if !allowed.is_empty() && !blocked.is_empty() && allowed != [payload] {
-        return Err(RegistriesError::AllowedAndBlocked);
+/// Signatures stand beside the images of these repositories.
+fn attachments(signatures: &Signatures, conf: &Conf) -> String {
+    let mut all: BTreeSet<String> = BTreeSet::new();
+    for scope in signatures.scopes() {
+        all.insert(scope.to_owned());
+        all.extend(conf.sources_of(scope));
     }
-    let (accept, reject) = (json!([{"type": "insecureAcceptAnything"}]), json!([{"type": "reject"}]));
-    let mut docker = Map::new();
-    let map = policy.as_object_mut().ok_or_else(|| bad("not an object".to_owned()))?;
-    if !allowed.is_empty() {
-        map.insert("default".to_owned(), reject.clone());
-        docker.extend(allowed.iter().map(|s| (s.clone(), accept.clone())));
-    }
-    if !blocked.is_empty() {
-        map.insert("default".to_owned(), accept);
-        docker.extend(blocked.iter().map(|s| (s.clone(), reject.clone())));
-    }
-    let shallow = docker.iter().filter(|(s, _)| s.matches('/').count() < ATOMIC_SLASHES);
-    let atomic: Map<String, Value> = shallow.map(|(s, v)| (s.clone(), v.clone())).collect();
-    let transports = map.entry("transports").or_insert_with(|| json!({}));
-    if let Some(transports) = transports.as_object_mut() {
-        transports.insert("docker".to_owned(), Value::Object(docker));
-        transports.insert("atomic".to_owned(), Value::Object(atomic));
-    }
-    serde_json::to_string_pretty(&sorted(policy)).map_err(|e| bad(e.to_string()))
-}
-
-/// The same value with the keys of every object in order, as Go writes maps.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let ordered: std::collections::BTreeMap<String, Value> = map.into_iter().collect();
-            Value::Object(ordered.into_iter().map(|(k, v)| (k, sorted(v))).collect())
-        }
-        Value::Array(all) => Value::Array(all.into_iter().map(sorted).collect()),
-        other => other,
-    }
+    let docker: serde_json::Map<String, Value> =
+        all.into_iter().map(|scope| (scope, json!({"use-sigstore-attachments": true}))).collect();
+    crate::yaml::emit(&json!({ "docker": docker }))
 }
 
 #[cfg(test)]

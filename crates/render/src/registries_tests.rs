@@ -69,7 +69,9 @@ fn allowed_registries_reject_all_others() {
             ..Effective::default()
         },
         "",
+        &Signatures::default(),
     )
+    .and_then(|p| p.write())
     .unwrap();
     let v: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(v["default"][0]["type"], "reject");
@@ -81,7 +83,8 @@ fn allowed_registries_reject_all_others() {
 #[test]
 fn allowed_and_blocked_exclude_each_other() {
     let e = sources(json!({"allowedRegistries": ["a.io"], "blockedRegistries": ["b.io"]})).unwrap();
-    let got = files(&e, &MirrorSets::default(), "c.io/r@sha256:1", Templates::default());
+    let got =
+        files(&e, &MirrorSets::default(), &Signatures::default(), "c.io/r@sha256:1", Templates::default());
     assert_eq!(got, Err(RegistriesError::AllowedAndBlocked));
 }
 
@@ -104,4 +107,91 @@ fn mirrors_are_inherited_and_policies_must_agree() {
         "spec": {"imageDigestMirrors": [of("NeverContactSource"), of("")]}});
     let e = MirrorSets::read(&[object]).unwrap_err().to_string();
     assert!(e.contains("ImageDigestMirrorSet d: spec.imageDigestMirrors[1].mirrorSourcePolicy"), "{e}");
+}
+
+fn image_policy(kind: &str, name: &str, scopes: &[&str], root: Value) -> Value {
+    json!({"kind": kind, "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"scopes": scopes, "policy": {"rootOfTrust": root}}})
+}
+
+fn key(data: &str) -> Value {
+    json!({"policyType": "PublicKey", "publicKey": {"keyData": data}})
+}
+
+fn signed(image: Value, cluster: &[Value], namespaced: &[Value]) -> Result<Vec<(String, String)>, String> {
+    let mirrors = idms(json!([{"source": "test.io", "mirrors": ["m.io/t"]}]));
+    let signatures = Signatures::read(cluster, namespaced).map_err(|e| e.to_string())?;
+    let sources = sources(image).map_err(|e| e.to_string())?;
+    files(&sources, &mirrors, &signatures, "c.io/r@sha256:1", Templates::default()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn signed_scopes_are_required_in_the_order_of_fields_that_go_writes() {
+    let mut remap = image_policy("ClusterImagePolicy", "c", &["test.io/a"], key("S0VZ"));
+    remap["spec"]["policy"]["signedIdentity"] = json!({"matchPolicy": "RemapIdentity", "remapIdentity": {"prefix": "m.io", "signedPrefix": "test.io"}});
+    let pki = json!({"policyType": "PKI", "pki": {"caRootsData": "Q0E=", "pkiCertificateSubject": {"hostname": "h"}}});
+    let own = image_policy("ImagePolicy", "n", &["own.io/1/2/3", "test.io/a/b"], pki);
+    let made = signed(json!({}), &[remap], &[own]).unwrap();
+    let text = |path: &str| made.iter().find(|(p, _)| p == path).map(|(_, t)| t.as_str()).unwrap_or_default();
+    let paths: Vec<&str> = made.iter().map(|(p, _)| p.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "/etc/containers/registries.conf",
+            "/etc/containers/policy.json",
+            "/etc/containers/registries.d/sigstore-registries.yaml",
+            "/etc/crio/policies/ns.json"
+        ]
+    );
+    insta::assert_snapshot!("policy_json", text("/etc/containers/policy.json"));
+    insta::assert_snapshot!("namespace_policy_json", text("/etc/crio/policies/ns.json"));
+    insta::assert_snapshot!(
+        "sigstore_registries",
+        text("/etc/containers/registries.d/sigstore-registries.yaml")
+    );
+}
+
+#[test]
+fn policies_must_agree_with_what_is_allowed_and_blocked() {
+    let policy = |scope: &str| image_policy("ClusterImagePolicy", "c", &[scope], key("S0VZ"));
+    let made =
+        signed(json!({"allowedRegistries": ["allow.io", "test0.com"]}), &[policy("test0.com")], &[]).unwrap();
+    let text = &made.iter().find(|(p, _)| p == POLICY_JSON).unwrap().1;
+    let v: Value = serde_json::from_str(text).unwrap();
+    let docker = &v["transports"]["docker"];
+    assert_eq!(
+        (&v["default"][0]["type"], &docker["allow.io"][0]["type"]),
+        (&json!("reject"), &json!("insecureAcceptAnything"))
+    );
+    assert_eq!(docker["test0.com"].as_array().unwrap().len(), 1);
+    assert_eq!(docker["test0.com"][0]["type"], "sigstoreSigned");
+    for (image, want) in [
+        (json!({"allowedRegistries": ["allow.io"]}), "allowedRegistries"),
+        (json!({"blockedRegistries": ["test0.com"]}), "blockedRegistries"),
+    ] {
+        let e = signed(image, &[policy("test0.com/x")], &[]).unwrap_err();
+        assert!(e.starts_with("ClusterImagePolicy c: spec.scopes: test0.com/x") && e.contains(want), "{e}");
+    }
+}
+
+#[test]
+fn broken_policies_name_the_field_and_conflicts_the_scope() {
+    for (root, want) in [
+        (json!({"policyType": "Trust"}), "spec.policy.rootOfTrust.policyType: \"Trust\""),
+        (json!({"policyType": "PublicKey"}), "spec.policy.rootOfTrust: has no publicKey.keyData"),
+        (json!({"policyType": "FulcioCAWithRekor"}), "fulcioCAWithRekor.fulcioCAData"),
+    ] {
+        let e =
+            signed(json!({}), &[image_policy("ClusterImagePolicy", "c", &["a.io"], root)], &[]).unwrap_err();
+        assert!(e.starts_with("ClusterImagePolicy c: ") && e.contains(want), "{e}");
+    }
+    let cluster = image_policy("ClusterImagePolicy", "c", &["a.io"], key("S0VZ"));
+    let own = image_policy("ImagePolicy", "n", &["a.io/x", "b.io"], key("S0VZ"));
+    let all = Signatures::read([&cluster], [&own]).unwrap();
+    assert_eq!(all.namespaces["ns"].keys().collect::<Vec<_>>(), ["b.io"]);
+    assert!(
+        all.conflicts[0].message.contains("a.io/x (in a.io of ClusterImagePolicy c)"),
+        "{:?}",
+        all.conflicts
+    );
 }

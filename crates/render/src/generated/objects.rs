@@ -187,7 +187,7 @@ pub(super) fn plan<'a, T>(
     }
     let numbers = numbers(inputs, facts, kind, &mut live);
     for (object, number) in live.iter().zip(numbers) {
-        let one = one(inputs, facts, kind, object, number, &make, plan);
+        let one = one(inputs, facts, kind, object, &number, &make, plan);
         plan.objects.push(one);
     }
 }
@@ -198,13 +198,13 @@ fn one<T>(
     facts: &[Facts<'_>],
     kind: Kind,
     object: &Object<'_, T>,
-    number: Result<(), GeneratedError>,
+    number: &Result<(), GeneratedError>,
     make: &impl Fn(&T, &Facts<'_>) -> Result<MachineConfig, GeneratedError>,
     plan: &mut Plan,
 ) -> ObjectPlan {
     let owned: Vec<&MachineConfig> =
         inputs.existing.iter().copied().filter(|c| object.owns(kind, c)).collect();
-    let general = match (&object.selector, &object.read, &number) {
+    let general = match (&object.selector, &object.read, number) {
         (Some(e), _, _) => Some(e.clone()),
         (None, Err(e), _) | (None, Ok(_), Err(e)) => Some(e.clone()),
         (None, Ok(_), Ok(())) if object.pools.is_empty() => {
