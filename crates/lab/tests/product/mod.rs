@@ -91,10 +91,13 @@ impl Cluster {
             "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
             "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
             "KubeletConfig" => ("machineconfiguration.openshift.io", "v1", "kubeletconfigs"),
-            "ContainerRuntimeConfig" => ("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs"),
+            "ContainerRuntimeConfig" => {
+                ("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs")
+            }
             "ImageDigestMirrorSet" => ("config.openshift.io", "v1", "imagedigestmirrorsets"),
             "ImageTagMirrorSet" => ("config.openshift.io", "v1", "imagetagmirrorsets"),
             "Image" => ("config.openshift.io", "v1", "images"),
+            "ClusterImagePolicy" => ("config.openshift.io", "v1", "clusterimagepolicies"),
             "FeatureGate" => ("config.openshift.io", "v1", "featuregates"),
             "APIServer" => ("config.openshift.io", "v1", "apiservers"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
