@@ -4,7 +4,6 @@ use crate::args_boot::{Operator, Pointer, Token};
 use crate::args_daemon::Daemon;
 use crate::args_render::{Explain, Lint, Render};
 use crate::args_rollout::{Pause, Plan};
-use crate::args_rollout::{Pause, Plan};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -47,12 +46,6 @@ pub(crate) enum Command {
     Install(Install),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
-    /// Say what the controller does now, or what a change would do to the nodes; writes nothing
-    Plan(Plan),
-    /// Stop giving nodes of a pool new configs
-    Pause(Pause),
-    /// Let a paused pool go on
-    Resume(Pause),
     /// Say what the controller does now, or what a change would do to the nodes; writes nothing
     Plan(Plan),
     /// Stop giving nodes of a pool new configs

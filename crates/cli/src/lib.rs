@@ -10,7 +10,6 @@ mod args_boot;
 mod args_daemon;
 mod args_render;
 mod args_rollout;
-mod args_rollout;
 mod client;
 mod commands;
 pub mod exit;
