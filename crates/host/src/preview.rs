@@ -80,6 +80,7 @@ pub fn preview(
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "a call is easier to read without `&` before each `json!`")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

@@ -250,7 +250,7 @@ impl Model {
     fn controller_steps(&mut self, s: &State, c: usize, out: &mut Vec<State>) {
         let own = &s.controllers[c];
         let blind = self.fault == Some(Fault::Blind);
-        for i in (0..self.nodes).filter(|i| !own.fresh[*i] && !(blind && *i == 0)) {
+        for i in (0..self.nodes).filter(|i| !own.fresh[*i] && (!blind || *i > 0)) {
             let mut t = s.clone();
             (t.controllers[c].cache[i], t.controllers[c].fresh[i]) = (s.nodes[i], true);
             out.push(t);

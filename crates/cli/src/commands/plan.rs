@@ -44,7 +44,7 @@ pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
         output::print(a.output, &forecast, || forecast.to_string())?;
         return Ok(exit::OK);
     }
-    let changes = changes(&a, objects, &situation, &now)?;
+    let changes = changes(&a, &objects, &situation, &now)?;
     let refused = changes.pools.iter().any(|p| p.is_refused(a.refuse));
     output::print(a.output, &changes, || changes.text())?;
     Ok(if refused { exit::FINDINGS } else { exit::OK })
@@ -112,7 +112,7 @@ enum Outcome {
     },
 }
 
-fn changes(a: &Plan, objects: Documents, situation: &Situation, now: &Time) -> anyhow::Result<Changes> {
+fn changes(a: &Plan, objects: &Documents, situation: &Situation, now: &Time) -> anyhow::Result<Changes> {
     let given = manifests::read(&a.files)?;
     if given.is_empty() {
         bail!("there is no manifest in what -f names");
@@ -122,7 +122,7 @@ fn changes(a: &Plan, objects: Documents, situation: &Situation, now: &Time) -> a
             && v["apiVersion"].as_str().is_some_and(|g| g.starts_with("operator.openshift.io/"))
     });
     let policy = daemon::disruption_policy(policy_object).map_err(|e| anyhow::anyhow!("{e}"))?;
-    let configs = configs(&objects)?;
+    let configs = configs(objects)?;
     let sources = || objects.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect::<Documents>();
     let after: Rendered = rendered(laid_over(sources(), given.clone()), &TemplateSet::default(), &a.pools)?;
     let with_change = laid_over(objects.clone(), given);
