@@ -3,7 +3,10 @@
 //! What it is not: the other commands' (see `args`).
 
 use crate::args::{Cluster, Listen};
+use crate::args_rollout::Refuse;
+use crate::output::Format;
 use clap::{Args, Subcommand};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -15,6 +18,14 @@ pub(crate) enum Daemon {
         mco daemon start --root-mount / --kubeconfig /etc/mco/agent.kubeconfig --node-name worker-0"
     )]
     Start(DaemonStart),
+    /// Say what a config would do on this host: every step, what it costs, or why it cannot be applied
+    #[command(
+        after_help = "The config is a rendered MachineConfig, or any other as if it were the whole of what the host is to be; an Ignition \
+        config will do too. It is compared with the config that the host is in. Nothing is changed.\n\nExit codes: 0 it can be \
+        applied; 1 failed; 2 wrong command line; 3 it cannot be applied here, or costs what --refuse names or more.\n\nExamples:\n  \
+        mco daemon plan -f rendered.yaml\n  kubectl get machineconfig rendered-worker-0123 -o yaml | mco daemon plan -f - --refuse reboot"
+    )]
+    Plan(DaemonPlan),
     /// Finish or undo what a crash interrupted; needs no API server
     Recover(DaemonRecover),
     /// Complete a machine's first boot: what Ignition cannot do, before the kubelet starts
@@ -34,11 +45,61 @@ pub(crate) struct DaemonStart {
     #[arg(long, env = "NODE_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) node_name: String,
     /// Where the host's root folder is
-    #[arg(long, value_name = "DIR", default_value = "/rootfs")]
+    #[arg(long, value_name = "DIR", default_value = "/rootfs", overrides_with = "root_mount")]
     pub(crate) root_mount: PathBuf,
     /// Where /metrics is served; `off` for nowhere
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
     pub(crate) metrics_url: Listen,
+    /// Ask the kubelet for its health
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) kubelet_healthz_enabled: bool,
+    /// Where it answers: an http URL with an IP address
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10248/healthz")]
+    pub(crate) kubelet_healthz_endpoint: Endpoint,
+    /// Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end
+    #[arg(long, value_name = "FILE|URL")]
+    pub(crate) once_from: Option<String>,
+    /// With --once-from: leave the reboot that it may need to others
+    #[arg(long, requires = "once_from")]
+    pub(crate) skip_reboot: bool,
+}
+
+/// Where a kubelet answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) path: String,
+}
+
+impl std::str::FromStr for Endpoint {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{s:?}: write http://IP:PORT/PATH, for example http://127.0.0.1:10248/healthz");
+        let rest = s.strip_prefix("http://").ok_or_else(wrong)?;
+        let (host, path) = rest.split_once('/').unwrap_or((rest, "healthz"));
+        let address = host.replace("localhost:", "127.0.0.1:").parse().map_err(|_| wrong())?;
+        Ok(Self { address, path: format!("/{path}") })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonPlan {
+    /// The config: a file, or `-`
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// A manifest of the MachineConfiguration whose disruption policies count [default: the built-in ones]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Exit with 3 when it costs this or more
+    #[arg(long, value_enum)]
+    pub(crate) refuse: Option<Refuse>,
+    /// Where the host's root folder is
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root_mount: PathBuf,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
@@ -51,7 +112,7 @@ pub(crate) struct DaemonRecover {
 #[derive(Debug, Args)]
 pub(crate) struct DaemonFirstBoot {
     /// Where the host's root folder is
-    #[arg(long, value_name = "DIR", default_value = "/rootfs")]
+    #[arg(long, value_name = "DIR", default_value = "/rootfs", overrides_with = "root_mount")]
     pub(crate) root_mount: PathBuf,
     /// The config that the config server left for the first boot, below the root folder
     #[arg(long, value_name = "FILE", default_value = "/etc/ignition-machine-config-encapsulated.json")]

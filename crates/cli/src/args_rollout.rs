@@ -18,6 +18,18 @@ pub(crate) enum Refuse {
     Reboot,
 }
 
+impl Refuse {
+    /// As `host` says it.
+    pub(crate) fn severity(self) -> host::Severity {
+        match self {
+            Self::Reload => host::Severity::Reload,
+            Self::Restart => host::Severity::Restart,
+            Self::Drain => host::Severity::Drain,
+            Self::Reboot => host::Severity::Reboot,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without -f: what the controller does now, node by node: which node goes to which config, what is cordoned, \

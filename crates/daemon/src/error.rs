@@ -41,6 +41,20 @@ pub enum DaemonError {
         /// Why it did not work.
         why: String,
     },
+    /// The host cannot be looked at.
+    #[error("the host cannot be looked at: {why}")]
+    Look {
+        /// Why.
+        why: String,
+    },
+    /// A config cannot be applied without a cluster.
+    #[error("{from}: {why}")]
+    Once {
+        /// The file or address that it comes from.
+        from: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// A first boot cannot be completed.
     #[error("the first boot cannot be completed: {why}")]
     FirstBoot {

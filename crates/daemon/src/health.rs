@@ -16,10 +16,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ANSWER_BYTES: u64 = 4096;
 
 /// Asks until the task is dropped.
-pub(crate) async fn watch(kubelet: SocketAddr, metrics: Metrics) {
+pub(crate) async fn watch(kubelet: SocketAddr, path: String, metrics: Metrics) {
     let mut in_a_row = 0;
     loop {
-        let problem = match tokio::time::timeout(TIMEOUT, ask(kubelet)).await {
+        let problem = match tokio::time::timeout(TIMEOUT, ask(kubelet, &path)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no answer within {} s", TIMEOUT.as_secs())),
@@ -35,9 +35,10 @@ pub(crate) async fn watch(kubelet: SocketAddr, metrics: Metrics) {
     }
 }
 
-async fn ask(kubelet: SocketAddr) -> std::io::Result<()> {
+async fn ask(kubelet: SocketAddr, path: &str) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(kubelet).await?;
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).await?;
     judge(&answer)

@@ -43,8 +43,8 @@ pub struct Options {
     pub root_mount: PathBuf,
     /// Where metrics are served. `None`: nowhere.
     pub metrics: Option<SocketAddr>,
-    /// The kubelet's health port. `None`: it is not asked.
-    pub kubelet_healthz: Option<SocketAddr>,
+    /// Where the kubelet is asked for its health: address and path. `None`: it is not asked.
+    pub kubelet_healthz: Option<(SocketAddr, String)>,
     /// What is told beside the Node's annotations.
     pub reporting: Reporting,
 }
@@ -57,7 +57,7 @@ impl Options {
             node_name: node_name.into(),
             root_mount: PathBuf::from("/"),
             metrics: None,
-            kubelet_healthz: Some(KUBELET_HEALTHZ),
+            kubelet_healthz: Some((KUBELET_HEALTHZ, "/healthz".to_owned())),
             reporting: Reporting::default(),
         }
     }
@@ -78,8 +78,8 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
             TcpListener::bind(address).await.map_err(|source| DaemonError::Metrics { address, source })?;
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(serve(listener, Arc::new(registry))));
     }
-    if let Some(kubelet) = kubelet_healthz {
-        let asking = crate::health::watch(kubelet, metrics.clone());
+    if let Some((kubelet, path)) = kubelet_healthz {
+        let asking = crate::health::watch(kubelet, path, metrics.clone());
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
     }
     loop {

@@ -1,10 +1,12 @@
 //! `mco daemon`.
 
-use crate::args_daemon::{DaemonFirstBoot, DaemonRecover, DaemonStart};
-use crate::{exit, output};
+use crate::args_daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart};
+use crate::args_rollout::Refuse;
+use crate::{exit, manifests, output};
 use daemon::FirstBoot;
-use host::Recovery;
-use std::path::Path;
+use host::{DisruptionPolicy, HostPlan, Irreconcilable, Recovery, Severity};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 /// Goes from a pod onto the host whose root folder is mounted there, and begins anew; nothing where it is `/`.
 pub(super) fn enter(root_mount: &Path) -> anyhow::Result<()> {
@@ -13,10 +15,22 @@ pub(super) fn enter(root_mount: &Path) -> anyhow::Result<()> {
 }
 
 pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
+    if let Some(from) = a.once_from {
+        let once = daemon::once(&a.root_mount, &from, a.skip_reboot).await?;
+        let next = match (once.reboot, a.skip_reboot) {
+            (false, _) => "",
+            (true, false) => "; rebooting",
+            (true, true) => "; reboot it for all of it to take effect",
+        };
+        output::write(&format!("the host is in {}{next}\n", once.config))?;
+        return Ok(exit::OK);
+    }
+    let kubelet = a.kubelet_healthz_endpoint;
     let options = daemon::Options {
         kubeconfig: a.cluster.kubeconfig,
         root_mount: a.root_mount,
         metrics: a.metrics_url.0,
+        kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
         ..daemon::Options::new(a.node_name)
     };
     daemon::start(options, super::shutdown_signal()?).await?;
@@ -46,4 +60,63 @@ pub(super) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
         FirstBoot::Rebooting { config } => format!("rebooting into {config}\n"),
     })?;
     Ok(exit::OK)
+}
+
+/// What `mco daemon plan` prints.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Planned {
+    /// The worst that it does to the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    severity: Option<Severity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<HostPlan>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    irreconcilable: Vec<Irreconcilable>,
+}
+
+impl Planned {
+    fn text(&self) -> String {
+        match &self.plan {
+            Some(plan) if plan.is_empty() => format!("{plan}\nnothing to do\n"),
+            Some(plan) => format!("{plan}\n"),
+            None => {
+                let lines = self.irreconcilable.iter().map(|i| format!("  {i}\n"));
+                "it cannot be applied to this host:\n".to_owned() + &lines.collect::<String>()
+            }
+        }
+    }
+
+    fn is_refused(&self, refuse: Option<Refuse>) -> bool {
+        self.severity.is_none_or(|severity| refuse.is_some_and(|r| severity >= r.severity()))
+    }
+}
+
+pub(super) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
+    let policy = match &a.policy {
+        None => DisruptionPolicy::default(),
+        Some(file) => {
+            let (_, object) = one(file)?;
+            daemon::disruption_policy(Some(&object)).map_err(anyhow::Error::msg)?
+        }
+    };
+    let (origin, config) = one(&a.file)?;
+    let config = daemon::read_config(&origin, &config.to_string())?;
+    let planned = match daemon::plan_here(&a.root_mount, &config, &policy)? {
+        Ok(plan) => {
+            Planned { severity: Some(plan.disruption.severity()), plan: Some(plan), irreconcilable: vec![] }
+        }
+        Err(irreconcilable) => Planned { severity: None, plan: None, irreconcilable },
+    };
+    output::print(a.output, &planned, || planned.text())?;
+    Ok(if planned.is_refused(a.refuse) { exit::FINDINGS } else { exit::OK })
+}
+
+/// The one document of a file.
+fn one(file: &PathBuf) -> anyhow::Result<(String, serde_json::Value)> {
+    let mut all = manifests::read(std::slice::from_ref(file))?;
+    match (all.pop(), all.is_empty()) {
+        (Some(one), true) => Ok(one),
+        _ => anyhow::bail!("{}: one document is wanted", file.display()),
+    }
 }

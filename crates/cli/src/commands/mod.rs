@@ -9,9 +9,6 @@ mod operator;
 mod pause;
 mod plan;
 mod plan_objects;
-mod pause;
-mod plan;
-mod plan_objects;
 mod pointer;
 mod render;
 mod server;
@@ -47,9 +44,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Plan(a) => runtime()?.block_on(plan::run(a)),
         Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
         Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),
-        Command::Plan(a) => runtime()?.block_on(plan::run(a)),
-        Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
-        Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),
         Command::Explain(a) => runtime()?.block_on(explain::run(a)),
         Command::Render(a) => runtime()?.block_on(render::run(a)),
         Command::Lint(a) => lint::run(&a),
@@ -65,6 +59,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             // systemd is talked to by the runtime's own thread, while another waits for it.
             small_runtime()?.block_on(daemon::first_boot(a))
         }
+        Command::Daemon(Daemon::Plan(a)) => daemon::plan(&a),
         Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
         Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),
         Command::Server(Server::Bootstrap(a)) => runtime()?.block_on(server::bootstrap(a)),

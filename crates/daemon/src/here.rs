@@ -1,0 +1,240 @@
+//! One host without its cluster: what a config would do here (`daemon plan`), and applying one from a file or an address
+//! (`daemon start --once-from`).
+//!
+//! What it is not: the agent. No Node is told, nothing is drained.
+
+use crate::error::DaemonError;
+use crate::machine::chain;
+use crate::protocol::EMPTY_CONFIG;
+use api::v1::{MachineConfig, MachineConfigSpec};
+use host::{CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names};
+use kube::{Client, Config};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::time::Duration;
+
+/// The name of a config that is not a MachineConfig begins with this; its contents' hash follows.
+const ONCE: &str = "once-";
+/// How much of the hash.
+const HASH_BYTES: usize = 6;
+/// A config is at most a few megabytes.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What `daemon start --once-from` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    /// The config that the host is in.
+    pub config: String,
+    /// The machine has to reboot for all of it to take effect.
+    pub reboot: bool,
+}
+
+/// Plans the way from the config that the host is in to this one. Changes nothing.
+///
+/// # Errors
+/// The host cannot be looked at. The inner result: what cannot be applied here.
+pub fn plan_here(
+    root_mount: &Path,
+    config: &MachineConfig,
+    policy: &DisruptionPolicy,
+) -> Result<Result<HostPlan, Vec<Irreconcilable>>, DaemonError> {
+    // systemd is talked to by the runtime's own thread, while this one waits for it.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Runtime)?;
+    let mut host = crate::start::open(root_mount, runtime.handle().clone())?;
+    let from = host.current_config().map_err(looking)?.unwrap_or_else(none);
+    between(&mut host, &from, config, policy)
+}
+
+fn between(
+    host: &mut Host,
+    from: &CurrentConfig,
+    to: &MachineConfig,
+    policy: &DisruptionPolicy,
+) -> Result<Result<HostPlan, Vec<Irreconcilable>>, DaemonError> {
+    let desired = to.metadata.name.clone().unwrap_or_default();
+    let names = Names { current: from.name.clone(), desired };
+    let facts = host.probe(&from.spec, &to.spec).map_err(looking)?;
+    Ok(host::plan(&from.spec, &to.spec, &names, policy, &facts))
+}
+
+fn looking(error: host::Error) -> DaemonError {
+    DaemonError::Look { why: chain(&error) }
+}
+
+/// A host that no config was ever applied to.
+fn none() -> CurrentConfig {
+    CurrentConfig { name: EMPTY_CONFIG.to_owned(), spec: MachineConfigSpec::default() }
+}
+
+/// Reads a MachineConfig or an Ignition config, YAML or JSON.
+///
+/// # Errors
+/// It is neither; the text shows nothing of it.
+pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError> {
+    let fail = |why: &str| DaemonError::Once { from: from.to_owned(), why: why.to_owned() };
+    // The parser's message could quote a secret.
+    let value: Value = api::yaml::from_str(text).map_err(|_| fail("it is not YAML or JSON"))?;
+    if value.get("kind").and_then(Value::as_str) == Some("MachineConfig") {
+        return serde_json::from_value(value).map_err(|_| fail("it is not a MachineConfig that can be read"));
+    }
+    let version = value.pointer("/ignition/version").and_then(Value::as_str).unwrap_or_default();
+    if version.is_empty() {
+        return Err(fail("it is neither a MachineConfig nor an Ignition config with a version"));
+    }
+    let hash = Sha256::digest(text);
+    let hex: String = hash.iter().take(HASH_BYTES).map(|b| format!("{b:02x}")).collect();
+    let spec = MachineConfigSpec { config: Some(value), ..MachineConfigSpec::default() };
+    Ok(MachineConfig::new(&format!("{ONCE}{hex}"), spec))
+}
+
+/// Applies a config from a file or an `http(s)` address to this host, once, without a cluster; begins the reboot that it
+/// needs, unless told not to.
+///
+/// # Errors
+/// It cannot be had or read, the host belongs to a cluster, or it cannot be applied; then nothing is changed.
+pub async fn once(root_mount: &Path, from: &str, skip_reboot: bool) -> Result<Once, DaemonError> {
+    let text = match from.starts_with("http://") || from.starts_with("https://") {
+        true => fetch(from).await?,
+        false => tokio::fs::read_to_string(from)
+            .await
+            .map_err(|e| DaemonError::Once { from: from.to_owned(), why: e.to_string() })?,
+    };
+    let config = read_config(from, &text)?;
+    let mut host = crate::start::open(root_mount, tokio::runtime::Handle::current())?;
+    let from = from.to_owned();
+    let done = tokio::task::spawn_blocking(move || apply_once(&mut host, &from, &config, skip_reboot)).await;
+    done.map_err(|e| DaemonError::Look { why: format!("the work ended abnormally: {e}") })?
+}
+
+fn apply_once(
+    host: &mut Host,
+    from: &str,
+    to: &MachineConfig,
+    skip_reboot: bool,
+) -> Result<Once, DaemonError> {
+    let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
+    host.recover().map_err(DaemonError::Recover)?;
+    let config = to.metadata.name.clone().unwrap_or_default();
+    let current = host.current_config().map_err(looking)?;
+    if let Some(current) = current.as_ref().filter(|c| c.name.starts_with("rendered-")) {
+        return Err(fail(format!(
+            "this host is in {}, its cluster's; change it there, or take the host out of the cluster and remove {}",
+            current.name,
+            host::paths::CURRENT_CONFIG
+        )));
+    }
+    let current = current.unwrap_or_else(none);
+    let plan = between(host, &current, to, &DisruptionPolicy::default())?
+        .map_err(|why| fail(why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
+    tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "applying once");
+    host.apply(&plan).map_err(|e| fail(chain(&e)))?;
+    let reboot = plan.disruption.needs_reboot();
+    if reboot && !skip_reboot {
+        host.reboot(&format!("config {config} from {from}")).map_err(|e| fail(chain(&e)))?;
+    }
+    Ok(Once { config, reboot })
+}
+
+/// Fetches a text. The client of the API server does for any server.
+async fn fetch(url: &str) -> Result<String, DaemonError> {
+    let fail = |why: String| DaemonError::Once { from: url.to_owned(), why };
+    let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| fail(e.to_string()))?;
+    let path = uri.path_and_query().map_or("/", |p| p.as_str()).to_owned();
+    let mut parts = uri.into_parts();
+    parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+    let server = http::Uri::from_parts(parts).map_err(|e| fail(e.to_string()))?;
+    let mut config = Config::new(server);
+    config.connect_timeout = Some(FETCH_TIMEOUT);
+    config.read_timeout = Some(FETCH_TIMEOUT);
+    config.default_retry = false;
+    let client = Client::try_from(config).map_err(|e| fail(chain(&e)))?;
+    let request = http::Request::get(path).body(Vec::new()).map_err(|e| fail(e.to_string()))?;
+    match tokio::time::timeout(FETCH_TIMEOUT, client.request_text(request)).await {
+        Ok(text) => text.map_err(|e| fail(chain(&e))),
+        Err(_) => Err(fail(format!("no answer within {} s", FETCH_TIMEOUT.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::{FakeSystemd, Root, Unsupported};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn mk_host(dir: &Path) -> Host {
+        let options = host::Options { sync: false, owners: false };
+        let root = Root::open_with(dir, options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+        let systemd = Box::new(FakeSystemd::new(&root));
+        Host::new(root, systemd, Box::new(Unsupported))
+    }
+
+    fn ignition(path: &str) -> String {
+        format!(
+            "{{\"ignition\": {{\"version\": \"3.4.0\"}}, \"storage\": {{\"files\": [{{\"path\": \"{path}\", \"contents\": {{\"source\": \"data:,x\"}}}}]}}}}"
+        )
+    }
+
+    #[test]
+    fn a_config_is_applied_without_a_cluster_and_the_next_one_takes_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut host = mk_host(dir.path());
+        let one = read_config("f", &ignition("/etc/one")).unwrap();
+        let done = apply_once(&mut host, "f", &one, true).unwrap();
+        assert!(done.reboot && done.config.starts_with(ONCE), "{done:?}");
+        assert!(dir.path().join("etc/one").exists());
+        let two = read_config("f", &ignition("/etc/two")).unwrap();
+        apply_once(&mut host, "f", &two, true).unwrap();
+        assert!(dir.path().join("etc/two").exists() && !dir.path().join("etc/one").exists());
+        // The same again costs nothing.
+        assert!(!apply_once(&mut host, "f", &two, true).unwrap().reboot);
+    }
+
+    #[test]
+    fn a_host_of_a_cluster_is_left_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut host = mk_host(dir.path());
+        let mut config = read_config("f", &ignition("/etc/one")).unwrap();
+        config.metadata.name = Some("rendered-worker-1".to_owned());
+        apply_once(&mut host, "f", &config, true).unwrap();
+        let other = read_config("f", &ignition("/etc/two")).unwrap();
+        let why = apply_once(&mut host, "f", &other, true).unwrap_err().to_string();
+        assert!(why.contains("rendered-worker-1") && why.contains(host::paths::CURRENT_CONFIG), "{why}");
+        assert!(!dir.path().join("etc/two").exists());
+    }
+
+    #[test]
+    fn what_is_neither_kind_of_config_is_refused_without_showing_it() {
+        for text in [
+            "hush: [",
+            "{\"ignition\": {}, \"x\": \"hush\"}",
+            "kind: Secret",
+            "kind: MachineConfig\nspec: hush",
+        ] {
+            let why = read_config("/tmp/f", text).unwrap_err().to_string();
+            assert!(why.contains("/tmp/f") && !why.contains("hush"), "{why}");
+        }
+        let named = read_config("f", "kind: MachineConfig\nmetadata: {name: mine}\nspec: {}").unwrap();
+        assert_eq!(named.metadata.name.as_deref(), Some("mine"));
+    }
+
+    #[tokio::test]
+    async fn a_config_is_fetched_by_its_whole_address() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/a/b.ign?x=1", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 4096];
+            let n = stream.read(&mut buffer).await.unwrap();
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            String::from_utf8_lossy(&buffer[..n]).into_owned()
+        });
+        assert_eq!(fetch(&url).await.unwrap(), "hi");
+        assert!(server.await.unwrap().starts_with("GET /a/b.ign?x=1 HTTP/1.1\r\n"));
+    }
+}
