@@ -51,6 +51,9 @@ pub(crate) struct Render {
 pub(crate) struct Lint {
     #[command(flatten)]
     pub(crate) manifests: Manifests,
+    /// The folder of templates that base MachineConfigs are made from: what goes over them is told too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) templates: Option<PathBuf>,
     /// Exit with 3 for warnings too
     #[arg(long)]
     pub(crate) strict: bool,

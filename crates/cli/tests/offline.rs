@@ -31,6 +31,15 @@ fn lint_lets_warnings_pass_unless_strict() {
 }
 
 #[test]
+fn lint_tells_what_goes_over_the_templates() {
+    let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates");
+    assert!(mco(&["lint", "-f", "one.yaml", "--templates", templates]).starts_with("exit 0\n"));
+    let over = mco(&["lint", "-f", "over.yaml", "--templates", templates, "--strict"]);
+    assert!(over.starts_with("exit 3\n") && over.contains("warning[contested]"), "{over}");
+    assert!(mco(&["lint", "-f", "over.yaml", "--strict"]).starts_with("exit 0\n"), "it is sound by itself");
+}
+
+#[test]
 fn render_prints_the_rendered_config_of_each_pool() {
     insta::assert_snapshot!(mco(&["render", "-f", "good.yaml"]));
 }

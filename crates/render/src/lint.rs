@@ -10,7 +10,8 @@ use crate::error::{Finding, Reason};
 use crate::kubelet_config::KubeletConfig;
 use crate::mirrors::MirrorSets;
 use crate::provenance::{self, Kind};
-use crate::{Inputs, Mode, Versions, plan, select, sort, validate_machine_config};
+use crate::template::{self, TemplateSet};
+use crate::{Inputs, Mode, TemplateData, TlsProfile, Versions, plan, select, sort, validate_machine_config};
 use api::k8s::ResourceExt as _;
 use api::names::{ARBITER, GROUP, MASTER, WORKER, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -76,6 +77,12 @@ pub fn default_pools(configs: &[MachineConfig]) -> Vec<MachineConfigPool> {
 
 /// Checks manifests, each with the name of the file that it comes from. Errors come first, then by object.
 pub fn lint(manifests: &[(String, Value)]) -> Vec<Lint> {
+    lint_with(manifests, &TemplateSet::default())
+}
+
+/// As [`lint`], beside the MachineConfigs that templates make: what goes over them, and what they make together. The
+/// facts for the templates stand in the manifests' ControllerConfig.
+pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<Lint> {
     let mut all = Vec::new();
     let read = read(manifests, &mut all);
     let mut bad = BTreeSet::new();
@@ -105,20 +112,25 @@ pub fn lint(manifests: &[(String, Value)]) -> Vec<Lint> {
             }
         }
     }
-    let configs: Vec<MachineConfig> = read.configs.into_iter().map(|(mc, _)| mc).collect();
+    let mut configs: Vec<MachineConfig> = read.configs.into_iter().map(|(mc, _)| mc).collect();
     let (own, mut picked) = (!read.pools.is_empty(), BTreeSet::new());
     let pools = if own { read.pools } else { default_pools(&configs) };
+    let there: BTreeSet<String> = configs.iter().map(|mc| mc.name_any()).collect();
+    let made = made_from(templates, read.controller_config.as_ref(), &mut all);
+    // Those that were exported along are the same.
+    configs.extend(made.into_iter().filter(|mc| !there.contains(&mc.name_any())));
     for pool in &pools {
         let Some(names) = lint_pool(&mut all, pool, &configs, &bad, read.controller_config.as_ref()) else {
             continue;
         };
         picked.extend(names);
     }
-    // Rendered ones that were exported along are results, not inputs.
-    let rendered = |mc: &MachineConfig| {
-        mc.metadata.owner_references.iter().flatten().any(|o| o.kind == "MachineConfigPool")
+    // Rendered ones that were exported along are results, and those from templates are nobody's mistake.
+    let owned = |mc: &MachineConfig| {
+        let mut owners = mc.metadata.owner_references.iter().flatten();
+        owners.any(|o| matches!(o.kind.as_str(), "MachineConfigPool" | "ControllerConfig"))
     };
-    for mc in configs.iter().filter(|mc| !picked.contains(&mc.name_any()) && !rendered(mc)) {
+    for mc in configs.iter().filter(|mc| !picked.contains(&mc.name_any()) && !owned(mc)) {
         let message = if own {
             "no pool among the manifests picks it"
         } else {
@@ -134,6 +146,30 @@ pub fn lint(manifests: &[(String, Value)]) -> Vec<Lint> {
     });
     all.dedup();
     all
+}
+
+/// The MachineConfigs that templates make; a template that makes none is an error.
+fn made_from(
+    templates: &TemplateSet,
+    controller_config: Option<&ControllerConfig>,
+    all: &mut Vec<Lint>,
+) -> Vec<MachineConfig> {
+    if templates.is_empty() {
+        return Vec::new();
+    }
+    let default = ControllerConfig::default();
+    let tls = TlsProfile::from_api_server(None);
+    let controller_config = controller_config.unwrap_or(&default);
+    let data = TemplateData { controller_config, pull_secret: None, tls: &tls };
+    match template::generate(templates, &data, &Versions { raw: String::new(), hash: String::new() }) {
+        Ok(made) => made,
+        Err(e) => {
+            let (object, path, rule) = (format!("template {}", e.path), String::new(), "template");
+            let remedy = "correct the template, or the ControllerConfig's field that it names".to_owned();
+            all.push(Lint { severity: Severity::Error, object, path, rule, message: e.message, remedy });
+            Vec::new()
+        }
+    }
 }
 
 #[derive(Default)]
@@ -552,6 +588,24 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].rule, found[0].object.as_str()), ("contested", "MachineConfig 60-b"));
         assert!(found[0].message.contains("contents, mode of /a") && found[0].message.contains("50-a"));
+    }
+
+    #[test]
+    fn what_goes_over_a_template_is_told_and_a_broken_template_is_an_error() {
+        let set = |text: &str| {
+            let path = "worker/00-worker/_base/files/a.yaml".to_owned();
+            TemplateSet::from_map([(path, text.to_owned())])
+        };
+        let file = json!([{"path": "/a", "mode": 420, "contents": {"source": "data:,a"}}]);
+        let mine = [mk_files("50-a", "worker", file)];
+        let good = set("path: /a\nmode: 0644\ncontents: {inline: hello}\n");
+        let found = lint_with(&mine, &good);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].rule, found[0].object.as_str()), ("contested", "MachineConfig 50-a"));
+        assert!(found[0].message.contains("00-worker"), "{found:?}");
+        let found = lint_with(&mine, &set("path: {{ nothing }}\n"));
+        assert_eq!((found[0].severity, found[0].rule), (Severity::Error, "template"), "{found:?}");
+        assert!(found[0].object.contains("worker/00-worker/_base/files/a.yaml"), "{found:?}");
     }
 
     #[test]

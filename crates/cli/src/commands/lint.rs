@@ -2,16 +2,24 @@
 
 use crate::args_render::Lint;
 use crate::{exit, manifests, output};
-use render::Severity;
+use render::{Severity, TemplateSet};
 use std::fmt::Write;
 
 pub(super) fn run(a: &Lint) -> anyhow::Result<u8> {
-    let manifests = manifests::read(&a.manifests.files)?;
+    let mut manifests = manifests::read(&a.manifests.files)?;
     if manifests.is_empty() {
         anyhow::bail!("there is no manifest in what -f names");
     }
-    let findings = render::lint(&manifests);
-    output::print(a.output, &findings, || text(&findings, manifests.len()))?;
+    let count = manifests.len();
+    let templates = match &a.templates {
+        Some(folder) => {
+            super::render::add_controller_config(&mut manifests);
+            TemplateSet::from_map(manifests::tree(folder)?)
+        }
+        None => TemplateSet::default(),
+    };
+    let findings = render::lint_with(&manifests, &templates);
+    output::print(a.output, &findings, || text(&findings, count))?;
     let bad = findings.iter().any(|f| a.strict || f.severity == Severity::Error);
     Ok(if bad { exit::FINDINGS } else { exit::OK })
 }

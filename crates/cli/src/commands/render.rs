@@ -140,11 +140,16 @@ fn complete(documents: &mut Documents) -> anyhow::Result<()> {
             documents.push(("default pools".to_owned(), typed(&pool, "MachineConfigPool")));
         }
     }
+    add_controller_config(documents);
+    Ok(())
+}
+
+/// Adds that of a plain cluster where there is none.
+pub(super) fn add_controller_config(documents: &mut Documents) {
     if !documents.iter().any(|(_, v)| is(v, "ControllerConfig")) {
         let config = operator::install::controller_config(&operator::install::Options::default());
         documents.push(("default ControllerConfig".to_owned(), typed(&config, "ControllerConfig")));
     }
-    Ok(())
 }
 
 /// An object as it stands in a manifest.
