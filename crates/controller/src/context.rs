@@ -159,12 +159,12 @@ pub(crate) struct Queues {
     pub(crate) garbage: Queue<String>,
 }
 
-/// Node patches in flight at once, of all passes. The API server serves 200 writes at a time by default; this leaves
-/// room for others.
-const PATCHES_IN_FLIGHT: usize = 64;
+/// Node patches in flight at once, of all passes: at ten milliseconds each, thousands a second. The API server serves 200
+/// writes at a time by default, which leaves room for others; and each holds a connection with its buffers here.
+const PATCHES_IN_FLIGHT: usize = 32;
 
 /// Lists of one node's pods in flight at once. Each request that is under way holds a connection with its buffers.
-const LOOKS_IN_FLIGHT: usize = 32;
+const LOOKS_IN_FLIGHT: usize = 16;
 
 /// What all passes share.
 pub(crate) struct Context {

@@ -24,7 +24,9 @@ const MISSING_PAUSE: Duration = Duration::from_mins(10);
 /// The controller writes the object too: a report that comes too late is made again this often before it waits.
 const TRIES: usize = 3;
 /// Steps that follow each other within this time are one write. Nobody reads faster than that.
-const GATHER: Duration = Duration::from_millis(250);
+const GATHER: Duration = Duration::from_secs(2);
+/// Between two writes: a node that waits is told of at once, one that is quick is not told of at every turn.
+const APART: Duration = Duration::from_secs(10);
 /// How long the agent waits at its end for what is not written yet. A reboot is not held up for longer.
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// Steps kept while the API server is away; older ones give way. Each condition's last step is among so many.
@@ -233,6 +235,7 @@ struct Writer {
 impl Writer {
     async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut due: Option<Instant> = None;
+        let mut last: Option<Instant> = None;
         let mut failures = 0;
         let mut closed = false;
         while !closed {
@@ -248,7 +251,8 @@ impl Writer {
                 Some(Some(Message::Event { note, uid, at })) => self.cluster.tell(&note, &uid, at).await,
                 Some(Some(Message::Steps { said, node })) => {
                     self.take(said, node);
-                    due = due.or_else(|| Some(Instant::now() + GATHER));
+                    let soon = Instant::now() + GATHER;
+                    due = due.or_else(|| Some(last.map_or(soon, |at| soon.max(at + APART))));
                     continue;
                 }
                 Some(Some(Message::Flush(waiter))) => waiters.push(waiter),
@@ -257,9 +261,11 @@ impl Writer {
             }
             let now = !waiters.is_empty() || closed || due.is_some_and(|at| at <= Instant::now());
             if now {
+                let news = !self.said.is_empty();
                 due = match self.write().await {
                     Ok(()) => {
                         failures = 0;
+                        last = news.then(Instant::now).or(last);
                         None
                     }
                     Err(error) => {
