@@ -38,6 +38,10 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Requests in flight: high, so that scale runs measure the product and not the server's fairness queues.
 const MAX_REQUESTS: &str = "3000";
 const MAX_MUTATING_REQUESTS: &str = "1500";
+/// How much garbage etcd and the API server let gather, in percent of what they hold (Go's default is 100), up to a
+/// limit: memory for CPU, which a lab on a small machine has less of.
+const GARBAGE: &str = "400";
+const MEMORY: &str = "2GiB";
 /// Every request of a lab's client: long enough for a busy 2-core machine, short enough to be seen.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -428,6 +432,8 @@ fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports) -> Spec {
         .arg(format!("--initial-cluster=default={peer}"))
         .arg("--unsafe-no-fsync")
         .arg("--log-level=warn")
+        .env("GOGC", GARBAGE)
+        .env("GOMEMLIMIT", MEMORY)
 }
 
 fn api_server_spec(
@@ -457,7 +463,9 @@ fn api_server_spec(
         .arg("--allow-privileged=true")
         .arg(format!("--max-requests-inflight={MAX_REQUESTS}"))
         .arg(format!("--max-mutating-requests-inflight={MAX_MUTATING_REQUESTS}"))
-        .arg("--profiling=false");
+        .arg("--profiling=false")
+        .env("GOGC", GARBAGE)
+        .env("GOMEMLIMIT", MEMORY);
     if options.address.is_loopback() {
         // Endpoints may not be loopback addresses, and nothing in such a cluster uses the service.
         spec = spec.arg("--endpoint-reconciler-type=none");

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::kubelet_standin::{KubeletStandIn, WatchBackoff, backoff, new_boot_id};
+use crate::kubelet_standin::{KubeletStandIn, WatchBackoff, backoff};
 use crate::process::lock;
 
 /// How long a daemon may take to finish the step that it is in.
@@ -242,10 +242,15 @@ impl Life {
         self.kubelet.settled().await?;
         tokio::time::sleep(self.setup.down).await;
         systemd.complete_reboot()?;
-        self.kubelet.set_up(&new_boot_id());
+        self.kubelet.set_up(&boot_id(systemd.boots()?));
         self.kubelet.settled().await?;
         Ok(())
     }
+}
+
+/// The kubelet and the fake systemd speak of the same boot: the daemon waits until its Node shows the new one.
+pub(crate) fn boot_id(boots: u64) -> String {
+    format!("boot-{boots}")
 }
 
 /// The least that our daemon expects of a machine: users, an OS, a place for units.
