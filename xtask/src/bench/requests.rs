@@ -3,10 +3,11 @@
 //! Leases and watches are left out: their number is a matter of time, not of what is done. Not here: what that costs.
 
 use anyhow::Context;
+use futures::AsyncReadExt;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How many requests the API server has answered, by verb.
 pub(super) async fn by_verb(client: &kube::Client) -> anyhow::Result<BTreeMap<String, f64>> {
@@ -29,7 +30,18 @@ pub(super) async fn by_verb(client: &kube::Client) -> anyhow::Result<BTreeMap<St
     Ok(sums)
 }
 
-/// The API server's audit log, in a folder of its own that goes with this value.
+/// Takes a profile of the API server's CPU for so long, for `go tool pprof`.
+pub(super) async fn profile(client: &kube::Client, seconds: u64) -> anyhow::Result<String> {
+    let request = http::Request::get(format!("/debug/pprof/profile?seconds={seconds}")).body(vec![])?;
+    let mut stream = std::pin::pin!(client.request_stream(request).await?);
+    let mut bytes = vec![];
+    stream.read_to_end(&mut bytes).await?;
+    let file = "target/bench/api-server.pprof";
+    std::fs::write(file, bytes)?;
+    Ok(file.to_owned())
+}
+
+/// The API server's audit log: `target/bench/audit.log`, which stays for a closer look.
 pub(super) struct Audit {
     folder: PathBuf,
 }
@@ -71,16 +83,17 @@ rules:
 ";
 
 impl Audit {
-    pub(super) fn begin() -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("mco-bench-{}", std::process::id()));
+    pub(super) fn begin(root: &Path) -> anyhow::Result<Self> {
+        let folder = root.join("target/bench");
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("policy.yaml"), POLICY)?;
+        std::fs::write(folder.join("audit.log"), "")?;
+        std::fs::write(folder.join("audit-policy.yaml"), POLICY)?;
         Ok(Self { folder })
     }
 
     pub(super) fn flags(&self) -> Vec<String> {
         let file = |flag: &str, name: &str| format!("--{flag}={}", self.folder.join(name).display());
-        vec![file("audit-policy-file", "policy.yaml"), file("audit-log-path", "audit.log")]
+        vec![file("audit-policy-file", "audit-policy.yaml"), file("audit-log-path", "audit.log")]
     }
 
     /// Where the log ends now.
@@ -115,12 +128,5 @@ impl Audit {
                 f64::from(u8::from(writes));
         }
         Ok(sums)
-    }
-}
-
-impl Drop for Audit {
-    fn drop(&mut self) {
-        // What is left is in the system's folder for such things.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

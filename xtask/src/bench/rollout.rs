@@ -38,14 +38,16 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
 }
 
 async fn measure(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
-    let audit = a.audit.then(Audit::begin).transpose()?;
+    let audit = a.audit.then(|| Audit::begin(root)).transpose()?;
     let lab = Lab::builder()
         .nodes(a.nodes)
         .simulated()
         .controller(true)
         .controller_manager(false)
         .scheduler(false)
-        .api_server_args(audit.iter().flat_map(Audit::flags))
+        .api_server_args(
+            audit.iter().flat_map(Audit::flags).chain(a.profile.map(|_| "--profiling=true".to_owned())),
+        )
         .mco_binary(root.join("target/release/mco"))
         .templates(root.join("templates"))
         .progress(Reporter::stderr())
@@ -107,9 +109,16 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         let mut slots = Slots::default();
         let start = Instant::now();
         apply(&client, run).await?;
+        let profile = a.profile.map(|seconds| {
+            let client = client.clone();
+            tokio::spawn(async move { requests::profile(&client, seconds).await })
+        });
         nodes.settled(lab, &pools, &before, &mut slots).await?;
         let seconds = start.elapsed().as_secs_f64();
         println!("run {}: {seconds:.1} s", run + 1);
+        if let Some(profile) = profile {
+            println!("profile of the API server: {}", profile.await??);
+        }
         samples.put("apply to all updated and uncordoned", "s", seconds);
         for ((name, pid), before) in parties.iter().zip(cpu) {
             samples.put(format!("CPU: {name}"), "s", cpu_seconds(*pid)? - before);
