@@ -36,7 +36,8 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Identity, Daemo
         kubeconfig.map_or_else(|| KUBELETS.map(PathBuf::from).to_vec(), |path| vec![path.to_owned()]);
     let mut waits = 0_u32;
     let path = loop {
-        if let Some(found) = candidates.iter().find(|p| p.exists()) {
+        let named = kubeconfig.is_some();
+        if let Some(found) = candidates.iter().find(|p| p.exists() && (named || is_kubeconfig(p))) {
             break found;
         }
         if waits.is_multiple_of(SAY_EVERY) {
@@ -78,6 +79,11 @@ impl Identity {
     }
 }
 
+/// Some distributions have the kubelet's settings where others have its kubeconfig.
+fn is_kubeconfig(path: &Path) -> bool {
+    Kubeconfig::read_from(path).is_ok_and(|k| !k.clusters.is_empty())
+}
+
 /// The files that a kubeconfig's credentials stand in.
 fn named(kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
     let users = kubeconfig.auth_infos.iter().filter_map(|a| a.auth_info.as_ref());
@@ -106,6 +112,17 @@ mod tests {
         let yaml = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://a', certificate-authority: /ca}}]\nusers: [{name: u, user: {client-certificate: /pem, client-key: /pem}}]\n";
         let kubeconfig = Kubeconfig::from_yaml(yaml).unwrap();
         assert_eq!(named(&kubeconfig), ["/pem", "/pem", "/ca"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_kubelets_settings_are_not_taken_for_its_kubeconfig() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kubelet.conf");
+        let settings = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        for (text, is) in [(settings, false), ("clusters: [{name: c}]", true), ("{", false)] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(is_kubeconfig(&file), is, "{text}");
+        }
     }
 
     #[test]

@@ -116,9 +116,37 @@ async fn compile(folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
+/// An image of a program of this computer, with the libraries that it is linked to, as an archive in `folder`. In the
+/// image the program is at `path`.
+///
+/// # Errors
+/// The program or a library cannot be read, or there is no `strip` and `ldd`.
+pub async fn program_image(name: &str, program: &Path, path: &str, folder: &Path) -> Result<PathBuf> {
+    // What a debugger needs is most of the file.
+    let stripped = folder.join("stripped");
+    let (from, to) = (program.to_string_lossy(), stripped.to_string_lossy());
+    run("strip", ["--strip-all", "-o", &to, &from], COMPILE_LIMIT).await?;
+    let linked = run("ldd", [to.as_ref()], COMPILE_LIMIT).await?;
+    let read = |path: &Path| fs::read(path).map_err(Error::io("read", path));
+    let mut files = vec![(path.trim_start_matches('/').to_owned(), read(&stripped)?)];
+    // `libc.so.6 => /lib/x/libc.so.6 (0x…)`, and the loader by its path alone.
+    for word in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+        files.push((word.trim_start_matches('/').to_owned(), read(Path::new(word))?));
+    }
+    let files: Vec<(&str, u32, &[u8])> =
+        files.iter().map(|(path, bytes)| (path.as_str(), 0o755, bytes.as_slice())).collect();
+    let archive = folder.join("image.tar");
+    fs::write(&archive, archive_of(name, path, &files)).map_err(Error::io("write", &archive))?;
+    Ok(archive)
+}
+
 /// The image as an archive with a manifest, a config and one layer that holds the program at the root.
 fn image_archive(name: &str, program: &str, bytes: &[u8]) -> Vec<u8> {
-    let layer = tar(&[(program, 0o755, bytes)]);
+    archive_of(name, &format!("/{program}"), &[(program, 0o755, bytes)])
+}
+
+fn archive_of(name: &str, entrypoint: &str, files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let layer = tar(files);
     let hex =
         |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
     let architecture = match std::env::consts::ARCH {
@@ -128,7 +156,7 @@ fn image_archive(name: &str, program: &str, bytes: &[u8]) -> Vec<u8> {
     };
     let config = serde_json::json!({
         "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": [format!("/{program}")]},
+        "config": {"Entrypoint": [entrypoint]},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", hex(&layer))]},
     })
     .to_string();

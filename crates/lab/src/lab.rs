@@ -31,7 +31,7 @@ use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
 use crate::real_kubelet::{KubeletSetup, setup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
-use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode, SimulatedSetup};
+use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode, SimulatedSetup, boot_id};
 use crate::spec::{Kubelet, LabBuilder, LabSpec};
 
 /// `mco install` writes some thirty objects.
@@ -166,7 +166,8 @@ impl Lab {
         step.done();
         let Some(program) = &self.spec.mco_binary else { return Ok(()) };
         // A name of its own, by which the API server's audit log tells senders apart.
-        let config = self.plane.identity("mco-controller", &["system:masters"])?.to_string_lossy().into_owned();
+        let config =
+            self.plane.identity("mco-controller", &["system:masters"])?.to_string_lossy().into_owned();
         // One controller, so no lease to wait for; no fixed port, since many labs run side by side.
         let mut spec = Spec::new("mco-controller", program, self.controller_log())
             .args(["controller", "start", "--kubeconfig", &config])
@@ -226,7 +227,10 @@ impl Lab {
                     let watched: Vec<_> =
                         chunk.iter().map(|(name, _)| feeds.map(|feeds| feeds.feed(name))).collect();
                     let started = try_join_all(chunk.iter().map(|(name, role)| {
-                        let spec = NodeSpec::new(name).label(role, "");
+                        let mut spec = NodeSpec::new(name).label(role, "");
+                        if feeds.is_some() {
+                            spec.boot_id = boot_id(0);
+                        }
                         KubeletStandIn::start(kubelets.clone(), spec)
                     }));
                     for (kubelet, feed) in started.await?.into_iter().map(Arc::new).zip(watched) {
@@ -426,7 +430,7 @@ impl Lab {
 
 /// The daemon of the node of this name. It speaks as that node.
 fn daemon(spec: &LabSpec, plane: &ControlPlane, name: &str) -> Result<Option<DaemonSetup>> {
-    let Some(program) = &spec.mco_binary else { return Ok(None) };
+    let Some(program) = spec.mco_binary.as_ref().filter(|_| spec.daemon) else { return Ok(None) };
     Ok(Some(DaemonSetup {
         program: std::path::absolute(program).map_err(Error::io("find", program))?,
         kubeconfig: Some(plane.identity(&format!("system:node:{name}"), &["system:nodes"])?),

@@ -43,7 +43,7 @@ pub use fault_proxy::{Fault, FaultProxy};
 pub use first_boot::{BareMachine, IgnitionLog};
 pub use folder::{Folder, ProcessKey, Record, recorded, sweep};
 pub use handle::{NodeHandle, NodeKind};
-pub use image::PAUSE_IMAGE;
+pub use image::{PAUSE_IMAGE, program_image};
 pub use kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
 pub use lab::Lab;
 pub use machine::{Machine, MachineState};

@@ -56,6 +56,8 @@ pub struct LabSpec {
     pub scheduler: bool,
     /// The `mco` program: the daemon on real nodes, `install`, the controller.
     pub mco_binary: Option<PathBuf>,
+    /// Run the daemon as a service of each real node.
+    pub daemon: bool,
     /// Install our objects and run our controller.
     pub controller: bool,
     /// The templates that the controller gets.
@@ -86,6 +88,7 @@ impl Default for LabSpec {
             controller_manager: true,
             scheduler: true,
             mco_binary: None,
+            daemon: true,
             controller: false,
             templates: None,
             daemon_args: Vec::new(),
@@ -224,6 +227,12 @@ impl LabBuilder {
     /// The `mco` program.
     pub fn mco_binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.spec.mco_binary = Some(path.into());
+        self
+    }
+
+    /// Run the daemon as a service of each real node, which it is by default, or not.
+    pub fn daemon(mut self, wanted: bool) -> Self {
+        self.spec.daemon = wanted;
         self
     }
 

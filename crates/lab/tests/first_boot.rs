@@ -12,6 +12,7 @@ use product::{Cluster, LIMIT, is_done, machine_config, note, tail, with_controll
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const NODE: &str = "bare-0";
 /// As in a cluster: the kubelet asks for its certificate with the token that the server handed out. It writes down
@@ -81,8 +82,12 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
         said.0
     );
 
-    let log = node.logs(FIRSTBOOT_UNIT).await.unwrap();
-    assert!(log.contains(&format!("the first boot is complete: the host is in {rendered}")), "{log}");
+    let through = format!("the first boot is complete: the host is in {rendered}");
+    let start = Instant::now();
+    while !node.logs(FIRSTBOOT_UNIT).await.unwrap().contains(&through) {
+        assert!(start.elapsed() < LIMIT, "{}", units(&node).await);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 
     cluster
         .wait("the kubelet registers the Node", async || {
@@ -124,6 +129,13 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     server.start_kill().unwrap();
     cluster.no_panic();
     cluster.stop().await;
+}
+
+/// What systemd made of the first boot, for people.
+async fn units(node: &lab::NodeHandle) -> String {
+    let look = "systemctl --no-pager --full status kubelet.service machine-config-daemon*; cat /etc/machine-id; \
+                ls /etc/systemd/system/*.wants /etc/systemd/system/*.requires; journalctl --no-pager -b | tail -n 60";
+    node.exec(["sh", "-c", look]).await.map_or_else(|e| e.to_string(), |o| o.stdout + &o.stderr)
 }
 
 /// It is a node like any other: the next change of its pool reaches it.
