@@ -33,6 +33,9 @@ const MAX_HEAD: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
 /// Requests at once on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 32;
+/// How much of an answer is encrypted ahead of a client that takes it slowly: more saves system calls, and is held for
+/// each of thousands of connections.
+const TLS_BUFFER: usize = 32 * 1024;
 /// After an error of `accept` (no file descriptors left): time for connections to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -266,7 +269,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor
         None => http(stream, peer, Protocol::Plain, context).await,
         Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await
         {
-            Ok(Ok(stream)) => {
+            Ok(Ok(mut stream)) => {
+                stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 http(stream, peer, if h2 { Protocol::Http2 } else { Protocol::Http1 }, context).await;
             }

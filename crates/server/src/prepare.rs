@@ -45,11 +45,14 @@ pub enum Mode {
     Cluster,
 }
 
-/// A rendered MachineConfig, with what is worth finding out once.
+/// A rendered MachineConfig, with what is worth finding out once. Its Ignition part is kept packed: it is read when an
+/// answer is made, once for each version, and is else most of the memory of a server with many pools.
 #[derive(Clone)]
 pub struct Rendered {
-    /// The object.
-    pub config: MachineConfig,
+    /// The object without its Ignition part.
+    head: MachineConfig,
+    /// That part: JSON, gzip.
+    packed: Vec<u8>,
     /// Another for every other object.
     fingerprint: String,
 }
@@ -65,12 +68,27 @@ impl Rendered {
     pub fn new(mut config: MachineConfig) -> Self {
         config.metadata.managed_fields = None;
         let fingerprint = hex(&Sha256::digest(serde_json::to_vec(&config).unwrap_or_default()));
-        Self { config, fingerprint }
+        let ignition = config.spec.config.take().unwrap_or_default();
+        let packed = pack(&serde_json::to_vec(&ignition).unwrap_or_default()).unwrap_or_default();
+        Self { head: config, packed, fingerprint }
     }
 
     /// The object's name.
     pub fn name(&self) -> &str {
-        self.config.metadata.name.as_deref().unwrap_or_default()
+        self.head.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The whole object, unpacked.
+    ///
+    /// # Errors
+    /// None that is known: what is packed was JSON.
+    pub fn whole(&self) -> Result<MachineConfig, String> {
+        let unpack = flate2::read::GzDecoder::new(self.packed.as_slice());
+        let ignition: Value = serde_json::from_reader(std::io::BufReader::new(unpack))
+            .map_err(|_| format!("{}: spec.config is lost", self.name()))?;
+        let mut whole = self.head.clone();
+        whole.spec.config = (!ignition.is_null()).then_some(ignition);
+        Ok(whole)
     }
 
     /// The Ignition config in it, valid.
@@ -78,8 +96,12 @@ impl Rendered {
     /// # Errors
     /// What is wrong with it, with its JSON path.
     pub fn ignition(&self) -> Result<Config, String> {
+        self.read(&self.whole()?)
+    }
+
+    fn read(&self, whole: &MachineConfig) -> Result<Config, String> {
         let broken = |why: String| format!("{}: spec.config: {why}", self.name());
-        let config = match &self.config.spec.config {
+        let config = match &whole.spec.config {
             None | Some(Value::Null) => ignition::empty(),
             Some(value) => ignition::parse_value(value).map_err(|e| broken(e.to_string()))?.config,
         };
@@ -182,8 +204,8 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let broken = |why: String| Refusal::Broken { pool: source.pool.clone(), why };
     let name = source.rendered.name();
-    let mut config = source.rendered.ignition().map_err(&broken)?;
-    let mut machine_config = source.rendered.config.clone();
+    let mut machine_config = source.rendered.whole().map_err(&broken)?;
+    let mut config = source.rendered.read(&machine_config).map_err(&broken)?;
 
     for (path, data) in [(KUBELET_CA, &source.kubelet_ca), (CLOUD_CA, &source.cloud_ca)] {
         if !data.is_empty() {
@@ -241,7 +263,7 @@ fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
 
 /// The image that the machine is to boot into: the one on the config wins over the one that was found.
 fn layered_image(source: &Source) -> Option<String> {
-    let on_config = source.rendered.config.metadata.annotations.as_ref().and_then(|a| a.get(PRE_BUILT_IMAGE));
+    let on_config = source.rendered.head.metadata.annotations.as_ref().and_then(|a| a.get(PRE_BUILT_IMAGE));
     on_config.filter(|i| !i.is_empty()).or(source.layered_image.as_ref()).cloned()
 }
 

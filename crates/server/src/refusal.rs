@@ -158,6 +158,11 @@ impl Refusal {
         }
     }
 
+    /// Whether it is the boot token that a config was refused for.
+    pub fn is_about_token(&self) -> bool {
+        matches!(self, Self::NoToken | Self::Token { .. } | Self::TokenNeedsTls | Self::TokenUnchecked { .. })
+    }
+
     /// How long to wait before another try, where that can help.
     pub fn retry_after(&self) -> Option<Duration> {
         (self.status() == http::StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER)

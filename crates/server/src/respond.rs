@@ -103,6 +103,9 @@ pub(crate) async fn respond<B>(
         (_, Err(refusal)) => Err(refusal.clone()),
         (None, Ok(_)) => Err(Refusal::NoSuchPath),
     };
+    if shared.gate.is_some() && pool.is_some() {
+        shared.metrics.count_token(outcome.as_ref().err().filter(|r| r.is_about_token()));
+    }
     let refusal = outcome.as_ref().err().map(Refusal::reason);
     let (response, bytes) = outcome.unwrap_or_else(|refusal| refused(&refusal));
     let code = response.status().as_u16();
@@ -155,9 +158,7 @@ impl Asked {
         gzip: bool,
     ) -> Result<(Response<Full<Bytes>>, usize), Refusal> {
         if let Some(gate) = &shared.gate {
-            let checked = gate.check(&head.headers, pool, peer.ip(), secure, Timestamp::now());
-            shared.metrics.count_token(checked.as_ref().err());
-            self.pass = Some(checked?);
+            self.pass = Some(gate.check(&head.headers, pool, peer.ip(), secure, Timestamp::now())?);
         }
         let answers = shared.board.pool(pool);
         self.pool_exists =
@@ -169,11 +170,7 @@ impl Asked {
             && head.method == Method::GET
             && response.status() == StatusCode::OK
         {
-            let settled = gate.settle(pass, pool).await;
-            if let Err(refusal) = &settled {
-                shared.metrics.count_token(Some(refusal));
-            }
-            settled?;
+            gate.settle(pass, pool).await?;
         }
         Ok((response, bytes))
     }

@@ -4,6 +4,7 @@
 //! compared with names of pools, never used as a path, so nothing can be reached with dots and slashes.
 
 use crate::refusal::Refusal;
+use std::borrow::Cow;
 
 /// What a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +28,7 @@ const MAX_NAME: usize = 253;
 /// # Errors
 /// [`Refusal::NoSuchPath`] and [`Refusal::PoolName`].
 pub fn route(path: &str) -> Result<Route, Refusal> {
-    let decoded = percent_decode(path).ok_or(Refusal::PoolName)?;
+    let decoded = percent_decode(&clean(path)).ok_or(Refusal::PoolName)?;
     match decoded.as_str() {
         "/healthz" => return Ok(Route::Healthz),
         "/readyz" => return Ok(Route::Readyz),
@@ -48,6 +49,27 @@ fn valid_name(name: &str) -> bool {
         && name.bytes().all(|b| plain(b) || matches!(b, b'-' | b'.'))
         && name.bytes().next().is_some_and(plain)
         && name.bytes().last().is_some_and(plain)
+}
+
+/// Without empty, `.` and `..` elements, as the path is written; escapes are elements' names here. The reference sends
+/// such requests to the clean path by a redirect.
+fn clean(path: &str) -> Cow<'_, str> {
+    let odd = |element: &str| matches!(element, "" | "." | "..");
+    let Some(below) = path.strip_prefix('/') else { return path.into() };
+    let inner = below.strip_suffix('/').unwrap_or(below);
+    if inner.is_empty() || !inner.split('/').any(odd) {
+        return path.into();
+    }
+    let mut kept = vec![];
+    for element in inner.split('/') {
+        match element {
+            "" | "." => {}
+            ".." => drop(kept.pop()),
+            name => kept.push(name),
+        }
+    }
+    let end = if below.ends_with('/') && !kept.is_empty() { "/" } else { "" };
+    format!("/{}{end}", kept.join("/")).into()
 }
 
 /// None: a broken escape, or not UTF-8.
@@ -83,26 +105,45 @@ mod tests {
             "/config/mas%74er",
             "/config//master//",
             "/config/../config/master",
+            "//config/master",
+            "///config///./x/../master/",
+            "/../config/master",
         ] {
             assert_eq!(route(path), Ok(Route::Config { pool: "master".to_owned() }), "{path}");
         }
         assert_eq!(route("/config/master/x"), Ok(Route::Config { pool: "x".to_owned() }));
+        assert_eq!(route("//healthz"), Ok(Route::Healthz));
         assert_eq!(route("/healthz"), Ok(Route::Healthz));
         assert_eq!(route("/readyz"), Ok(Route::Readyz));
     }
 
     #[test]
     fn other_paths_and_names_that_no_pool_has_are_refused() {
-        for path in
-            ["/", "", "*", "/config", "/metrics", "/nope", "/healthz/", "/configs/master", "config/master"]
-        {
+        for path in [
+            "/",
+            "",
+            "*",
+            "/config",
+            "/metrics",
+            "/nope",
+            "/healthz/",
+            "/configs/master",
+            "config/master",
+            "/config/..",
+            "/config/../master",
+            "/config/master/../..",
+            "//",
+            "/.",
+            "/%63onfig",
+            "//evil.example/x",
+        ] {
             assert_eq!(route(path), Err(Refusal::NoSuchPath), "{path}");
         }
         for path in [
             "/config/",
             "/config///",
-            "/config/..",
             "/config/%2e%2e",
+            "/config/./",
             "/config/Master",
             "/config/a%00b",
             "/config/%zz",

@@ -99,13 +99,13 @@ async fn beside(root: &Path, a: &Bench, plane: &ControlPlane) -> anyhow::Result<
             }
             figures.put(
                 format!("requests a second, {connections} connections: mco/nginx"),
-                "",
-                rates["mco"] / rates["nginx"],
+                "%",
+                100.0 * rates["mco"] / rates["nginx"],
             );
             figures.put(
                 format!("p99, {connections} connections: mco/nginx"),
-                "",
-                tails["mco"] / tails["nginx"],
+                "%",
+                100.0 * tails["mco"] / tails["nginx"],
             );
         }
         let mut rates = BTreeMap::new();
@@ -115,7 +115,7 @@ async fn beside(root: &Path, a: &Bench, plane: &ControlPlane) -> anyhow::Result<
             figures.put(format!("of them resumed: {}", side.name), "%", load.resumed * 100.0);
             rates.insert(side.name, load.rate);
         }
-        figures.put("new TLS connections a second: mco/nginx", "", rates["mco"] / rates["nginx"]);
+        figures.put("new TLS connections a second: mco/nginx", "%", 100.0 * rates["mco"] / rates["nginx"]);
         figures.put("RSS after load: mco", "MiB", rss(&mco)?);
         println!("run {} of {}", run + 1, a.runs);
     }

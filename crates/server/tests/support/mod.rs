@@ -113,11 +113,23 @@ pub(crate) fn client(
 
 pub(crate) async fn connect(
     addr: SocketAddr,
+    config: rustls::ClientConfig,
+    adjust: impl FnOnce(&mut rustls::ClientConfig),
+) -> Result<TlsStream<TcpStream>> {
+    connect_from(std::net::Ipv4Addr::LOCALHOST.into(), addr, config, adjust).await
+}
+
+/// As a machine at this address.
+pub(crate) async fn connect_from(
+    from: std::net::IpAddr,
+    addr: SocketAddr,
     mut config: rustls::ClientConfig,
     adjust: impl FnOnce(&mut rustls::ClientConfig),
 ) -> Result<TlsStream<TcpStream>> {
     adjust(&mut config);
-    let stream = TcpStream::connect(addr).await?;
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    let stream = socket.connect(addr).await?;
     let name = ServerName::try_from("localhost")?;
     Ok(tokio::time::timeout(PATIENCE, TlsConnector::from(Arc::new(config)).connect(name, stream)).await??)
 }
