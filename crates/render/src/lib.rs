@@ -200,6 +200,12 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         let name = by.map(|mc| mc.name_any()).unwrap_or_default();
         warnings.push(Finding::on(&name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
     }
+    if mode == Mode::Cluster {
+        let findings = mixed(&merged.config, &provenance);
+        if !findings.is_empty() {
+            return Err(fail(Reason::Refused, findings));
+        }
+    }
     // A merge of valid configs can be invalid: a mode without contents, a path under another config's link.
     if let Err(errors) = ignition::validate(&merged.config) {
         let findings: Vec<Finding> =
@@ -248,6 +254,20 @@ fn read<'a>(
         }
     }
     if findings.is_empty() { Ok((components, warnings)) } else { Err(findings) }
+}
+
+/// Files whose contents, compression and hash come from several MachineConfigs and do not go together. By Ignition's
+/// rules a hash survives when another MachineConfig replaces the contents without giving its own.
+fn mixed(config: &ignition::Config, provenance: &Provenance) -> Vec<Finding> {
+    let files = config.storage.files.iter().enumerate();
+    let bad = files.filter_map(|(i, f)| Some((i, f.contents.check().err()?)));
+    let finding = |(i, e): (usize, ignition::ResourceError)| {
+        let message =
+            format!("{e}; who replaces the contents gives compression and verification.hash along with them");
+        let path = format!("storage.files[{i}].contents");
+        blame(config, provenance, &ignition::ValidationError { path, message })
+    };
+    bad.map(finding).collect()
 }
 
 /// Turns a finding on the merged config into one on the MachineConfigs that made that part of it.

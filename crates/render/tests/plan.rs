@@ -144,6 +144,27 @@ fn a_plain_file_takes_the_place_of_a_packed_one() {
 }
 
 #[test]
+fn a_hash_that_outlives_its_contents_is_refused_in_a_cluster_and_names_both() {
+    let hash = format!("sha256-{}", "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881");
+    let x = json!({"source": "data:,x", "verification": {"hash": hash}});
+    let all = [
+        mk_file("a", json!({"path": "/etc/x", "mode": 420, "contents": x})),
+        mk_file("b", json!({"path": "/etc/x", "mode": 420, "contents": {"source": "data:,y"}})),
+    ];
+    assert!(plan(&all[..1]).is_ok());
+    let e = plan(&all).unwrap_err().to_string();
+    for word in [
+        "MachineConfig",
+        "spec.config.storage.files[0].contents",
+        "/etc/x",
+        "another hash",
+        "along with them",
+    ] {
+        assert!(e.contains(word), "no {word:?}: {e}");
+    }
+}
+
+#[test]
 fn kernel_type_image_and_fips_follow_their_own_rules() {
     let mut generated = mk("zz", json!({"osImageURL": "old@sha256:9"}));
     let key = "machineconfiguration.openshift.io/generated-by-controller-version".to_owned();
@@ -153,12 +174,16 @@ fn kernel_type_image_and_fips_follow_their_own_rules() {
         mk("b", json!({"kernelType": "default", "osImageURL": "b@sha256:2"})),
         generated,
     ];
+    let image = |all: &[MachineConfig]| plan(all).unwrap().rendered.spec.os_image_url;
     let p = plan(&all).unwrap();
     let spec = &p.rendered.spec;
     assert_eq!(
         (spec.kernel_type.as_str(), spec.fips, spec.os_image_url.as_str()),
         ("realtime", true, "b@sha256:2")
     );
+    let more: Vec<_> = all.iter().cloned().chain([mk("c", json!({"osImageURL": "c@sha256:3"}))]).collect();
+    assert_eq!(image(&more), "c@sha256:3");
+    assert_eq!(image(&more[..1]), "a@sha256:1");
     let overridden = "machineconfiguration.openshift.io/os-image-url-overridden";
     assert_eq!(p.rendered.metadata.annotations.unwrap().get(overridden).map(String::as_str), Some("true"));
 }
