@@ -276,7 +276,7 @@ pub fn outage_backoff(tries: u32, jitter: f64) -> SignedDuration {
 /// The same for a try that disturbs the node's services and then takes everything back: soon once, as it may have been a
 /// hiccup, then ever more rarely. Another config, or a restart of the agent, is tried at once.
 pub fn disturbing_backoff(tries: u32, jitter: f64) -> SignedDuration {
-    let doubled = FIRST_DISTURBING_RETRY.as_secs().saturating_mul(1 << (2 * tries.saturating_sub(1)).min(16));
+    let doubled = FIRST_DISTURBING_RETRY.as_secs().saturating_mul(1 << (2 * tries.saturating_sub(1).min(8)));
     let most = SignedDuration::from_secs(doubled).min(LONGEST_DISTURBING_RETRY);
     most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
