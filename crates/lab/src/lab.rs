@@ -15,6 +15,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 
+use crate::api_proxy::ApiProxy;
 use crate::control_plane::{ControlPlane, ControlPlaneOptions, client};
 use crate::error::{Error, Result};
 use crate::first_boot::{BareMachine, IgnitionLog};
@@ -48,6 +49,7 @@ pub struct Lab {
     nodes: Vec<LabNode>,
     pods: Option<PodStandIn>,
     feeds: Option<NodeFeeds>,
+    daemon_faults: Option<ApiProxy>,
     client: Client,
     plane: ControlPlane,
     bridge: Option<Bridge>,
@@ -138,6 +140,7 @@ impl Lab {
             nodes: Vec::new(),
             pods: None,
             feeds: None,
+            daemon_faults: None,
             client,
             plane,
             bridge,
@@ -222,7 +225,13 @@ impl Lab {
                     .then(|| &*self.feeds.insert(NodeFeeds::start(self.client.clone())));
                 let setup = SimulatedSetup { down: Duration::from_millis(self.spec.reboot_millis) };
                 let kubelets = client(&self.plane.identity("lab-kubelets", &["system:masters"])?).await?;
-                let daemons = client(&self.plane.identity("mco-daemons", &["system:masters"])?).await?;
+                let daemons = if self.spec.daemon_faults {
+                    let proxy = &*self.daemon_faults.insert(ApiProxy::start(&self.plane).await?);
+                    proxy.kubeconfig(&self.plane, "mco-daemons")?
+                } else {
+                    self.plane.identity("mco-daemons", &["system:masters"])?
+                };
+                let daemons = client(&daemons).await?;
                 for chunk in names.chunks(REGISTER_AT_ONCE) {
                     let watched: Vec<_> =
                         chunk.iter().map(|(name, _)| feeds.map(|feeds| feeds.feed(name))).collect();
@@ -337,6 +346,12 @@ impl Lab {
     #[must_use]
     pub fn follow_nodes(&self) -> Option<mpsc::UnboundedReceiver<NodeNews>> {
         self.feeds.as_ref().map(NodeFeeds::follow)
+    }
+
+    /// The proxy between the simulated nodes' daemons and the API server, where the lab was asked for one.
+    #[must_use]
+    pub fn daemon_faults(&self) -> Option<&ApiProxy> {
+        self.daemon_faults.as_ref()
     }
 
     /// The log of our controller.

@@ -74,6 +74,8 @@ pub struct LabSpec {
     pub node_units: Vec<String>,
     /// More flags for the API server.
     pub api_server_args: Vec<String>,
+    /// Put a proxy between the daemons of simulated nodes and the API server.
+    pub daemon_faults: bool,
 }
 
 impl Default for LabSpec {
@@ -97,6 +99,7 @@ impl Default for LabSpec {
             node_files: Vec::new(),
             node_units: Vec::new(),
             api_server_args: Vec::new(),
+            daemon_faults: false,
         }
     }
 }
@@ -275,6 +278,12 @@ impl LabBuilder {
     /// A unit that every real node starts at boot.
     pub fn node_unit(mut self, name: impl Into<String>) -> Self {
         self.spec.node_units.push(name.into());
+        self
+    }
+
+    /// Put a proxy between the daemons of simulated nodes and the API server: [`Lab::daemon_faults`].
+    pub fn daemon_faults(mut self, wanted: bool) -> Self {
+        self.spec.daemon_faults = wanted;
         self
     }
 
