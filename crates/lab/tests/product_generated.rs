@@ -245,6 +245,7 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     cluster.delete("ImageTagMirrorSet", "bad").await;
     healthy(&cluster, "worker").await;
 
+    signatures(&cluster).await;
     container_runtime(&cluster).await;
 
     // An old word for gates of features, where no operator writes the status.
@@ -269,6 +270,77 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     cluster.settled("worker", 1, &["00-worker"], &[registries]).await;
     cluster.no_panic();
     cluster.stop().await;
+}
+
+/// What must be signed, cluster-wide and in one namespace.
+async fn signatures(cluster: &Cluster) {
+    let policy = |kind: &str, name: &str, scopes: &[&str]| {
+        json!({
+            "apiVersion": "config.openshift.io/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": {"scopes": scopes, "policy": {"rootOfTrust": {
+                // The words that a key must begin and end with, in base64.
+                "policyType": "PublicKey", "publicKey": {"keyData":
+                    "LS0tLS1CRUdJTiBQVUJMSUMgS0VZLS0tLS0KeAotLS0tLUVORCBQVUJMSUMgS0VZLS0tLS0K"},
+            }}},
+        })
+    };
+    cluster.create(policy("ClusterImagePolicy", "all", &["registry.example.org/app"])).await;
+    let file =
+        folder("own.json", &policy("ImagePolicy", "own", &["registry.example.org/app/x", "own.example.org"]));
+    let said = cluster.kubectl(&["apply", "-n", "default", "-f", &file]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let read = async |path: &str| -> Option<Value> {
+        serde_json::from_str(&cluster.lab.node(0).read_file(path).await.ok()?).ok()
+    };
+    cluster
+        .wait("policies on the node", async || {
+            let all = read("/etc/containers/policy.json").await?;
+            let own = read("/etc/crio/policies/default.json").await?;
+            assert!(all["transports"]["docker"].get("own.example.org").is_none(), "{all}");
+            let signed =
+                |v: &Value, scope: &str| v["transports"]["docker"][scope][0]["type"] == "sigstoreSigned";
+            (signed(&all, "registry.example.org/app") && signed(&own, "own.example.org")).then_some(())
+        })
+        .await;
+    // The signatures of mirrored images stand beside the mirror's.
+    let beside = cluster.lab.node(0).read_file("/etc/containers/registries.d/sigstore-registries.yaml").await;
+    assert!(beside.unwrap().contains("mirror.example.org/app"));
+    let said = cluster
+        .wait("the policy of the namespace says what has no effect", async || {
+            let said = cluster.kubectl(&["get", "-n", "default", "imagepolicy", "own", "-o", "json"]).await;
+            let object: Value = serde_json::from_str(&said.out).ok()?;
+            object["status"]["conditions"].as_array().cloned()
+        })
+        .await;
+    assert_eq!(
+        (said.len(), &said[0]["type"], &said[0]["reason"]),
+        (1, &json!("Pending"), &json!("ConflictScopes"))
+    );
+    assert!(text(&said[0]["message"]).contains("registry.example.org/app/x"), "{said:?}");
+    cluster.delete("ClusterImagePolicy", "all").await;
+    cluster
+        .wait("the conflict is over", async || {
+            let said = cluster.kubectl(&["get", "-n", "default", "imagepolicy", "own", "-o", "json"]).await;
+            let object: Value = serde_json::from_str(&said.out).ok()?;
+            object.pointer("/status/conditions").is_none_or(Value::is_null).then_some(())
+        })
+        .await;
+    let said = cluster.kubectl(&["delete", "-n", "default", "imagepolicy", "own"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    cluster
+        .wait("nothing need be signed", async || {
+            (!cluster.lab.node(0).root().join("etc/crio/policies/default.json").exists()).then_some(())
+        })
+        .await;
+}
+
+/// A file for `kubectl`, which knows namespaces.
+fn folder(name: &str, object: &Value) -> String {
+    let path = std::env::temp_dir().join(format!("mco-test-{}-{name}", std::process::id()));
+    std::fs::write(&path, object.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
 }
 
 async fn container_runtime(cluster: &Cluster) {
