@@ -181,6 +181,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     }
     assert_eq!(value(&done, "mco_updated_machine_count{pool=\"worker\"}"), Some(4.0));
     assert!(value(&done, "mcc_passes_total{queue=\"node\",outcome=\"failed\"}").is_some(), "{done}");
+    a_blocked_drain(&cluster, free).await;
     // A pool that is gone takes its series along.
     cluster.add_pool("short", &[]).await;
     let has = async |wanted: bool| {
@@ -197,6 +198,62 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     running.start_kill().unwrap();
     running.wait().await.unwrap();
     cluster.stop().await;
+}
+
+/// How long a drain has been waiting grows while it waits, and is gone with it.
+async fn a_blocked_drain(cluster: &Cluster, metrics: SocketAddr) {
+    let namespaced = |group: &str, version: &str, kind: &str| -> kube::Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        kube::Api::namespaced_with(cluster.client.clone(), "default", &resource)
+    };
+    // There is no controller manager here: nobody makes the account, and nobody counts the budget, which so allows nothing.
+    for (group, kind, object) in [
+        ("", "ServiceAccount", json!({"metadata": {"name": "default"}})),
+        (
+            "policy",
+            "PodDisruptionBudget",
+            json!({"metadata": {"name": "stuck"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "stuck"}}}}),
+        ),
+        (
+            "",
+            "Pod",
+            json!({"metadata": {"name": "stuck", "labels": {"app": "stuck"}}, "spec": {
+                "nodeName": "worker-0", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "c", "image": "example.com/none"}]}}),
+        ),
+    ] {
+        let mut object = object;
+        object["kind"] = json!(kind);
+        object["apiVersion"] = json!(if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        namespaced(group, "v1", kind).create(&PostParams::default(), &object).await.unwrap();
+    }
+    let pods = namespaced("", "v1", "Pod");
+    cluster
+        .wait("the pod runs", async || {
+            let pod = json!(pods.get("stuck").await.ok()?);
+            (pod["status"]["phase"] == "Running").then_some(())
+        })
+        .await;
+    cluster.create(machine_config("51-blocked", "worker", one_file("/etc/blocked", "x"))).await;
+    let series = "mcc_drain_blocked_seconds{node=\"worker-0\"}";
+    let first = cluster
+        .wait("the drain is seen to wait", async || {
+            value(&scrape(metrics).await, series).filter(|s| *s > 0.0)
+        })
+        .await;
+    cluster
+        .wait("it goes on to wait, and the node's state says so", async || {
+            let now = scrape(metrics).await;
+            let state =
+                "mco_state{node=\"worker-0\",pool=\"worker\",state=\"Updating\",reason=\"DrainBlocked\"}";
+            (value(&now, series)? > first + 1.0 && value(&now, state).is_some()).then_some(())
+        })
+        .await;
+    let budgets = namespaced("policy", "v1", "PodDisruptionBudget");
+    budgets.delete("stuck", &kube::api::DeleteParams::default()).await.unwrap();
+    cluster.settled("worker", NODES, &["51-blocked"], &[]).await;
+    assert_eq!(value(&scrape(metrics).await, series), None);
 }
 
 fn admission(cluster: &Cluster, kind: &str) -> kube::Api<DynamicObject> {
