@@ -83,9 +83,8 @@ impl Observer {
                         seen.forget(&text(&json!(node)["metadata"]["name"]));
                     }
                     // An outage; the stream goes on by itself.
-                    Err(error) => {
+                    Err(_) => {
                         drop(seen);
-                        eprintln!("observer: {error}");
                         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
                     }
                 }
@@ -112,6 +111,11 @@ impl Observer {
                 out
             }
         }
+    }
+
+    /// What was one too many, if anything was.
+    pub fn violation(&self) -> Option<String> {
+        self.violation.borrow().clone()
     }
 
     /// From now on this many may be out. Those that are out already are not blamed.
