@@ -8,10 +8,12 @@
 
 mod product;
 
-use product::controllers::{Controller, all_well, middle};
+use lab::{ApiProxy, Call, Verdict};
+use product::controllers::{Controller, all_well, middle, slow};
 use product::observer::Observer;
-use product::{Cluster, lab};
-use serde_json::json;
+use product::{Cluster, MCO, is_done, lab, note, text, with_controller};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a simulated reboot takes.
@@ -20,7 +22,7 @@ const REBOOT: Duration = Duration::from_millis(300);
 const OUTAGE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_is_away_for_two_minutes() {
+async fn an_api_server_that_is_away_for_two_minutes() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -43,4 +45,294 @@ async fn the_api_server_is_away_for_two_minutes() {
     all_well(&cluster, &[0, 1, 2, 3, 4, 5], &["50-outage"]).await;
     controller.stop().await;
     cluster.stop().await;
+}
+
+/// Every third of those that the filter names.
+fn every_third(
+    filter: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+    verdict: Verdict,
+) -> impl Fn(&Call<'_>) -> Verdict + Send + Sync + 'static {
+    let count = AtomicU64::new(0);
+    move |call| {
+        let hit = filter(call) && count.fetch_add(1, Ordering::Relaxed) % 3 == 2;
+        if hit { verdict } else { Verdict::Pass }
+    }
+}
+
+/// One rollout for each fault, the fault from its begin to its end, for the controller and for the daemons.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_watches_fail() {
+    let Some(builder) = lab() else { return };
+    let builder = builder.nodes(6).simulated().reboot_time(REBOOT).daemon_faults(true);
+    let cluster = Cluster::start(builder).await;
+    let daemons = cluster.lab.daemon_faults().unwrap();
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    let proxy = ApiProxy::start(cluster.lab.control_plane()).await.unwrap();
+    let kubeconfig = proxy.kubeconfig(cluster.lab.control_plane(), "controller").unwrap();
+    let mut controller = Controller::alone(&cluster, &kubeconfig);
+    cluster.settled("worker", 6, &["00-worker"], &[]).await;
+    let observer = Observer::start(&cluster, "worker", 2).await;
+    let mut all: Vec<&'static str> = vec![];
+    let write = |call: &Call<'_>| call.is_write();
+    let step = async |name: &'static str, fault: &dyn Fn(), tick: &dyn Fn()| {
+        fault();
+        let start = Instant::now();
+        cluster.create(slow(name, "worker")).await;
+        let ticking = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                tick();
+            }
+        };
+        let with = [name];
+        let settled = observer.guard(cluster.settled("worker", 6, &with, &[]));
+        tokio::select! {
+            () = ticking => {}
+            _ = settled => {}
+        }
+        let hits = (proxy.hits(), daemons.hits());
+        proxy.heal();
+        daemons.heal();
+        let took = start.elapsed().as_secs_f64();
+        eprintln!(
+            "{name}: through in {took:.1} s, {} requests of the controller hit, {} of daemons",
+            hits.0, hits.1
+        );
+        hits
+    };
+
+    all.push("50-cut");
+    let cut = || {
+        proxy.cut();
+        daemons.cut();
+    };
+    step("50-cut", &|| (), &cut).await;
+
+    // Open watches are told 410, and so is every third that begins anew; then the lists' continuations too.
+    all.push("50-gone");
+    let gone = || {
+        let again = |call: &Call<'_>| call.is_watch() || call.query.contains("continue=");
+        proxy.set(every_third(again, Verdict::Refuse(410, "Expired")));
+    };
+    assert!(step("50-gone", &gone, &|| proxy.expire_watches()).await.0 > 0);
+
+    for (name, verdict) in [
+        ("50-conflict", Verdict::Refuse(409, "Conflict")),
+        ("50-lost", Verdict::LoseAnswer),
+        ("50-busy", Verdict::Refuse(429, "TooManyRequests")),
+        ("50-fault", Verdict::Refuse(500, "InternalError")),
+    ] {
+        all.push(name);
+        let both = || {
+            proxy.set(every_third(write, verdict));
+            daemons.set(every_third(write, verdict));
+        };
+        let hits = step(name, &both, &|| ()).await;
+        assert!(hits.0 > 0 && hits.1 > 0, "{name} hit nothing");
+    }
+
+    // Caches that are behind: every watch is cut again and again, and begins late. Writes are quick.
+    all.push("50-stale");
+    let late = || {
+        proxy.set(
+            |call| if call.is_write() { Verdict::Pass } else { Verdict::Late(Duration::from_millis(900)) },
+        );
+        proxy.cut();
+    };
+    let ticks = AtomicU64::new(0);
+    let cut = || {
+        if ticks.fetch_add(1, Ordering::Relaxed) % 8 == 7 {
+            proxy.cut();
+        }
+    };
+    assert!(step("50-stale", &late, &cut).await.0 > 0);
+
+    controller.lives();
+    all_well(&cluster, &[0, 1, 2, 3, 4, 5], &all).await;
+    the_observer_sees_one_too_many(&cluster).await;
+    controller.stop().await;
+    cluster.stop().await;
+}
+
+/// A bound that is lower than the pool's: otherwise nobody knew whether the observers here could complain at all.
+async fn the_observer_sees_one_too_many(cluster: &Cluster) {
+    let strict = Observer::start(cluster, "worker", 1).await;
+    cluster.create(slow("50-strict", "worker")).await;
+    cluster.settled("worker", 6, &["50-strict"], &[]).await;
+    let said = strict.violation().unwrap_or_default();
+    assert!(said.contains("only 1 may be"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_and_configs_vanish_and_annotations_are_nonsense() {
+    let Some(builder) = with_controller() else { return };
+    let cluster = Cluster::start(builder.nodes(14).simulated().reboot_time(REBOOT)).await;
+    let workers: Vec<String> = (0..14).map(|i| format!("worker-{i}")).collect();
+    let some = |from: usize, to: usize| workers[from..to].iter().map(String::as_str).collect::<Vec<_>>();
+    cluster.add_pool("again", &some(0, 5)).await;
+    cluster.add_pool("nonsense", &some(5, 10)).await;
+    cluster.add_pool("vanish", &some(10, 14)).await;
+    for (pool, nodes) in [("again", 5), ("nonsense", 5), ("vanish", 4)] {
+        cluster.patch("MachineConfigPool", pool, json!({"spec": {"maxUnavailable": 2}})).await;
+        cluster.settled(pool, nodes, &["00-worker"], &[]).await;
+    }
+    tokio::join!(
+        deleted_and_made_again(&cluster),
+        without_and_with_bad_annotations(&cluster),
+        a_rendered_config_vanishes(&cluster)
+    );
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A Node that nobody has told anything: as a kubelet registers it.
+fn bare(name: &str, pool: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "node-role.kubernetes.io/worker": "", format!("node-role.kubernetes.io/{pool}"): "",
+            "kubernetes.io/os": "linux", "kubernetes.io/hostname": name,
+        }},
+    })
+}
+
+/// Makes it, Ready.
+async fn register(cluster: &Cluster, node: Value, boot_id: &str) {
+    let name = text(&node["metadata"]["name"]);
+    cluster.create(node).await;
+    let status = json!({"status": {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {
+            "bootID": boot_id, "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "linux", "architecture": "amd64",
+        },
+    }});
+    let patch = kube::api::Patch::Merge(status);
+    cluster.api("Node").patch_status(&name, &kube::api::PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A node that is on its way and one that waits are deleted and registered anew under their names.
+async fn deleted_and_made_again(cluster: &Cluster) {
+    let observer = Observer::start(cluster, "again", 2).await;
+    let scenario = async {
+        let moving = middle(cluster, "50-again", "again", 1).await;
+        let target = cluster.rendered("again").await;
+        let nodes = cluster.list("Node").await;
+        let waits = nodes.iter().find(|n| {
+            note(n, "desiredConfig") != target && note(n, "desiredConfig").starts_with("rendered-again-")
+        });
+        let waiting = waits.map(|n| text(&n["metadata"]["name"]));
+        eprintln!("deleted and made again: {} on its way, {waiting:?} waiting", moving[0]);
+        for name in [Some(moving[0].clone()), waiting].into_iter().flatten() {
+            observer.by_hand(&name);
+            let before = cluster.get("Node", &name).await;
+            let boot_id = text(&before["status"]["nodeInfo"]["bootID"]);
+            cluster.delete("Node", &name).await;
+            register(cluster, bare(&name, "again"), &boot_id).await;
+            let after = cluster.get("Node", &name).await;
+            assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+        }
+        cluster.settled("again", 5, &["50-again"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    all_well(cluster, &[0, 1, 2, 3, 4], &["50-again"]).await;
+    for i in 0..5 {
+        let name = format!("worker-{i}");
+        cluster
+            .wait("its MachineConfigNode belongs to the new Node", async || {
+                let (node, own) =
+                    (cluster.get("Node", &name).await, cluster.get("MachineConfigNode", &name).await);
+                let owner = own["metadata"]["ownerReferences"].as_array()?.first()?.clone();
+                (owner["uid"] == node["metadata"]["uid"]).then_some(())
+            })
+            .await;
+    }
+}
+
+/// Nodes that no agent answers for, without annotations and with nonsense in them, hold their own slot and nothing else;
+/// nonsense on a node with an agent is put right.
+async fn without_and_with_bad_annotations(cluster: &Cluster) {
+    cluster.patch("MachineConfigPool", "nonsense", json!({"spec": {"maxUnavailable": 4}})).await;
+    let observer = Observer::start(cluster, "nonsense", 4).await;
+    for name in ["bare", "bad"] {
+        observer.by_hand(name);
+    }
+    register(cluster, bare("bare", "nonsense"), "b").await;
+    let mut bad = bare("bad", "nonsense");
+    bad["metadata"]["annotations"] = json!({
+        format!("{MCO}currentConfig"): "no such thing/../at all",
+        format!("{MCO}desiredConfig"): "",
+        format!("{MCO}state"): "Confused",
+        format!("{MCO}desiredDrain"): "dance-forever",
+        format!("{MCO}lastAppliedDrain"): "{\"json\":",
+        format!("{MCO}controlPlaneTopology"): "\u{1F600}",
+    });
+    register(cluster, bad, "b").await;
+    let scenario = async {
+        middle(cluster, "50-nonsense", "nonsense", 1).await;
+        // A node with an agent that is done: somebody's script goes wrong.
+        let target = cluster.rendered("nonsense").await;
+        let victim = cluster
+            .wait("a node that is done", async || {
+                let nodes = cluster.list("Node").await;
+                let done = nodes.iter().find(|n| note(n, "currentConfig") == target && is_done(n));
+                done.map(|n| text(&n["metadata"]["name"]))
+            })
+            .await;
+        observer.by_hand(&victim);
+        let garbage = json!({"metadata": {"annotations": {
+            format!("{MCO}state"): "Whatever", format!("{MCO}desiredDrain"): "nonsense",
+            format!("{MCO}desiredConfig"): "rendered-nobody-has-made-this",
+        }}});
+        cluster.patch("Node", &victim, garbage).await;
+        eprintln!("nonsense is written on {victim}");
+        let nodes: Vec<String> = (5..10).map(|i| format!("worker-{i}")).collect();
+        cluster
+            .wait("every node with an agent to be done", async || {
+                let all = cluster.list("Node").await;
+                let well = |n: &&Value| {
+                    nodes.contains(&text(&n["metadata"]["name"]))
+                        && is_done(n)
+                        && note(n, "currentConfig") == target
+                };
+                (all.iter().filter(well).count() == nodes.len()).then_some(())
+            })
+            .await;
+        // The two that nobody answers for are counted, told of, and not taken for updated.
+        cluster
+            .wait("the pool counts them", async || {
+                let status = cluster.get("MachineConfigPool", "nonsense").await["status"].clone();
+                (status["machineCount"] == 7 && status["updatedMachineCount"] == 5).then_some(())
+            })
+            .await;
+    };
+    observer.guard(scenario).await;
+    let said = cluster.mco(&["status", "nonsense"]).await;
+    assert!(said.out.contains("bare") && said.out.contains("bad"), "{}", said.out);
+    for name in ["bare", "bad"] {
+        cluster.delete("Node", name).await;
+    }
+    cluster.settled("nonsense", 5, &["50-nonsense"], &[]).await;
+}
+
+/// The config that a rollout goes to is deleted in its middle, and so is the one that waiting nodes are in.
+async fn a_rendered_config_vanishes(cluster: &Cluster) {
+    let before = cluster.rendered("vanish").await;
+    let observer = Observer::start(cluster, "vanish", 2).await;
+    let scenario = async {
+        middle(cluster, "50-vanish", "vanish", 0).await;
+        let target = cluster.rendered("vanish").await;
+        cluster.delete("MachineConfig", &target).await;
+        cluster.delete("MachineConfig", &before).await;
+        cluster
+            .wait("the target is made again", async || {
+                (!cluster.get("MachineConfig", &target).await.is_null()).then_some(())
+            })
+            .await;
+        assert_eq!(cluster.settled("vanish", 4, &["50-vanish"], &[]).await, target);
+    };
+    observer.guard(scenario).await;
+    all_well(cluster, &[10, 11, 12, 13], &["50-vanish"]).await;
 }
