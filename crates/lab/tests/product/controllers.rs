@@ -141,3 +141,12 @@ pub async fn all_well(cluster: &Cluster, nodes: &[usize], names: &[&str]) {
         );
     }
 }
+
+/// The library that shifts a program's clock, from Debian's package `faketime`; `None`: skipped, and said so.
+pub fn faketime() -> Option<String> {
+    let arch = std::env::consts::ARCH;
+    let path = format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");
+    let there = Path::new(&path).exists();
+    let why = (!there).then(|| format!("{path} is not there: apt-get install faketime"));
+    lab::require(why).then_some(path)
+}

@@ -1,0 +1,198 @@
+//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, and clocks that are a minute
+//! wrong. Each time the new leader goes on with the rollout that it finds, and an observer sees to it that never more
+//! nodes are out of service than the pool allows.
+//!
+//! What it is not: a measure. The times that it prints are for people; the bounds that fail it are several times those
+//! that a lease of 15 s and a look each second allow.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod product;
+
+use lab::{Fault, FaultProxy};
+use product::controllers::{Controller, all_well, faketime, middle};
+use product::observer::Observer;
+use product::{Cluster, MCO, lab, text};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What a simulated reboot takes.
+const REBOOT: Duration = Duration::from_millis(700);
+const NODES: usize = 8;
+/// Far beyond any hand-over that works.
+const FAR_TOO_LONG: Duration = Duration::from_secs(60);
+/// The namespace and name of the lease.
+const LEASE: (&str, &str) = ("openshift-machine-config-operator", "machine-config-controller");
+
+/// Who holds the lease.
+async fn holder(cluster: &Cluster) -> String {
+    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
+        kube::Api::namespaced(cluster.client.clone(), LEASE.0);
+    let lease = leases.get_opt(LEASE.1).await.ok().flatten();
+    lease.and_then(|l| l.spec?.holder_identity).unwrap_or_default()
+}
+
+/// A controller with a way to the API server of its own.
+struct Candidate {
+    name: &'static str,
+    proxy: FaultProxy,
+    kubeconfig: PathBuf,
+}
+
+impl Candidate {
+    async fn new(cluster: &Cluster, name: &'static str) -> Self {
+        let plane = cluster.lab.control_plane();
+        let proxy = FaultProxy::start(plane.server().ip(), plane.server()).await.unwrap();
+        let kubeconfig = plane.identity_via(name, &["system:masters"], &proxy.url()).unwrap();
+        Self { name, proxy, kubeconfig }
+    }
+
+    fn start(&self, cluster: &Cluster, env: &[(&str, &str)]) -> Controller {
+        Controller::with(cluster, self.name, &self.kubeconfig, &[], env)
+    }
+}
+
+/// Whether this process holds the lease: its identity has its process id.
+fn leads(controller: &Controller, holder: &str) -> bool {
+    holder.contains(&format!("_{}_", controller.pid()))
+}
+
+/// Waits until this one holds the lease and has sent a node on its way; prints how long each took.
+async fn takes_over(cluster: &Cluster, what: &str, new: &Controller, observer: &Observer, since: Instant) {
+    cluster
+        .wait(&format!("{what}: the other one holds the lease"), async || {
+            leads(new, &holder(cluster).await).then_some(())
+        })
+        .await;
+    let held = since.elapsed();
+    let first = cluster
+        .wait(&format!("{what}: the other one acts"), async || {
+            observer.starts().into_iter().find(|s| s.at > since + held.mul_f64(0.9)).map(|s| s.at)
+        })
+        .await;
+    let acted = first.saturating_duration_since(since);
+    eprintln!(
+        "{what}: lease after {:.1} s, first node sent after {:.1} s",
+        held.as_secs_f64(),
+        acted.as_secs_f64()
+    );
+    assert!(held < FAR_TOO_LONG, "{what} took {held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_goes_from_leader_to_leader() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let (one, two) = (Candidate::new(&cluster, "one").await, Candidate::new(&cluster, "two").await);
+
+    // Both at once, on a fresh cluster.
+    let (first, second) = (one.start(&cluster, &[]), two.start(&cluster, &[]));
+    cluster.settled("worker", NODES, &["00-worker"], &[]).await;
+    let led = holder(&cluster).await;
+    assert!(leads(&first, &led) != leads(&second, &led), "{led}");
+    let (leader, standby, away, near) =
+        if leads(&first, &led) { (first, second, &one, &two) } else { (second, first, &two, &one) };
+    assert!(!standby.log().contains(" leading"), "both lead\n{}", standby.log());
+    let rendered = cluster.list("MachineConfig").await.len();
+    let observer = Observer::start(&cluster, "worker", 1).await;
+    let all: Vec<usize> = (0..NODES).collect();
+
+    let scenario = async {
+        // A clean end.
+        middle(&cluster, "50-clean", "worker", 1).await;
+        let asked = Instant::now();
+        leader.stop().await;
+        eprintln!("clean: ended after {:.1} s", asked.elapsed().as_secs_f64());
+        takes_over(&cluster, "clean", &standby, &observer, asked).await;
+        // A new standby, while the rollout goes on; one that finds nothing to do.
+        let newer = away.start(&cluster, &[]);
+        cluster.settled("worker", NODES, &["50-clean"], &[]).await;
+        assert!(leads(&standby, &holder(&cluster).await));
+
+        // A crash.
+        middle(&cluster, "50-crash", "worker", 1).await;
+        let killed = Instant::now();
+        standby.kill().await;
+        takes_over(&cluster, "crash", &newer, &observer, killed).await;
+        cluster.settled("worker", NODES, &["50-crash"], &[]).await;
+
+        // A partition: the leader lives and is heard no more, then comes back and finds another one leading.
+        let other = near.start(&cluster, &[]);
+        middle(&cluster, "50-partition", "worker", 1).await;
+        away.proxy.set(Fault::Blackhole);
+        takes_over(&cluster, "partition", &other, &observer, Instant::now()).await;
+        away.proxy.set(Fault::None);
+        cluster.settled("worker", NODES, &["50-partition"], &[]).await;
+        assert!(leads(&other, &holder(&cluster).await));
+        newer.stop().await;
+        other.stop().await;
+        assert_eq!(holder(&cluster).await, "", "the lease is not given up");
+    };
+    observer.guard(scenario).await;
+    all_well(&cluster, &all, &["50-clean", "50-crash", "50-partition"]).await;
+    // A MachineConfig and a rendered one for each of the three changes: no leader has made one of its own.
+    let made = cluster.list("MachineConfig").await.len().saturating_sub(rendered);
+    assert!(made <= 2 * 3, "{made} MachineConfigs for three changes");
+    cluster.stop().await;
+}
+
+/// Two controllers whose clocks are two minutes apart, each a minute off everyone else's; each leads once.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_are_a_minute_wrong() {
+    let Some(library) = faketime() else { return };
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    let (one, two) = (Candidate::new(&cluster, "fast").await, Candidate::new(&cluster, "slow").await);
+    let clock = |offset: &'static str| {
+        [
+            ("LD_PRELOAD".to_owned(), library.clone()),
+            ("FAKETIME".to_owned(), offset.to_owned()),
+            // Waits are waits, whatever the clock says.
+            ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
+        ]
+    };
+    let start = |candidate: &Candidate, offset: &'static str| {
+        let env = clock(offset);
+        let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        candidate.start(&cluster, &env)
+    };
+    let fast = start(&one, "+60s");
+    cluster.settled("worker", 6, &["00-worker"], &[]).await;
+    // The clock is wrong indeed.
+    let pool = cluster.get("MachineConfigPool", "worker").await;
+    let said: Vec<jiff::Timestamp> = conditions(&pool).collect();
+    let now = jiff::Timestamp::now();
+    assert!(said.iter().any(|t| *t > now), "the clock is not shifted: {said:?}, now {now}");
+    let behind = start(&two, "-60s");
+    let observer = Observer::start(&cluster, "worker", 2).await;
+    let scenario = async {
+        middle(&cluster, "50-fast", "worker", 1).await;
+        assert!(leads(&fast, &holder(&cluster).await), "a lease is taken away by the clock");
+        let killed = Instant::now();
+        fast.kill().await;
+        // Not before the dead one's lease has run out, whatever its times say.
+        takes_over(&cluster, "clocks", &behind, &observer, killed).await;
+        cluster.settled("worker", 6, &["50-fast"], &[]).await;
+        middle(&cluster, "50-slow", "worker", 1).await;
+        let other = start(&one, "+60s");
+        cluster.settled("worker", 6, &["50-slow"], &[]).await;
+        assert!(leads(&behind, &holder(&cluster).await), "a lease is taken away by the clock");
+        other.stop().await;
+        behind.stop().await;
+    };
+    observer.guard(scenario).await;
+    all_well(&cluster, &[0, 1, 2, 3, 4, 5], &["50-fast", "50-slow"]).await;
+    for node in cluster.list("Node").await {
+        let waits = &node["metadata"]["annotations"][format!("{MCO}drainWaitsFor")];
+        assert!(waits.is_null() || waits == "", "{waits}");
+    }
+    cluster.stop().await;
+}
+
+fn conditions(pool: &Value) -> impl Iterator<Item = jiff::Timestamp> {
+    let all = pool["status"]["conditions"].as_array().into_iter().flatten();
+    all.filter_map(|c| text(&c["lastTransitionTime"]).parse().ok())
+}
