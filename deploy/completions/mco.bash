@@ -34,11 +34,17 @@ _mco() {
             mco,lint)
                 cmd="mco__subcmd__lint"
                 ;;
+            mco,operator)
+                cmd="mco__subcmd__operator"
+                ;;
             mco,pause)
                 cmd="mco__subcmd__pause"
                 ;;
             mco,plan)
                 cmd="mco__subcmd__plan"
+                ;;
+            mco,pointer)
+                cmd="mco__subcmd__pointer"
                 ;;
             mco,render)
                 cmd="mco__subcmd__render"
@@ -52,6 +58,9 @@ _mco() {
             mco,status)
                 cmd="mco__subcmd__status"
                 ;;
+            mco,token)
+                cmd="mco__subcmd__token"
+                ;;
             mco__subcmd__controller,bootstrap)
                 cmd="mco__subcmd__controller__subcmd__bootstrap"
                 ;;
@@ -61,17 +70,32 @@ _mco() {
             mco__subcmd__daemon,firstboot-complete-machineconfig)
                 cmd="mco__subcmd__daemon__subcmd__firstboot__subcmd__complete__subcmd__machineconfig"
                 ;;
+            mco__subcmd__daemon,plan)
+                cmd="mco__subcmd__daemon__subcmd__plan"
+                ;;
             mco__subcmd__daemon,recover)
                 cmd="mco__subcmd__daemon__subcmd__recover"
                 ;;
             mco__subcmd__daemon,start)
                 cmd="mco__subcmd__daemon__subcmd__start"
                 ;;
+            mco__subcmd__operator,start)
+                cmd="mco__subcmd__operator__subcmd__start"
+                ;;
             mco__subcmd__server,bootstrap)
                 cmd="mco__subcmd__server__subcmd__bootstrap"
                 ;;
             mco__subcmd__server,start)
                 cmd="mco__subcmd__server__subcmd__start"
+                ;;
+            mco__subcmd__token,create)
+                cmd="mco__subcmd__token__subcmd__create"
+                ;;
+            mco__subcmd__token,list)
+                cmd="mco__subcmd__token__subcmd__list"
+                ;;
+            mco__subcmd__token,revoke)
+                cmd="mco__subcmd__token__subcmd__revoke"
                 ;;
             *)
                 ;;
@@ -80,7 +104,7 @@ _mco() {
 
     case "${cmd}" in
         mco)
-            opts="-h -V --log --log-json --help --version install status plan pause resume explain render lint controller daemon server completion"
+            opts="-h -V --log --log-json --help --version install status plan pause resume explain render lint controller daemon server operator token pointer completion"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -202,7 +226,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__daemon)
-            opts="-h --log --log-json --help start recover firstboot-complete-machineconfig"
+            opts="-h --log --log-json --help start plan recover firstboot-complete-machineconfig"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -245,6 +269,52 @@ _mco() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        mco__subcmd__daemon__subcmd__plan)
+            opts="-f -o -h --filename --policy --refuse --root-mount --output --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --filename)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --refuse)
+                    COMPREPLY=($(compgen -W "reload restart drain reboot" -- "${cur}"))
+                    return 0
+                    ;;
+                --root-mount)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         mco__subcmd__daemon__subcmd__recover)
             opts="-h --root-mount --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -268,7 +338,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__daemon__subcmd__start)
-            opts="-h --kubeconfig --node-name --root-mount --metrics-url --log --log-json --help"
+            opts="-h --kubeconfig --node-name --root-mount --metrics-url --kubelet-healthz-enabled --kubelet-healthz-endpoint --once-from --skip-reboot --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -287,6 +357,18 @@ _mco() {
                     return 0
                     ;;
                 --metrics-url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubelet-healthz-enabled)
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    return 0
+                    ;;
+                --kubelet-healthz-endpoint)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -374,7 +456,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__lint)
-            opts="-f -o -h --filename --strict --output --log --log-json --help"
+            opts="-f -o -h --filename --templates --strict --output --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -388,12 +470,56 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --templates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
                     COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
                     return 0
                     ;;
                 -o)
                     COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__operator)
+            opts="-h --log --log-json --help start"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__operator__subcmd__start)
+            opts="-h --kubeconfig --require-token --once --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --log)
@@ -474,6 +600,48 @@ _mco() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__pointer)
+            opts="-h --kubeconfig --token --ignition-version --host --port --ca --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignition-version)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --log)
@@ -726,6 +894,114 @@ _mco() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__token)
+            opts="-h --log --log-json --help create list revoke"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__token__subcmd__create)
+            opts="-h --kubeconfig --ttl --single-use --grace --node --address --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__token__subcmd__list)
+            opts="-o -h --kubeconfig --output --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__token__subcmd__revoke)
+            opts="-h --kubeconfig --spent --log --log-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --log)

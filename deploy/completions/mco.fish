@@ -39,6 +39,9 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: 
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
 complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: hands booting machines their Ignition config'
+complete -c mco -n "__fish_mco_needs_command" -f -a "operator" -d 'The operator: keeps the config server\'s certificates and the machines\' user data'
+complete -c mco -n "__fish_mco_needs_command" -f -a "token" -d 'Boot tokens: who may fetch a pool\'s config'
+complete -c mco -n "__fish_mco_needs_command" -f -a "pointer" -d 'Print the config that a machine is provisioned with: it sends it to the config server'
 complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a shell completion script'
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
@@ -109,6 +112,7 @@ complete -c mco -n "__fish_mco_using_subcommand render" -l exit-code -d 'With a 
 complete -c mco -n "__fish_mco_using_subcommand render" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand render" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand lint" -l templates -d 'The folder of templates that base MachineConfigs are made from: what goes over them is told too' -r -F
 complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
@@ -136,19 +140,38 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: what Ignition cannot do, before the kubelet starts'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "plan" -d 'Say what a config would do on this host: every step, what it costs, or why it cannot be applied'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: what Ignition cannot do, before the kubelet starts'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node [default: the host name]' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'Where /metrics is served; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-enabled -d 'Ask the kubelet for its health' -r -f -a "true\t''
+false\t''"
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-endpoint -d 'Where it answers: an http URL with an IP address' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l once-from -d 'Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l skip-reboot -d 'With --once-from: leave the reboot that it may need to others'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s f -l filename -d 'The config: a file, or `-`' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l policy -d 'A manifest of the MachineConfiguration whose disruption policies count [default: the built-in ones]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l refuse -d 'Exit with 3 when it costs this or more' -r -f -a "reload\t'Refuse what reloads a service, or worse'
+restart\t'Refuse what restarts a service, or worse'
+drain\t'Refuse what drains a node, or worse'
+reboot\t'Refuse what reboots a node'"
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l root-mount -d 'Where the host\'s root folder is' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log-json -d 'One JSON object per log line'
@@ -196,6 +219,52 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l http2 -d 'Offer HTTP/2 too'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep the config server\'s certificates and the machines\' user data, until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Each pool\'s user data holds a boot token: for a config server with --require-token'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Look once, write what is missing or stale, say what, and end'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "create" -d 'Make a token and print it: the only time that it can be seen'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "list" -d 'Show tokens: for whom, until when, used or not'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "revoke" -d 'Take tokens back, at once'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l ttl -d 'How long it is good, like 90m, 24h or 7d [default: until it is revoked]' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l grace -d 'With --single-use: how long that machine may ask again, when its transfer broke' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l node -d 'The machine that it is for; told in the server\'s log and in `mco token list`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l address -d 'Where the machine must ask from: an address or a network; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l single-use -d 'For the boot of one machine'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l spent -d 'All that have expired or were used'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l token -d 'The boot token to send [default: the pool\'s own, where `mco operator` keeps one]' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l ignition-version -d 'The version to write it in: what the machine\'s Ignition reads' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l host -d 'The server, as machines reach it [default: as the ControllerConfig says]' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l port -d 'The server\'s port' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l ca -d 'Whom to trust (PEM) [default: as the ConfigMap machine-config-server-ca says]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand pointer" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand completion" -s h -l help -d 'Print help'

@@ -163,6 +163,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
 '*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'--templates=[The folder of templates that base MachineConfigs are made from\: what goes over them is told too]:DIR:_files' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -242,10 +243,36 @@ _arguments "${_arguments_options[@]}" : \
 '--node-name=[The name of this host'\''s Node \[default\: the host name\]]:NAME:_default' \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
 '--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
+'--kubelet-healthz-enabled=[Ask the kubelet for its health]::BOOL:(true false)' \
+'--kubelet-healthz-endpoint=[Where it answers\: an http URL with an IP address]:URL:_default' \
+'--once-from=[Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end]:FILE|URL:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--skip-reboot[With --once-from\: leave the reboot that it may need to others]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
+&& ret=0
+;;
+(plan)
+_arguments "${_arguments_options[@]}" : \
+'-f+[The config\: a file, or \`-\`]:FILE:_files' \
+'--filename=[The config\: a file, or \`-\`]:FILE:_files' \
+'--policy=[A manifest of the MachineConfiguration whose disruption policies count \[default\: the built-in ones\]]:FILE:_files' \
+'--refuse=[Exit with 3 when it costs this or more]:REFUSE:((reload\:"Refuse what reloads a service, or worse"
+restart\:"Refuse what restarts a service, or worse"
+drain\:"Refuse what drains a node, or worse"
+reboot\:"Refuse what reboots a node"))' \
+'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
 && ret=0
 ;;
 (recover)
@@ -334,6 +361,114 @@ _arguments "${_arguments_options[@]}" : \
     ;;
 esac
 ;;
+(operator)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_mco__subcmd__operator_commands" \
+"*::: :->operator" \
+&& ret=0
+
+    case $state in
+    (operator)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-operator-command-$line[1]:"
+        case $line[1] in
+            (start)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--require-token[Each pool'\''s user data holds a boot token\: for a config server with --require-token]' \
+'--once[Look once, write what is missing or stale, say what, and end]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
+(token)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_mco__subcmd__token_commands" \
+"*::: :->token" \
+&& ret=0
+
+    case $state in
+    (token)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-token-command-$line[1]:"
+        case $line[1] in
+            (create)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--ttl=[How long it is good, like 90m, 24h or 7d \[default\: until it is revoked\]]:TIME:_default' \
+'--grace=[With --single-use\: how long that machine may ask again, when its transfer broke]:TIME:_default' \
+'--node=[The machine that it is for; told in the server'\''s log and in \`mco token list\`]:NAME:_default' \
+'*--address=[Where the machine must ask from\: an address or a network; may be given several times]:IP[/BITS]:_default' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--single-use[For the boot of one machine]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':pool -- The pool whose config it gives:_default' \
+&& ret=0
+;;
+(list)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'::pool -- Only tokens of this pool:_default' \
+&& ret=0
+;;
+(revoke)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--spent[All that have expired or were used]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'*::ids -- The tokens'\'' IDs\: what stands before the dot:_default' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
+(pointer)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--token=[The boot token to send \[default\: the pool'\''s own, where \`mco operator\` keeps one\]]:TOKEN:_default' \
+'--ignition-version=[The version to write it in\: what the machine'\''s Ignition reads]:VERSION:_default' \
+'--host=[The server, as machines reach it \[default\: as the ControllerConfig says\]]:HOST:_default' \
+'--port=[The server'\''s port]:PORT:_default' \
+'--ca=[Whom to trust (PEM) \[default\: as the ConfigMap machine-config-server-ca says\]]:FILE:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':pool -- The pool that the machine boots into:_default' \
+&& ret=0
+;;
 (completion)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -362,6 +497,9 @@ _mco_commands() {
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
 'server:The config server\: hands booting machines their Ignition config' \
+'operator:The operator\: keeps the config server'\''s certificates and the machines'\'' user data' \
+'token:Boot tokens\: who may fetch a pool'\''s config' \
+'pointer:Print the config that a machine is provisioned with\: it sends it to the config server' \
 'completion:Print a shell completion script' \
     )
     _describe -t commands 'mco commands' commands "$@"
@@ -393,6 +531,7 @@ _mco__subcmd__controller__subcmd__start_commands() {
 _mco__subcmd__daemon_commands() {
     local commands; commands=(
 'start:Run the agent until SIGTERM' \
+'plan:Say what a config would do on this host\: every step, what it costs, or why it cannot be applied' \
 'recover:Finish or undo what a crash interrupted; needs no API server' \
 'firstboot-complete-machineconfig:Complete a machine'\''s first boot\: what Ignition cannot do, before the kubelet starts' \
     )
@@ -402,6 +541,11 @@ _mco__subcmd__daemon_commands() {
 _mco__subcmd__daemon__subcmd__firstboot-complete-machineconfig_commands() {
     local commands; commands=()
     _describe -t commands 'mco daemon firstboot-complete-machineconfig commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__plan_commands] )) ||
+_mco__subcmd__daemon__subcmd__plan_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon plan commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__daemon__subcmd__recover_commands] )) ||
 _mco__subcmd__daemon__subcmd__recover_commands() {
@@ -428,6 +572,18 @@ _mco__subcmd__lint_commands() {
     local commands; commands=()
     _describe -t commands 'mco lint commands' commands "$@"
 }
+(( $+functions[_mco__subcmd__operator_commands] )) ||
+_mco__subcmd__operator_commands() {
+    local commands; commands=(
+'start:Keep the config server'\''s certificates and the machines'\'' user data, until SIGTERM' \
+    )
+    _describe -t commands 'mco operator commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__operator__subcmd__start_commands] )) ||
+_mco__subcmd__operator__subcmd__start_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco operator start commands' commands "$@"
+}
 (( $+functions[_mco__subcmd__pause_commands] )) ||
 _mco__subcmd__pause_commands() {
     local commands; commands=()
@@ -437,6 +593,11 @@ _mco__subcmd__pause_commands() {
 _mco__subcmd__plan_commands() {
     local commands; commands=()
     _describe -t commands 'mco plan commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__pointer_commands] )) ||
+_mco__subcmd__pointer_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco pointer commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__render_commands] )) ||
 _mco__subcmd__render_commands() {
@@ -470,6 +631,30 @@ _mco__subcmd__server__subcmd__start_commands() {
 _mco__subcmd__status_commands() {
     local commands; commands=()
     _describe -t commands 'mco status commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__token_commands] )) ||
+_mco__subcmd__token_commands() {
+    local commands; commands=(
+'create:Make a token and print it\: the only time that it can be seen' \
+'list:Show tokens\: for whom, until when, used or not' \
+'revoke:Take tokens back, at once' \
+    )
+    _describe -t commands 'mco token commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__token__subcmd__create_commands] )) ||
+_mco__subcmd__token__subcmd__create_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco token create commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__token__subcmd__list_commands] )) ||
+_mco__subcmd__token__subcmd__list_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco token list commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__token__subcmd__revoke_commands] )) ||
+_mco__subcmd__token__subcmd__revoke_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco token revoke commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_mco" ]; then
