@@ -117,13 +117,13 @@ impl Gate {
         }
         let token = bearer(headers)?;
         let held = self.find(&token).ok_or_else(|| refused(Why::Unknown))?;
-        self.judge(token, held, pool, from, now)
+        self.judge(token, &held, pool, from, now)
     }
 
     fn judge(
         &self,
         token: Token,
-        held: Arc<Held>,
+        held: &Arc<Held>,
         pool: &str,
         from: IpAddr,
         now: Timestamp,
@@ -132,7 +132,7 @@ impl Gate {
         let (id, node) = (record.id.clone(), record.node.clone());
         let claim = match record.judge(&token, pool, from, now) {
             Verdict::Accept => None,
-            Verdict::Claim(used) => Some((token, Arc::clone(&held), used)),
+            Verdict::Claim(used) => Some((token, Arc::clone(held), used)),
             Verdict::Refuse(why) => return Err(refused(why)),
         };
         Ok(Pass { id, node, claim })
