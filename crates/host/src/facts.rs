@@ -26,8 +26,8 @@ pub struct Facts {
     pub unit_files: BTreeSet<String>,
     /// How the units of both configs are enabled.
     pub unit_states: BTreeMap<String, UnitFileState>,
-    /// Template units of the host that have a default instance.
-    pub default_instances: BTreeSet<String>,
+    /// Template units of the host that have a default instance, with its name.
+    pub default_instances: BTreeMap<String, String>,
     /// Units that stand in a folder other than the administrator's, so that removing ours uncovers them.
     pub vendor_units: BTreeSet<String>,
     /// Why the operating system cannot be changed here; `None` when it can.

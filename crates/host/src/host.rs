@@ -183,9 +183,9 @@ impl Host {
                 }
                 if is_template(name)
                     && let Some(text) = root.text(&path)?
-                    && Install::parse(&text).default_instance.is_some()
+                    && let Some(default) = Install::parse(&text).default_instance
                 {
-                    facts.default_instances.insert(name.clone());
+                    facts.default_instances.entry(name.clone()).or_insert(default);
                 }
             }
             if let Some(state) = self.systemd.state(name)? {

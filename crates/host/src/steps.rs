@@ -16,7 +16,7 @@ use crate::reconcile::CORE;
 use crate::record::{CurrentConfig, Names, PendingReboot};
 use crate::root::{split, temp_name};
 use crate::step::{Content, Replaces, Secret, Step, UnitAction};
-use crate::unit_file::{Install, is_template, is_unit_name};
+use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of};
 use crate::wanted::{DEV_NULL, FILE_MODE, Want, Wanted, has_contents};
 
 /// A plain file of root's.
@@ -285,6 +285,14 @@ impl Steps<'_> {
             }
         }
         let mut disable = rewritten.clone();
+        // A unit that stays in the config and loses its file: nothing may go on to point to that.
+        for u in &self.new.config.systemd.units {
+            let had = self.old.config.systemd.units.iter().any(|o| o.name == u.name && has_contents(o));
+            let enabled = self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled);
+            if had && enabled && !has_contents(u) && u.mask != Some(true) && !self.exists(u) {
+                disable.push(u.name.clone());
+            }
+        }
         for u in self.removed_units() {
             let masked = u.mask == Some(true);
             if (has_contents(u) || masked) && !self.uncovers(u) && is_unit_name(&u.name) {
@@ -308,6 +316,17 @@ impl Steps<'_> {
         kept || self.facts.vendor_units.contains(&u.name)
     }
 
+    /// Whether the host will have a file of this unit: the config's, or one of its own that shows then.
+    fn exists(&self, u: &Unit) -> bool {
+        let path = paths::unit(&u.name);
+        let shows = match (self.new.at(&path), self.old.at(&path)) {
+            (Some(Want::Nothing), _) => self.facts.vendor_units.contains(&u.name),
+            (None, Some(Want::File { .. } | Want::Mask)) => self.uncovers(u),
+            _ => true,
+        };
+        has_contents(u) || shows && self.facts.unit_files.contains(&u.name)
+    }
+
     /// Whether a template could be enabled as it is.
     fn lacks_instance(&self, u: &Unit) -> bool {
         if !is_template(&u.name) {
@@ -318,8 +337,24 @@ impl Steps<'_> {
                 let install = Install::parse(text);
                 install.default_instance.is_none() && !install.is_empty()
             }
-            None => !self.facts.default_instances.contains(&u.name),
+            None => !self.facts.default_instances.contains_key(&u.name),
         }
+    }
+
+    /// The unit of the config that keeps another one from being enabled: the default instance of a template, or the
+    /// template of an instance, which is to be disabled or masked. systemd takes both for one.
+    fn against(&self, u: &Unit) -> Option<String> {
+        let other = if is_template(&u.name) {
+            let default = match u.contents.as_deref().filter(|c| !c.is_empty()) {
+                Some(text) => Install::parse(text).default_instance,
+                None => self.facts.default_instances.get(&u.name).cloned(),
+            };
+            instance(&u.name, &default?)
+        } else {
+            template_of(&u.name)?
+        };
+        let off = |o: &&Unit| o.name == other && (o.enabled == Some(false) || o.mask == Some(true));
+        self.new.config.systemd.units.iter().find(off).map(|o| o.name.clone())
     }
 
     /// Enables, disables and presets. True when there was any of it.
@@ -328,7 +363,7 @@ impl Steps<'_> {
         for (i, u) in self.new.config.systemd.units.iter().enumerate() {
             let name = &u.name;
             let asked = self.changes.units.contains(name) || self.facts.force || rewritten.contains(name);
-            let exists = has_contents(u) || self.facts.unit_files.contains(name);
+            let exists = self.exists(u);
             let state = self.state(name).cloned();
             match u.enabled {
                 Some(true) if exists && u.mask != Some(true) => {
@@ -336,11 +371,19 @@ impl Steps<'_> {
                         let path = format!("spec.config.systemd.units[{i}]");
                         let why = format!("template {name} cannot be enabled without an instance");
                         self.refuse(&path, why, "set DefaultInstance= in [Install], or enable an instance");
+                    } else if let Some(instance) = self.against(u) {
+                        let path = format!("spec.config.systemd.units[{i}]");
+                        let why =
+                            format!("{name} is to be enabled and {instance}, which goes with it, is not");
+                        self.refuse(&path, why, "enable both, or neither");
                     } else if asked || state.is_some_and(|s| s.is_disabled()) {
                         enable.push(name.clone());
                     }
                 }
-                Some(false) if exists => {
+                // An instance goes by its template: what enabled it can be taken away.
+                Some(false)
+                    if exists || template_of(name).is_some_and(|t| self.facts.unit_files.contains(&t)) =>
+                {
                     if state.as_ref().is_none_or(|s| !s.is_disabled()) && asked
                         || state.is_some_and(|s| s.is_enabled())
                     {
@@ -356,6 +399,24 @@ impl Steps<'_> {
                     self.notes.push(format!("{name} has nothing to enable: no preset"));
                 }
                 None => preset.push(name.clone()),
+            }
+        }
+        // A preset of a template decides about its instances too, and one of an instance shows at the template: what the
+        // config says of them counts, and has the last word.
+        for u in &self.new.config.systemd.units {
+            let name = &u.name;
+            let kin = |p: &String| {
+                p != name && (template_of(p).as_ref() == Some(name) || template_of(name).as_ref() == Some(p))
+            };
+            if !self.exists(u) || !preset.iter().any(kin) {
+                continue;
+            }
+            match u.enabled {
+                Some(true) if u.mask != Some(true) && !enable.contains(name) && !self.lacks_instance(u) => {
+                    enable.push(name.clone());
+                }
+                Some(false) if !disable.contains(name) => disable.push(name.clone()),
+                _ => {}
             }
         }
         for u in self.removed_units() {
