@@ -305,6 +305,6 @@ fn watched(body: Body, told: watch::Receiver<Told>, expired: u64) -> UnsyncBoxBo
 /// Waits for the next expiry; for ever, when the proxy has ended.
 async fn is_told(told: &mut watch::Receiver<Told>, expired: u64) {
     if told.wait_for(|told| told.expired != expired).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
