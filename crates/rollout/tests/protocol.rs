@@ -200,8 +200,8 @@ impl Model {
         // Of those that it knows of, a node that was lost counts as well.
         let mut after = cache.to_vec();
         sent.iter().for_each(|(node, des)| after[*node as usize].des = *des);
-        let holds = |n: &&Node| !n.done() && !(n.failing() && n.des != pool.target);
-        let out = after.iter().filter(holds).count();
+        let free = |n: &Node| n.done() || n.failing() && n.des != pool.target;
+        let out = after.iter().filter(|n| !free(n)).count();
         let max = self.max;
         assert!(sent.is_empty() || out <= max, "{out} nodes out of service, {max} allowed, by plan: {plan}");
         self.plans.insert((pool, cache.to_vec()), sent.clone());
