@@ -100,8 +100,9 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
 /// As PAM registers a session for the SSH server.
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
     assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "");
-    let session = "sleep 60 & busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager \
-                   CreateSession 'uusssssussbssa(sv)' 1000 $! sshd tty user '' '' 0 '' '' true '' 192.0.2.7 0";
+    let session = "systemd-run --quiet --unit=login sleep 300 && pid=$(systemctl show --value --property=MainPID login) && \
+                   busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager \
+                   CreateSession 'uusssssussbssa(sv)' 1000 $pid sshd tty background '' '' 0 '' '' true '' 192.0.2.7 0";
     let said = node.run(["sh", "-c", session]).await.unwrap();
     assert!(said.contains("/org/freedesktop/login1/session"), "{said}");
     cluster
