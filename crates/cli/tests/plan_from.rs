@@ -257,7 +257,7 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
             "{refuse}"
         );
     }
-    let policy = change("policy.yaml", config("50-policy", "/etc/containers/policy.json", "{}"));
+    let policy = change("policy.yaml", config("50-policy", "/etc/containers/policy.json", "%7B%7D"));
     for (refuse, code) in [("reboot", 0), ("drain", 0), ("restart", 0), ("reload", 3)] {
         assert_eq!(
             mco(&["plan", "--from", from_text, "-f", &policy, "--refuse", refuse]).code,
@@ -287,6 +287,12 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
         said.out,
         said.err
     );
+    // What needs templates is not called no change.
+    let kubelet = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
+        "metadata": {"name": "more"}, "spec": {"kubeletConfig": {"maxPods": 9}}});
+    let kubelet = change("kubelet.yaml", kubelet);
+    let said = mco(&["plan", "--from", from_text, "-f", &kubelet]);
+    assert!(said.code == 1 && said.err.contains("mco render -f FILE --templates DIR --diff"), "{}", said.err);
     let same = change("same.yaml", config("00-worker", "/etc/base", "one%0Atwo%0A"));
     let said = mco(&["plan", "--from", from_text, "-f", &same, "--refuse", "reload"]);
     assert!(said.code == 0 && said.out.starts_with("no pool's config changes"), "{}{}", said.out, said.err);

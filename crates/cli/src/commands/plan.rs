@@ -50,6 +50,16 @@ pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
     Ok(if refused { exit::FINDINGS } else { exit::OK })
 }
 
+/// Kinds that the controller makes MachineConfigs of: a plan without these would call them no change.
+const SETTINGS: [&str; 6] = [
+    "KubeletConfig",
+    "ContainerRuntimeConfig",
+    "ImageContentSourcePolicy",
+    "ImageDigestMirrorSet",
+    "ImageTagMirrorSet",
+    "ControllerConfig",
+];
+
 fn situation(objects: &Documents) -> anyhow::Result<Situation> {
     Ok(Situation::from_objects(objects.iter().map(|(origin, value)| (origin.as_str(), value)))?)
 }
@@ -116,6 +126,14 @@ fn changes(a: &Plan, objects: &Documents, situation: &Situation, now: &Time) -> 
     let given = manifests::read(&a.files)?;
     if given.is_empty() {
         bail!("there is no manifest in what -f names");
+    }
+    if let Some((origin, value)) = given.iter().find(|(_, v)| SETTINGS.iter().any(|kind| v["kind"] == *kind))
+    {
+        bail!(
+            "{origin}: a {} becomes MachineConfigs by templates, which are not read here; \
+             `mco render -f FILE --templates DIR --diff` shows what it changes",
+            value["kind"].as_str().unwrap_or_default()
+        );
     }
     let policy_object = objects.iter().chain(&given).rev().map(|(_, v)| v).find(|v| {
         v["kind"] == "MachineConfiguration"
@@ -234,6 +252,7 @@ impl Changes {
             }
             let count = p.nodes.len();
             let _ = match &p.held {
+                _ if count == 0 => writeln!(out, "  no node of the pool is to move"),
                 Some(why) => writeln!(out, "  {count} nodes, none of them now: {why}"),
                 None => {
                     writeln!(out, "  {count} nodes, at most {} at once, in this order:", p.max_unavailable)
