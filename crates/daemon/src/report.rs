@@ -24,9 +24,12 @@ const MISSING_PAUSE: Duration = Duration::from_mins(10);
 /// The controller writes the object too: a report that comes too late is made again this often before it waits.
 const TRIES: usize = 3;
 /// Steps that follow each other within this time are one write. Nobody reads faster than that.
-const GATHER: Duration = Duration::from_secs(2);
-/// Between two writes: a node that waits is told of at once, one that is quick is not told of at every turn.
-const APART: Duration = Duration::from_secs(10);
+const GATHER: Duration = Duration::from_secs(1);
+/// After a write the next one waits this many times as long as that one took: an API server with time to spare is told of
+/// each step, one under load of a few at a time.
+const REST: u32 = 20;
+/// The longest such rest.
+const MOST_REST: Duration = Duration::from_secs(10);
 /// How long the agent waits at its end for what is not written yet. A reboot is not held up for longer.
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// Steps kept while the API server is away; older ones give way. Each condition's last step is among so many.
@@ -65,6 +68,11 @@ pub(crate) enum Milestone {
 }
 
 impl Milestone {
+    /// Nothing follows soon: it is told at once, with all that gathered before it.
+    fn is_last(&self) -> bool {
+        matches!(self, Self::Updated | Self::Refused(_) | Self::Degraded)
+    }
+
     fn says(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired;
         match self {
@@ -150,6 +158,10 @@ fn timeless(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {
     status
 }
 
+fn rest_after(write: Duration) -> Duration {
+    write.saturating_mul(REST).min(MOST_REST)
+}
+
 enum Message {
     Event {
         note: Note,
@@ -159,6 +171,7 @@ enum Message {
     Steps {
         said: Vec<Said>,
         node: NodeView,
+        at_once: bool,
     },
     /// Everything before this is written, or was tried: say so.
     Flush(oneshot::Sender<()>),
@@ -189,7 +202,8 @@ impl Reporter {
         }
         let now = Timestamp::now();
         let said = milestone.says(&self.name, &view.node).into_iter().map(|step| (now, step)).collect();
-        self.send(Message::Steps { said, node: node_view(&self.name, &view.node) });
+        let node = node_view(&self.name, &view.node);
+        self.send(Message::Steps { said, node, at_once: milestone.is_last() });
     }
 
     /// Something for people to know, as an event.
@@ -235,7 +249,7 @@ struct Writer {
 impl Writer {
     async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut due: Option<Instant> = None;
-        let mut last: Option<Instant> = None;
+        let mut rests_until: Option<Instant> = None;
         let mut failures = 0;
         let mut closed = false;
         while !closed {
@@ -249,10 +263,14 @@ impl Writer {
             };
             match message {
                 Some(Some(Message::Event { note, uid, at })) => self.cluster.tell(&note, &uid, at).await,
-                Some(Some(Message::Steps { said, node })) => {
+                Some(Some(Message::Steps { said, node, at_once: true })) => {
+                    self.take(said, node);
+                    due = Some(Instant::now());
+                }
+                Some(Some(Message::Steps { said, node, at_once: false })) => {
                     self.take(said, node);
                     let soon = Instant::now() + GATHER;
-                    due = due.or_else(|| Some(last.map_or(soon, |at| soon.max(at + APART))));
+                    due = due.or_else(|| Some(rests_until.map_or(soon, |at| soon.max(at))));
                     continue;
                 }
                 Some(Some(Message::Flush(waiter))) => waiters.push(waiter),
@@ -261,11 +279,13 @@ impl Writer {
             }
             let now = !waiters.is_empty() || closed || due.is_some_and(|at| at <= Instant::now());
             if now {
-                let news = !self.said.is_empty();
+                let (news, begun) = (!self.said.is_empty(), Instant::now());
                 due = match self.write().await {
                     Ok(()) => {
                         failures = 0;
-                        last = news.then(Instant::now).or(last);
+                        if news {
+                            rests_until = Some(Instant::now() + rest_after(begun.elapsed()));
+                        }
                         None
                     }
                     Err(error) => {
