@@ -70,7 +70,7 @@ impl Host {
         config: &MachineConfigSpec,
         narrow: impl FnOnce(&mut Wanted),
     ) -> Result<Vec<Drift>, Error> {
-        let mut wanted = Wanted::read_applied(config).map_err(unreadable)?;
+        let mut wanted = Wanted::read_applied(config).map_err(|bad| unreadable(&bad))?;
         narrow(&mut wanted);
         let facts = self.facts(&[&wanted])?;
         Ok(drifts(&wanted, &facts))
@@ -104,7 +104,7 @@ impl Host {
         drifts: &[Drift],
         policy: Option<&DisruptionPolicy>,
     ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
-        let mut wanted = Wanted::read_applied(&config.spec).map_err(unreadable)?;
+        let mut wanted = Wanted::read_applied(&config.spec).map_err(|bad| unreadable(&bad))?;
         let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
         wanted.paths.retain(|(p, _)| paths.contains(p));
         wanted.config.passwd = ignition::Passwd::default();
@@ -147,7 +147,7 @@ fn first(drifts: Vec<Drift>) -> Result<(), Drift> {
     drifts.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn unreadable(bad: Vec<Irreconcilable>) -> Error {
+fn unreadable(bad: &[Irreconcilable]) -> Error {
     Error::Config {
         name: "the config".to_owned(),
         why: bad.first().map(ToString::to_string).unwrap_or_default(),

@@ -77,10 +77,12 @@ pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
         };
         match u.enabled {
             // A unit that the host does not have was left out when the config was applied.
-            Some(true) if u.mask != Some(true) && (has_contents(u) || facts.unit_files.contains(&u.name)) => {
-                if state.is_none_or(|s| s.is_disabled() || s.is_masked()) {
-                    is_not("enabled");
-                }
+            Some(true)
+                if u.mask != Some(true)
+                    && (has_contents(u) || facts.unit_files.contains(&u.name))
+                    && state.is_none_or(|s| s.is_disabled() || s.is_masked()) =>
+            {
+                is_not("enabled");
             }
             Some(false) if state.is_some_and(crate::systemd::UnitFileState::is_enabled) => is_not("disabled"),
             _ => {}
