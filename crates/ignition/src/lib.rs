@@ -33,7 +33,7 @@ pub use parse::{ParseError, Parsed, VERSION, Version, empty, parse, parse_value}
 pub use resource::{MAX_UNPACKED, ResourceError, gunzip};
 pub use translate::{TranslateError, translate};
 pub use v2::V2Error;
-pub use validate::{ValidationError, ValidationErrors, lint, validate};
+pub use validate::{ValidationError, ValidationErrors, lint, validate, validate_as};
 
 /// Lays a child config over a parent by the spec's rules: scalars of the child win, lists merge by key, in the
 /// parent's order with the child's new elements after.

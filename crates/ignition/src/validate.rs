@@ -8,6 +8,7 @@ use crate::data_url;
 use crate::model::{
     Clevis, Config, Directory, Dropin, File, Ignition, Link, Owner, Passwd, Proxy, Resource, Storage, Unit,
 };
+use crate::parse::Version;
 use crate::unit;
 use std::collections::HashMap;
 
@@ -77,11 +78,19 @@ impl Report {
     }
 }
 
-/// Checks a config against the spec.
+/// Checks a config against the spec of the version that the model has.
 ///
 /// # Errors
 /// Every broken rule.
 pub fn validate(config: &Config) -> Result<(), ValidationErrors> {
+    validate_as(config, Version::V3_5)
+}
+
+/// Checks a config by the rules of the version that it was written in: later ones have more.
+///
+/// # Errors
+/// Every broken rule.
+pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationErrors> {
     let Config { ignition, kernel_arguments, passwd, storage, systemd } = config;
     let mut report = Report::default();
     self::ignition(&mut report, ignition);
@@ -94,11 +103,50 @@ pub fn validate(config: &Config) -> Result<(), ValidationErrors> {
     for (i, u) in systemd.units.iter().enumerate() {
         self::unit(&mut report, &format!("systemd.units[{i}]"), u);
     }
+    if version >= Version::V3_4 {
+        unit_paths(&mut report, config);
+    }
     if report.0.is_empty() { Ok(()) } else { Err(ValidationErrors(report.0)) }
+}
+
+/// A unit or drop-in and a file cannot have one path.
+fn unit_paths(report: &mut Report, config: &Config) {
+    const FOLDER: &str = "/etc/systemd/system";
+    let full = |text: &Option<String>| text.as_deref().is_some_and(|t| !t.is_empty());
+    let mut taken: HashMap<String, String> = HashMap::new();
+    for (i, u) in config.systemd.units.iter().enumerate() {
+        if full(&u.contents) {
+            taken.insert(format!("{FOLDER}/{}", u.name), format!("systemd.units[{i}]"));
+        }
+        for (n, d) in u.dropins.iter().enumerate().filter(|(_, d)| full(&d.contents)) {
+            let path = format!("{FOLDER}/{}.d/{}", u.name, d.name);
+            taken.insert(path, format!("systemd.units[{i}].dropins[{n}]"));
+        }
+    }
+    let Storage { files, directories, links, .. } = &config.storage;
+    let all = (files.iter().map(|f| &f.path).enumerate().map(|(i, p)| ("files", i, p)))
+        .chain(directories.iter().map(|d| &d.path).enumerate().map(|(i, p)| ("directories", i, p)))
+        .chain(links.iter().map(|l| &l.path).enumerate().map(|(i, p)| ("links", i, p)));
+    for (list, i, path) in all {
+        if let Some(unit) = taken.get(path) {
+            report.add(
+                format!("storage.{list}[{i}].path"),
+                format!("{path:?} is where {unit} is written; keep one of them"),
+            );
+        }
+    }
 }
 
 /// Finds what is valid but will not do what it says.
 pub fn lint(config: &Config) -> Vec<Warning> {
+    let links = config.storage.links.iter().enumerate();
+    let owned = links
+        .filter(|(_, l)| l.hard == Some(true) && (l.user != Owner::default() || l.group != Owner::default()));
+    let ignored = owned.map(|(i, _)| Warning {
+        path: format!("storage.links[{i}]"),
+        message: "a hard link has the owner of its target, user and group are ignored; remove them"
+            .to_owned(),
+    });
     let units = config.systemd.units.iter().enumerate();
     let lame = units.filter(|(_, u)| {
         let text = u.contents.as_deref().unwrap_or_default();
@@ -108,7 +156,7 @@ pub fn lint(config: &Config) -> Vec<Warning> {
         path: format!("systemd.units[{i}].enabled"),
         message: format!("{} has no [Install] section, so enabling it does nothing; add WantedBy=", u.name),
     };
-    lame.map(warning).collect()
+    ignored.chain(lame.map(warning)).collect()
 }
 
 fn ignition(report: &mut Report, i: &Ignition) {
@@ -282,13 +330,8 @@ fn nodes(report: &mut Report, s: &Storage) {
         if target.is_empty() {
             report.add(format!("{at}.target"), "a link needs a target");
         }
-        if hard == &Some(true) {
-            if user != &Owner::default() || group != &Owner::default() {
-                report.add(at.clone(), "a hard link has the owner of its target; remove user and group");
-            }
-            if s.directories.iter().any(|d| d.path == target) {
-                report.add(format!("{at}.target"), "a hard link cannot point to a directory");
-            }
+        if hard == &Some(true) && s.directories.iter().any(|d| d.path == target) {
+            report.add(format!("{at}.target"), "a hard link cannot point to a directory");
         }
     }
 }
@@ -350,6 +393,11 @@ pub(crate) fn clevis(report: &mut Report, at: &str, c: &Clevis) {
             .is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
         if !known {
             report.add(format!("{at}.tang[{i}].url"), "must be an http: or https: URL");
+        }
+        let advertisement = t.advertisement.as_deref().filter(|a| !a.is_empty());
+        if advertisement.is_some_and(|a| serde_json::from_str::<serde::de::IgnoredAny>(a).is_err()) {
+            report
+                .add(format!("{at}.tang[{i}].advertisement"), "must be the JSON that the Tang server gives");
         }
         if t.thumbprint.as_deref().unwrap_or_default().is_empty() {
             report.add(format!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");

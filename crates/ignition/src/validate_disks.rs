@@ -48,6 +48,11 @@ fn disk(report: &mut Report, at: &str, d: &Disk) {
             spans.push((start, start.saturating_add(size), i));
         }
     }
+    let goes = d.partitions.iter().any(|p| p.should_exist == Some(false));
+    if let Some(i) = d.partitions.iter().position(|p| p.number == 0).filter(|_| goes) {
+        let rule = "needs its number where another partition of the disk is to go: the next free one is not known then";
+        report.add(format!("{at}.partitions[{i}].number"), rule);
+    }
     spans.sort_unstable();
     for pair in spans.windows(2) {
         if let [(_, end, a), (start, _, b)] = pair
@@ -85,9 +90,6 @@ fn partition(report: &mut Report, at: &str, p: &Partition) {
         }
     }
     if should_exist == &Some(false) {
-        if *number == 0 {
-            report.add(format!("{at}.number"), "a partition that is to go needs its number");
-        }
         if label.is_some()
             || guid.is_some()
             || type_guid.is_some()

@@ -217,7 +217,7 @@ fn spec_2_is_written_with_its_own_defaults() {
 
 #[test]
 fn broken_rules_are_named_with_their_paths() {
-    let rows: [(Value, &[&str]); 30] = [
+    let rows: [(Value, &[&str]); 32] = [
         (json!({"ignition": {"config": {"merge": [{}]}}}), &["ignition.config.merge[0].source"]),
         (json!({"ignition": {"proxy": {"httpsProxy": "socks://p"}}}), &["ignition.proxy.httpsProxy"]),
         (
@@ -265,8 +265,17 @@ fn broken_rules_are_named_with_their_paths() {
             &["storage.links[0].target"],
         ),
         (
-            json!({"storage": {"links": [{"path": "/a", "target": "/d", "hard": true, "user": {"id": 1}}]}}),
-            &["storage.links[0]"],
+            json!({"storage": {"disks": [{"device": "/dev/a", "partitions": [{"number": 1, "shouldExist": false}, {"label": "z"}]}]}}),
+            &["storage.disks[0].partitions[1].number"],
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/etc/systemd/system/a.service"}], "links": [{"path": "/etc/systemd/system/a.service.d/x.conf", "target": "/b"}]},
+                "systemd": {"units": [{"name": "a.service", "contents": "[Unit]\n", "dropins": [{"name": "x.conf", "contents": "[Unit]\n"}]}]}}),
+            &["storage.files[0].path", "storage.links[0].path"],
+        ),
+        (
+            json!({"storage": {"luks": [{"name": "a", "device": "/dev/a", "clevis": {"tang": [{"url": "http://t", "thumbprint": "x", "advertisement": "{{"}]}}]}}),
+            &["storage.luks[0].clevis.tang[0].advertisement"],
         ),
         (json!({"storage": {"disks": [{"device": "sdb"}]}}), &["storage.disks[0].device"]),
         (
@@ -324,6 +333,24 @@ fn broken_rules_are_named_with_their_paths() {
         let paths: Vec<&str> = e.0.iter().map(|e| e.path.as_str()).collect();
         assert_eq!(paths, want, "{v}");
     }
+}
+
+#[test]
+fn a_file_in_the_place_of_a_unit_is_refused_from_3_4_on_as_ignition_does() {
+    let config = json!({"ignition": {"version": "3.3.0"}, "storage": {"files": [{"path": "/etc/systemd/system/a.service"}]},
+        "systemd": {"units": [{"name": "a.service", "contents": "[Unit]\n"}]}});
+    let parsed = parse_value(&config).unwrap();
+    assert!(ignition::validate_as(&parsed.config, parsed.version).is_ok());
+    assert!(ignition::validate_as(&parsed.config, ignition::Version::V3_4).is_err());
+}
+
+#[test]
+fn an_owner_of_a_hard_link_is_a_warning() {
+    let link = json!({"path": "/a", "target": "/b", "hard": true, "user": {"id": 1}});
+    let config = json!({"ignition": {"version": "3.3.0"}, "storage": {"links": [link]}});
+    let config = parse_value(&config).unwrap().config;
+    assert!(validate(&config).is_ok());
+    assert_eq!(ignition::lint(&config)[0].path, "storage.links[0]");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Ve
         let message = "hosts read Ignition up to 3.5.0; write 3.5.0 here (3.6 adds no field)";
         findings.push(Finding::on(name, "spec.config.ignition.version", message));
     }
-    if let Err(errors) = ignition::validate(&parsed.config) {
+    if let Err(errors) = ignition::validate_as(&parsed.config, parsed.version) {
         let errors = errors.0.into_iter();
         findings.extend(errors.map(|e| Finding::on(name, format!("spec.config.{}", e.path), e.message)));
     }
