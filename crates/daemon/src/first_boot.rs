@@ -145,13 +145,13 @@ fn found(host: &mut Host, to: &MachineConfigSpec) -> Result<MachineConfigSpec, D
         let running = host.root().text(CMDLINE).map_err(|e| fail(e.to_string()))?.unwrap_or_default();
         running.split_whitespace().map(str::to_owned).collect()
     } else {
-        facts.os.kernel_arguments.clone()
+        facts.os.kernel_arguments
     };
     Ok(MachineConfigSpec {
-        os_image_url: facts.os.image.clone(),
+        os_image_url: facts.os.image,
         kernel_arguments: Some(present(&wanted, &has)),
-        kernel_type: facts.os.kernel_type.clone(),
-        extensions: Some(facts.os.extensions.clone()),
+        kernel_type: facts.os.kernel_type,
+        extensions: Some(facts.os.extensions),
         ..to.clone()
     })
 }

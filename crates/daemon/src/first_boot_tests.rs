@@ -15,6 +15,7 @@ struct Machine {
 
 const NAME: &str = "rendered-worker-1";
 
+#[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
 fn mk_config(extra: Value) -> Value {
     let mut spec = json!({
         "osImageURL": "",
@@ -114,10 +115,10 @@ fn kernel_arguments_that_the_machine_booted_with_need_nothing_and_others_are_ref
 #[test]
 fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() {
     let mut machine = Machine::new(json!({"kernelArguments": ["nosmt", "hugepages=4"]}));
-    let os = FakeOs::default();
+    let mut os = FakeOs::default();
     machine.os = Some(os.clone());
     assert_eq!(machine.complete().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
-    let OsState { kernel_arguments, .. } = os.clone().state().unwrap();
+    let OsState { kernel_arguments, .. } = os.state().unwrap();
     assert_eq!(kernel_arguments, ["nosmt", "hugepages=4"]);
     assert!(matches!(machine.host().reboot_status().unwrap(), RebootStatus::Owed(_)));
     assert!(!machine.has(FIRSTBOOT_FILE));

@@ -62,6 +62,7 @@ fn between(
     Ok(host::plan(&from.spec, &to.spec, &names, policy, &facts))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "what map_err gives")]
 fn looking(error: host::Error) -> DaemonError {
     DaemonError::Look { why: chain(&error) }
 }
