@@ -507,10 +507,12 @@ impl<F> std::fmt::Debug for Meanwhile<F> {
 
 impl<F: FnOnce() + Send> host::fault::Faults for Meanwhile<F> {
     fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
-        if p.before && p.call == self.call && p.on == self.on {
-            if let Some(then) = self.then.lock().unwrap().take() {
-                then();
-            }
+        if p.before
+            && p.call == self.call
+            && p.on == self.on
+            && let Some(then) = self.then.lock().unwrap().take()
+        {
+            then();
         }
         Ok(())
     }

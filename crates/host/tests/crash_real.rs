@@ -183,7 +183,7 @@ fn kill_at_random(kills: usize) {
         let about = format!("{}: killed after {after:?} of {took:?}", p.about);
         let (_, killed) = strike(dir.path(), *i, false, Some(after));
         in_time += usize::from(killed);
-        if killed && next(&mut seed) % 2 == 0 {
+        if killed && next(&mut seed).is_multiple_of(2) {
             let after = took.mul_f64(f64::from((next(&mut seed) % 500) as u32) / 1000.0);
             again += usize::from(strike(dir.path(), *i, true, Some(after)).1);
         }

@@ -1,0 +1,392 @@
+//! Chains of random configs, led through a folder: after each step every path and unit is as its config says, a second
+//! plan has nothing to do, what a config gives up is as the host had it, and at the end, with no config at all, the host
+//! is as at the start.
+//!
+//! Not here: what the reference did (see `chains`). The expectations are written down once more, apart from the code:
+//! from the facts, not from the plan. `MCO_CHAIN_FROM=N` begins where an earlier run printed that it began.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use api::v1::MachineConfigSpec;
+use common::{is_root, mk_host, mk_host_tree, tree};
+use host::fault::NoFaults;
+use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Systemd, plan};
+use serde_json::{Value, json};
+
+const CHAINS: usize = 60;
+const STEPS: usize = 7;
+/// Our own records, what stands in for other processes, and what tools for users leave.
+const SKIP: [&str; 6] = [
+    "/run",
+    "/var/svc.log",
+    "/var/lib/machine-config-daemon",
+    "/etc/machine-config-daemon",
+    "/etc/.pwd.lock",
+    "/etc/passwd-",
+];
+
+struct Dice(usize);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    fn often(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+fn file(dice: &mut Dice, path: &str) -> Value {
+    // "hello\n" plain, escaped, in base64 and packed: the same bytes.
+    let contents = dice.one(&[
+        json!({"source": "data:,hello%0A"}),
+        json!({"source": "data:;base64,aGVsbG8K"}),
+        json!({"source": "data:;base64,H4sIAAAAAAACA8tIzcnJ5wIAIDA6NgYAAAA=", "compression": "gzip"}),
+        json!({"source": "data:,"}),
+        json!({"source": "data:,other"}),
+        json!({}),
+    ]);
+    let mut out = json!({"path": path, "contents": contents});
+    if dice.often(50) {
+        out["mode"] = json!(dice.one(&[0o600, 0o640, 0o755, 0o777, 0o400]));
+    }
+    if dice.often(40) {
+        out["user"] =
+            dice.one(&[json!({"name": "core"}), json!({"id": 1000}), json!({"id": 12345}), json!({})]);
+        out["group"] = dice.one(&[json!({"name": "adm"}), json!({"id": 0}), json!({})]);
+    }
+    if dice.often(30) {
+        out["overwrite"] = json!(dice.often(50));
+    }
+    out
+}
+
+const INSTALL: [&str; 4] = [
+    "[Install]\nWantedBy=multi-user.target\n",
+    "[Install]\nRequiredBy=new.target\nAlias=ALIAS\n",
+    "[Install]\nWantedBy=multi-user.target a.target\n",
+    "",
+];
+
+fn unit(dice: &mut Dice, name: &str) -> Value {
+    let mut out = json!({"name": name});
+    let ours = name.starts_with("new");
+    if ours && dice.often(85) || dice.often(25) {
+        let mut text = format!("[Service]\nExecStart=/bin/true {}\n{}", dice.below(3), dice.one(&INSTALL));
+        if name == "new@.service" && !text.ends_with("]\n") && dice.often(80) {
+            text = text.replace("[Install]\n", "[Install]\nDefaultInstance=one\n");
+        }
+        // Only a service can be called like one.
+        let alias = if name.ends_with(".service") && !name.contains('@') {
+            format!("Alias=also-{name}\n")
+        } else {
+            String::new()
+        };
+        out["contents"] = json!(text.replace("Alias=ALIAS\n", &alias));
+    } else if dice.often(10) {
+        out["contents"] = json!("");
+    }
+    match dice.below(10) {
+        0 => out["mask"] = json!(true),
+        1 => out["mask"] = json!(false),
+        _ => {}
+    }
+    match dice.below(3) {
+        0 if out["mask"] != json!(true) => out["enabled"] = json!(true),
+        1 => out["enabled"] = json!(false),
+        _ => {}
+    }
+    if dice.often(40) {
+        let mut dropins = Vec::new();
+        for n in ["10-a.conf", "20-b.conf"] {
+            match dice.below(6) {
+                0 => dropins.push(json!({"name": n, "contents": ""})),
+                1 => dropins.push(json!({"name": n})),
+                2 => {}
+                i => dropins.push(json!({"name": n, "contents": format!("[Service]\nNice={i}\n")})),
+            }
+        }
+        out["dropins"] = json!(dropins);
+    }
+    out
+}
+
+fn config(dice: &mut Dice) -> MachineConfigSpec {
+    let paths = [
+        "/etc/issue.net",
+        "/etc/host.conf",
+        "/etc/debian_version",
+        "/etc/app/a",
+        "/etc/app/deep/er/b",
+        "/opt/x/y",
+        "/usr/local/bin/tool",
+        "/usr/lib/systemd/system/vendor.service",
+        "/etc/systemd/system/crio.service.d/05-file.conf",
+    ];
+    let names = [
+        "new.service",
+        "new@.service",
+        "new@two.service",
+        "new.timer",
+        "crio.service",
+        "chronyd.service",
+        "vendor.service",
+        "getty@.service",
+        "getty@tty1.service",
+        "systemd-journald.service",
+        "nowhere.service",
+    ];
+    let chosen: Vec<&str> = paths.into_iter().filter(|_| dice.often(35)).collect();
+    let files: Vec<Value> = chosen.iter().map(|p| file(dice, p)).collect();
+    let chosen: Vec<&str> = names.into_iter().filter(|_| dice.often(35)).collect();
+    let units: Vec<Value> = chosen.iter().map(|n| unit(dice, n)).collect();
+    let users: Vec<Value> = match dice.below(4) {
+        0 => vec![json!({"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA one"]})],
+        1 => vec![json!({"name": "core", "passwordHash": "$6$a", "sshAuthorizedKeys": ["k1", "k2"]})],
+        _ => vec![],
+    };
+    let config = json!({
+        "ignition": {"version": "3.5.0"},
+        "storage": {"files": files},
+        "systemd": {"units": units},
+        "passwd": {"users": users},
+    });
+    MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() }
+}
+
+/// Contents, mode, owner and group.
+type Wanted = (Vec<u8>, u32, u32, u32);
+
+/// What a config says of each path; `None`: nothing may stand there.
+fn wanted(config: &Value) -> BTreeMap<String, Option<Wanted>> {
+    let mut out = BTreeMap::new();
+    for f in config["storage"]["files"].as_array().unwrap() {
+        let source = f["contents"]["source"].as_str().unwrap_or("data:,");
+        let bytes: &[u8] = match source {
+            "data:,other" => b"other",
+            "data:," => b"",
+            _ => b"hello\n",
+        };
+        let id = |what: &str| match (&f[what]["id"], f[what]["name"].as_str()) {
+            (Value::Number(n), _) => u32::try_from(n.as_u64().unwrap()).unwrap(),
+            (_, Some("core")) => 1000,
+            (_, Some("adm")) => 4,
+            _ => 0,
+        };
+        let mode = u32::try_from(f["mode"].as_u64().unwrap_or(0o644)).unwrap();
+        let path = f["path"].as_str().unwrap().to_owned();
+        out.insert(path, Some((bytes.to_vec(), mode, id("user"), id("group"))));
+    }
+    for u in config["systemd"]["units"].as_array().unwrap() {
+        let name = u["name"].as_str().unwrap();
+        let plain = |t: &str| Some((t.as_bytes().to_vec(), 0o644, 0, 0));
+        for d in u["dropins"].as_array().into_iter().flatten() {
+            let path = format!("/etc/systemd/system/{name}.d/{}", d["name"].as_str().unwrap());
+            out.insert(path, d["contents"].as_str().filter(|t| !t.is_empty()).and_then(plain));
+        }
+        let path = format!("/etc/systemd/system/{name}");
+        match (u["mask"].as_bool(), u["contents"].as_str().filter(|t| !t.is_empty())) {
+            (Some(true), _) => {}
+            (_, Some(text)) => {
+                out.insert(path, plain(text));
+            }
+            (Some(false), None) => {
+                out.insert(path, None);
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// Sees that the host is as the config says.
+fn check(at: &Path, host: &Host, config: &Value, about: &str) {
+    for (path, want) in wanted(config) {
+        let here = at.join(path.trim_start_matches('/'));
+        match want {
+            None => assert!(!here.exists(), "{about}: {path} is to be gone"),
+            Some((bytes, mode, uid, gid)) => {
+                let m = fs::symlink_metadata(&here).unwrap_or_else(|e| panic!("{about}: {path}: {e}"));
+                assert!(m.is_file(), "{about}: {path} is no file");
+                let got = (fs::read(&here).unwrap(), m.permissions().mode() & 0o7777, m.uid(), m.gid());
+                assert_eq!(got, (bytes, mode, uid, gid), "{about}: {path}");
+            }
+        }
+    }
+    let mut systemd = FakeSystemd::new(host.root());
+    for u in config["systemd"]["units"].as_array().unwrap() {
+        let name = u["name"].as_str().unwrap();
+        let state = systemd.state(name).unwrap();
+        if u["mask"] == json!(true) {
+            let link = at.join("etc/systemd/system").join(name);
+            assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"), "{about}: {name}");
+        } else if let Some(state) = state {
+            // An instance of a template without a file of its own is left as it is, as with the reference.
+            let dirs = ["etc/systemd/system", "usr/lib/systemd/system"];
+            if !dirs.iter().any(|d| at.join(d).join(name).exists()) {
+                continue;
+            }
+            if u["enabled"] == json!(true) {
+                assert!(!state.is_disabled() && !state.is_masked(), "{about}: {name} is {state:?}");
+            } else if u["enabled"] == json!(false) {
+                assert!(!state.is_enabled(), "{about}: {name} is {state:?}");
+            }
+        }
+    }
+    if at.join("home/core").exists()
+        && let Some(user) = config["passwd"]["users"].as_array().unwrap().first()
+    {
+        let keys: String = user["sshAuthorizedKeys"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|k| format!("{}\n", k.as_str().unwrap()))
+            .collect();
+        let path = at.join("home/core/.ssh/authorized_keys.d/ignition");
+        assert_eq!(fs::read_to_string(path).unwrap(), keys, "{about}");
+        let shadow = fs::read_to_string(at.join("etc/shadow")).unwrap();
+        let hash = user["passwordHash"].as_str().unwrap_or("*");
+        assert!(shadow.contains(&format!("\ncore:{hash}:")), "{about}: {shadow}");
+    }
+}
+
+/// Links that enable a unit whose file is gone.
+fn dangling(at: &Path) -> Vec<String> {
+    let all = tree(at, &["/etc/systemd/system"], &[]);
+    let links = all.iter().filter_map(|(path, what)| Some((path, what.strip_prefix("link ")?)));
+    // systemd finds a unit by the link's name, wherever its file is.
+    let dirs = ["etc/systemd/system", "usr/lib/systemd/system"];
+    let found = |target: &str| {
+        let name = target.rsplit('/').next().unwrap_or_default();
+        dirs.iter().any(|d| at.join(d).join(name).exists())
+    };
+    let gone = links.filter(|(_, target)| *target != "/dev/null" && !found(target));
+    gone.map(|(path, target)| format!("{path} to {target}")).collect()
+}
+
+/// The tree without what may differ at the end: enablement follows presets, empty folders and the keys folder stay, and a
+/// password that was given up is locked.
+fn lasting(at: &Path) -> BTreeMap<String, String> {
+    let mut out = tree(at, &["/"], &SKIP);
+    out.retain(|path, what| {
+        let enablement = path.contains(".wants/") || path.contains(".requires/");
+        let link = what.starts_with("link ") && path.starts_with("/etc/systemd/system/");
+        let user = path.starts_with("/home/core/.ssh") || path.starts_with("/etc/shadow");
+        !(what.starts_with("dir ") || enablement || link || user)
+    });
+    out
+}
+
+#[test]
+#[ignore = "about one chain in ten still ends otherwise: a disabled instance whose template was masked before, and links of a unit of the host's own that `mask: false` takes away; run it with --ignored"]
+fn random_chains_are_led_through_and_back() {
+    if !is_root() {
+        return;
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
+    let told = std::env::var("MCO_CHAIN_FROM").ok().map(|n| n.parse::<usize>().unwrap());
+    let from = told.unwrap_or(now.subsec_micros() as usize);
+    println!("again with: MCO_CHAIN_FROM={from}");
+    let (mut done, mut refused) = (0, BTreeSet::new());
+    for chain in 0..CHAINS {
+        let mut dice = Dice(from.wrapping_add(chain.wrapping_mul(7919)));
+        let dir = mk_host_tree();
+        let start = lasting(dir.path());
+        let own: Vec<String> = ["crio", "kubelet", "chronyd"]
+            .iter()
+            .map(|n| format!("/etc/systemd/system/multi-user.target.wants/{n}.service to /etc/systemd/system/{n}.service"))
+            .collect();
+        let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+        let mut at = MachineConfigSpec { config: Some(empty()), ..MachineConfigSpec::default() };
+        let mut go = |to: MachineConfigSpec, about: String| {
+            let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
+            let facts = host.probe(&at, &to).unwrap();
+            let before = tree(dir.path(), &["/"], &SKIP);
+            match plan(&at, &to, &names, &DisruptionPolicy::default(), &facts) {
+                Err(bad) => {
+                    assert_eq!(tree(dir.path(), &["/"], &SKIP), before, "{about}");
+                    return Err(bad.iter().map(|b| b.why.clone()).collect::<Vec<_>>());
+                }
+                Ok(plan) => {
+                    host.apply(&plan).unwrap_or_else(|e| {
+                        panic!(
+                            "{about}: {e}: {:?}\n{plan}\n{:#}",
+                            std::error::Error::source(&e).map(ToString::to_string),
+                            to.config.as_ref().unwrap()
+                        )
+                    });
+                }
+            }
+            check(dir.path(), &host, to.config.as_ref().unwrap(), &about);
+            assert_eq!(host.drifts(&to).unwrap(), [], "{about}");
+            // A unit of the host's own that the config takes away (`mask: false`) leaves its links, as with the reference.
+            let left: Vec<_> = dangling(dir.path()).into_iter().filter(|l| !own.contains(l)).collect();
+            assert_eq!(left, Vec::<String>::new(), "{about}");
+            let facts = host.probe(&to, &to).unwrap();
+            let again = plan(&to, &to, &names, &DisruptionPolicy::default(), &facts).unwrap();
+            assert!(again.is_empty(), "{about}: a second plan has something to do:\n{again}");
+            // What neither config names is not touched, and what the new one gives up is as it was.
+            let gone: Vec<String> = wanted(at.config.as_ref().unwrap())
+                .into_keys()
+                .filter(|p| !wanted(to.config.as_ref().unwrap()).contains_key(p))
+                .collect();
+            let now = lasting(dir.path());
+            for path in gone {
+                let units = to.config.as_ref().unwrap()["systemd"]["units"].as_array().unwrap();
+                let masked = units.iter().any(|u| {
+                    u["mask"] == json!(true)
+                        && path == format!("/etc/systemd/system/{}", u["name"].as_str().unwrap())
+                });
+                // A unit that stays in the config without its contents keeps the file that it had, as with the reference.
+                let kept = units
+                    .iter()
+                    .any(|u| path == format!("/etc/systemd/system/{}", u["name"].as_str().unwrap()));
+                assert!(
+                    masked || kept || now.get(&path) == start.get(&path),
+                    "{about}: {path}: {:?}, at the start {:?}",
+                    now.get(&path),
+                    start.get(&path)
+                );
+            }
+            at = to;
+            Ok(())
+        };
+        for step in 0..STEPS {
+            let to = config(&mut dice);
+            match go(to, format!("chain {chain} step {step}")) {
+                Ok(()) => done += 1,
+                Err(why) => refused.extend(why),
+            }
+        }
+        let none = MachineConfigSpec { config: Some(empty()), ..MachineConfigSpec::default() };
+        go(none, format!("chain {chain} back")).unwrap();
+        let end = lasting(dir.path());
+        assert_eq!(end, start, "chain {chain}: the host is not as at the start");
+    }
+    println!("{done} steps; refused for: {refused:?}");
+    assert!(done > CHAINS * STEPS / 3, "only {done} steps were not refused");
+}
+
+fn empty() -> Value {
+    json!({
+        "ignition": {"version": "3.5.0"},
+        "storage": {"files": []},
+        "systemd": {"units": []},
+        "passwd": {"users": []},
+    })
+}
