@@ -33,6 +33,10 @@ const LISTED_WITHIN: Duration = Duration::from_secs(30);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// Rendering waits this long for settings that keep changing, for somebody may write over what is generated again and
+/// again; then it goes on with what stands.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// How far what stands follows what is set.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -42,6 +46,8 @@ pub(crate) struct Gate {
     settled: AtomicU64,
     /// Why a pool cannot have what is set for it.
     refused: Mutex<BTreeMap<String, String>>,
+    /// Since when it does not, where it did before.
+    behind: Mutex<Option<Instant>>,
     started: Instant,
 }
 
@@ -49,7 +55,8 @@ impl Default for Gate {
     fn default() -> Self {
         // Nothing is settled before the first pass.
         let (changes, settled) = (AtomicU64::new(1), AtomicU64::new(0));
-        Self { changes, settled, refused: Mutex::default(), started: Instant::now() }
+        let (refused, behind) = (Mutex::default(), Mutex::default());
+        Self { changes, settled, refused, behind, started: Instant::now() }
     }
 }
 
@@ -66,6 +73,7 @@ pub(crate) enum May {
 impl Gate {
     /// Settings have changed.
     pub(crate) fn close(&self) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -76,13 +84,21 @@ impl Gate {
     /// What stands is made from the settings as they were at `count`, but for what is refused.
     fn settle(&self, count: u64, refused: BTreeMap<String, String>) {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         self.settled.store(count, Ordering::Release);
+        if count == self.count() {
+            *behind = None;
+        }
     }
 
     /// May this pool be rendered now?
     pub(crate) fn may(&self, pool: &str) -> May {
-        if self.settled.load(Ordering::Acquire) != self.count() {
-            return May::Wait;
+        let settled = self.settled.load(Ordering::Acquire);
+        if settled != self.count() {
+            let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+            if settled == 0 || behind.is_none_or(|since| since.elapsed() < PATIENCE) {
+                return May::Wait;
+            }
         }
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.get(pool).map_or(May::Go, |why| May::Not(why.clone()))
@@ -352,8 +368,8 @@ async fn remove(context: &Context, name: &str, why: &str) -> Result<(), CallErro
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
         let gate = Gate::default();
         assert_eq!(gate.may("a"), May::Wait, "before the first pass");
         let count = gate.count();
@@ -363,5 +379,16 @@ mod tests {
         gate.close();
         gate.settle(count, BTreeMap::new());
         assert_eq!(gate.may("a"), May::Wait, "it changed while the pass was under way");
+        // Somebody keeps changing something: not for ever.
+        tokio::time::advance(PATIENCE).await;
+        gate.close();
+        assert_eq!(gate.may("a"), May::Go);
+        gate.settle(gate.count(), BTreeMap::new());
+        gate.close();
+        assert_eq!(gate.may("a"), May::Wait, "it followed in between");
+        let never = Gate::default();
+        never.close();
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(never.may("a"), May::Wait, "before the first pass nobody knows what there is");
     }
 }

@@ -35,6 +35,26 @@ pub(crate) struct ContainerRuntimeConfig {
     log_size_max: i64,
     overlay_size: Option<String>,
     default_runtime: String,
+    layer_stores: Vec<String>,
+    image_stores: Vec<String>,
+    artifact_stores: Vec<String>,
+}
+
+/// Folders with images that others have put on the host, as the object names them: field by field.
+fn stores(config: &Value, field: &str) -> Result<Vec<String>, String> {
+    let all = config.get(field).and_then(Value::as_array);
+    let mut paths = Vec::new();
+    for (i, store) in all.into_iter().flatten().enumerate() {
+        let path = store.get("path").and_then(Value::as_str).unwrap_or_default();
+        let plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+        if !path.starts_with('/') || path.len() < 2 || !plain || path.contains("//") {
+            return Err(format!(
+                "{field}[{i}].path: {path:?} is not an absolute path of letters, digits, dots, hyphens and underscores"
+            ));
+        }
+        paths.push(path.to_owned());
+    }
+    Ok(paths)
 }
 
 impl ContainerRuntimeConfig {
@@ -76,34 +96,79 @@ impl ContainerRuntimeConfig {
             return Err(bad("containerRuntimeConfig.overlaySize", "must not be negative"));
         }
         let overlay_size = overlay.filter(|_| overlay_bytes > 0).and_then(Value::as_str).map(str::to_owned);
-        Ok(Self { name, log_level, pids_limit, log_size_max, overlay_size, default_runtime })
+        let mut found = Vec::new();
+        for field in ["additionalLayerStores", "additionalImageStores", "additionalArtifactStores"] {
+            let paths = stores(config, field).map_err(|e| match e.split_once(": ") {
+                Some((at, rule)) => bad(&format!("containerRuntimeConfig.{at}"), rule),
+                None => bad("containerRuntimeConfig", &e),
+            })?;
+            found.push(paths);
+        }
+        let mut found = found.into_iter();
+        let mut next = || found.next().unwrap_or_default();
+        let (layer_stores, image_stores, artifact_stores) = (next(), next(), next());
+        Ok(Self {
+            name,
+            log_level,
+            pids_limit,
+            log_size_max,
+            overlay_size,
+            default_runtime,
+            layer_stores,
+            image_stores,
+            artifact_stores,
+        })
     }
 
     fn error(&self, path: &str, message: String) -> ContainerRuntimeError {
         ContainerRuntimeError { name: self.name.clone(), path: path.to_owned(), message }
     }
 
-    /// `99-POOL-generated-containerruntime`.
+    /// `storage.conf`, where this object changes it.
+    fn storage(&self, template: Option<&str>, stores: bool) -> Result<Option<String>, ContainerRuntimeError> {
+        let list = |all: &[String], suffix: &str| -> Option<toml_edit::Value> {
+            let with = |p: &String| if p.ends_with(suffix) { p.clone() } else { format!("{p}{suffix}") };
+            (stores && !all.is_empty()).then(|| all.iter().map(with).collect::<toml_edit::Array>().into())
+        };
+        let changes = [
+            ("overlaySize", "size", self.overlay_size.as_deref().map(toml_edit::Value::from)),
+            ("additionalLayerStores", "additionallayerstores", list(&self.layer_stores, ":ref")),
+            ("additionalImageStores", "additionalimagestores", list(&self.image_stores, "")),
+        ];
+        let Some((field, ..)) = changes.iter().find(|(.., value)| value.is_some()) else { return Ok(None) };
+        let path = format!("spec.containerRuntimeConfig.{field}");
+        // Whatever else stands in the host's own file would be lost.
+        let template = template.ok_or_else(|| {
+            let message = format!("the templates have no {STORAGE_CONF}; switch on the template layer crio");
+            self.error(&path, message)
+        })?;
+        let mut storage: toml_edit::DocumentMut = template.parse().map_err(|e: toml_edit::TomlError| {
+            self.error(&path, format!("template of {STORAGE_CONF}: {e}"))
+        })?;
+        let table = || toml_edit::Item::Table(toml_edit::Table::new());
+        let section = storage.entry("storage").or_insert_with(table);
+        let options = section.as_table_like_mut().map(|s| s.entry("options").or_insert_with(table));
+        if let Some(options) = options.and_then(toml_edit::Item::as_table_like_mut) {
+            for (_, key, value) in changes {
+                if let Some(value) = value {
+                    options.insert(key, toml_edit::value(value));
+                }
+            }
+        }
+        Ok(Some(storage.to_string()))
+    }
+
+    /// `99-POOL-generated-containerruntime`; `stores`: whether additional stores are switched on.
     pub(crate) fn machine_config(
         &self,
         pool: &MachineConfigPool,
         storage_template: Option<&str>,
+        stores: bool,
         versions: &Versions,
     ) -> Result<MachineConfig, ContainerRuntimeError> {
         let mut files = Vec::new();
-        if let Some(size) = &self.overlay_size {
-            let path = "spec.containerRuntimeConfig.overlaySize";
-            let mut storage: toml_edit::DocumentMut =
-                storage_template.unwrap_or_default().parse().map_err(|e: toml_edit::TomlError| {
-                    self.error(path, format!("template of {STORAGE_CONF}: {e}"))
-                })?;
-            let table = || toml_edit::Item::Table(toml_edit::Table::new());
-            let section = storage.entry("storage").or_insert_with(table);
-            let options = section.as_table_like_mut().map(|s| s.entry("options").or_insert_with(table));
-            if let Some(options) = options.and_then(toml_edit::Item::as_table_like_mut) {
-                options.insert("size", toml_edit::value(size.as_str()));
-            }
-            files.push(kubelet::file(STORAGE_CONF, storage.to_string().as_bytes()));
+        if let Some(storage) = self.storage(storage_template, stores)? {
+            files.push(kubelet::file(STORAGE_CONF, storage.as_bytes()));
         }
         let quoted = |s: &str| toml::Value::String(s.to_owned()).to_string();
         let level = (!self.log_level.is_empty()).then(|| format!("log_level = {}", quoted(&self.log_level)));
@@ -111,9 +176,16 @@ impl ContainerRuntimeConfig {
         let size = (self.log_size_max != 0).then(|| format!("log_size_max = {}", self.log_size_max));
         let runtime = &self.default_runtime;
         let runtime = (!runtime.is_empty()).then(|| format!("default_runtime = {}", quoted(runtime)));
-        for (field, line) in
-            [("logLevel", level), ("pidsLimit", pids), ("logSizeMax", size), ("defaultRuntime", runtime)]
-        {
+        let artifacts: Vec<String> = self.artifact_stores.iter().map(|s| quoted(s)).collect();
+        let artifacts = (stores && !artifacts.is_empty())
+            .then(|| format!("additional_artifact_stores = [{}]", artifacts.join(", ")));
+        for (field, line) in [
+            ("logLevel", level),
+            ("pidsLimit", pids),
+            ("logSizeMax", size),
+            ("defaultRuntime", runtime),
+            ("additionalArtifactStores", artifacts),
+        ] {
             let Some(line) = line else { continue };
             let line = if line.is_empty() { line } else { format!("    {line}\n") };
             let path = format!("/etc/crio/crio.conf.d/01-ctrcfg-{field}");
@@ -188,7 +260,7 @@ mod tests {
         let config = read(json!({"logSizeMax": "10G", "overlaySize": "3G"})).unwrap();
         let pool = MachineConfigPool::default();
         let template = "[storage]\ndriver = \"overlay\"\n[storage.options]\nsize = \"\"\n";
-        let mc = config.machine_config(&pool, Some(template), &Versions::unknown()).unwrap();
+        let mc = config.machine_config(&pool, Some(template), false, &Versions::unknown()).unwrap();
         let parsed = ignition::parse_value(mc.spec.config.as_ref().unwrap()).unwrap().config;
         let texts: Vec<String> = parsed
             .storage
@@ -203,5 +275,42 @@ mod tests {
                 "[crio]\n  [crio.runtime]\n    log_size_max = 10000000000\n"
             ]
         );
+    }
+
+    #[test]
+    fn stores_of_others_are_added_where_they_are_switched_on() {
+        for bad in ["", "var/lib/store", "/a b", "/a@b", "/var//lib/store", "/"] {
+            let e = read(json!({"additionalImageStores": [{"path": "/ok"}, {"path": bad}]}))
+                .unwrap_err()
+                .to_string();
+            assert!(e.contains("spec.containerRuntimeConfig.additionalImageStores[1].path"), "{bad}: {e}");
+        }
+        let config = read(json!({
+            "additionalLayerStores": [{"path": "/var/lib/stargz-store"}],
+            "additionalImageStores": [{"path": "/mnt/nfs-images/cache_v1.0"}],
+            "additionalArtifactStores": [{"path": "/mnt/a"}],
+        }))
+        .unwrap();
+        let made = |template: Option<&str>, stores: bool| {
+            let mc = config.machine_config(
+                &MachineConfigPool::default(),
+                template,
+                stores,
+                &Versions::unknown(),
+            )?;
+            let texts = [STORAGE_CONF, "/etc/crio/crio.conf.d/01-ctrcfg-additionalArtifactStores"]
+                .map(|path| kubelet::template_file(std::slice::from_ref(&mc), path).unwrap_or_default());
+            Ok::<_, ContainerRuntimeError>(texts)
+        };
+        let [storage, artifacts] = made(Some("[storage]\ndriver = \"overlay\"\n"), true).unwrap();
+        assert_eq!(
+            storage,
+            "[storage]\ndriver = \"overlay\"\n\n[storage.options]\nadditionallayerstores = \
+             [\"/var/lib/stargz-store:ref\"]\nadditionalimagestores = [\"/mnt/nfs-images/cache_v1.0\"]\n"
+        );
+        assert!(artifacts.ends_with("    additional_artifact_stores = [\"/mnt/a\"]\n"), "{artifacts}");
+        assert_eq!(made(None, false).unwrap(), ["", ""]);
+        let e = made(None, true).unwrap_err().to_string();
+        assert!(e.contains("additionalLayerStores") && e.contains("template layer crio"), "{e}");
     }
 }

@@ -231,6 +231,8 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         facts.push(of_pool(inputs, pool, &gates, &registries, &mut plan));
     }
     let (cluster, versions) = (inputs.mode == Mode::Cluster, inputs.versions);
+    // Without any list of gates the administrator's own word counts.
+    let stores = gates.as_ref().is_ok_and(|g| g.get(STORES_GATE).copied().unwrap_or(g.is_empty()));
     objects::plan(
         inputs,
         &facts,
@@ -252,7 +254,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         Kind::ContainerRuntimeConfig,
         &settings.runtime_configs,
         |object| Ok(ContainerRuntimeConfig::read(object)?),
-        |crc, of| Ok(crc.machine_config(of.pool, of.storage.as_deref(), versions)?),
+        |crc, of| Ok(crc.machine_config(of.pool, of.storage.as_deref(), stores, versions)?),
         &mut plan,
     );
     if cluster {
@@ -342,6 +344,9 @@ fn kubelet_configs(
     let base = kubelet::with_gates(&name, original, gates, node)?;
     Ok((configs, base))
 }
+
+/// OpenShift's gate for additional stores of images.
+const STORES_GATE: &str = "AdditionalStorageConfig";
 
 /// OpenShift's gate for signature policies.
 const SIGNATURES_GATE: &str = "SigstoreImageVerification";
