@@ -6,7 +6,8 @@
 use api::k8s::{Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, OwnerReference, Taint, Time};
 use api::v1::{MachineConfigNode, MachineConfigNodeSpec};
 use kube::Resource;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -91,7 +92,13 @@ impl From<RawNode> for LightNode {
 #[serde(default)]
 struct RawProgress {
     metadata: Meta,
+    #[serde(deserialize_with = "readable")]
     spec: MachineConfigNodeSpec,
+}
+
+/// A spec that cannot be read is an empty one, which is then put right: it must not stop the others.
+fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<MachineConfigNodeSpec, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
 /// A MachineConfigNode without its status: whoever adds to that reads it first.
@@ -172,5 +179,12 @@ mod tests {
         assert!(light.0.status.is_some_and(|s| s.images.is_none()));
         let bare: LightNode = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         assert_eq!(bare.0.metadata.name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn a_spec_that_cannot_be_read_does_not_stop_the_others() {
+        let object = json!({"metadata": {"name": "n"}, "spec": {"configVersion": 7}});
+        let light: LightProgress = serde_json::from_value(object).unwrap();
+        assert_eq!(light.0.spec, MachineConfigNodeSpec::default());
     }
 }

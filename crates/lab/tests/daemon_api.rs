@@ -173,6 +173,23 @@ impl Sim {
         }
     }
 
+    /// The MachineConfigNode, once it says that the node is in this config: that is told after Done.
+    async fn progress(&self, config: &str) -> Result<MachineConfigNode> {
+        let api: Api<MachineConfigNode> = Api::all(self.client.clone());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let object = api.get(&self.name).await?;
+            let version = object.status.as_ref().and_then(|s| s.config_version.as_ref());
+            let done = object.status.iter().flat_map(|s| s.conditions.iter().flatten());
+            let done = done.into_iter().any(|c| c.type_ == "Updated" && c.status == "True");
+            if done && version.is_some_and(|v| v.current == config) {
+                return Ok(object);
+            }
+            anyhow::ensure!(Instant::now() < end, "not told: {:?}", object.status);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.dir.path().join(path)).ok()
     }
@@ -210,8 +227,7 @@ async fn a_node_joins_at_once_where_that_costs_nothing_and_is_updated_without_a_
     assert!(!asked.iter().any(|d| d.starts_with("drain-")), "{asked:?}");
     assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("two"));
     assert_eq!(node.boots()?, 0);
-    let progress: Api<MachineConfigNode> = Api::all(client.clone());
-    let object = progress.get("joins").await?;
+    let object = node.progress(&two).await?;
     // The pool and the wish in it are the controller's, and there is none here.
     assert_eq!(object.spec.node.name, "joins");
     let status = object.status.context("status")?;
@@ -232,7 +248,11 @@ async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drai
     assert_eq!(node.read("etc/app.conf"), None);
     node.set(a::DESIRED_CONFIG, &one).await?;
     let asked = node.until(&one, "Done").await?;
-    assert_eq!(asked, [format!("drain-{one}"), format!("uncordon-{one}")]);
+    // It has cordoned itself, and gives itself back.
+    assert_eq!(asked, [format!("drain-{one}")]);
+    assert_eq!(node.note(a::LAST_APPLIED_DRAIN).await?, format!("uncordon-{one}"));
+    let object = Api::<Node>::all(client.clone()).get("costly").await?;
+    assert!(!object.spec.and_then(|s| s.unschedulable).unwrap_or_default());
     assert_eq!(node.read("etc/app.conf").as_deref(), Some("one"));
     assert_eq!(node.boots()?, 1);
     assert_eq!(node.note(a::POST_CONFIG_ACTION).await?, "");
