@@ -117,7 +117,7 @@ impl<'a> Eval<'a> {
 
     /// Nodes that could be asked now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
-        self.nodes.iter().copied().filter(|(_, f)| f.candidate && f.ready)
+        self.nodes.iter().copied().filter(|(_, f)| f.candidate && (f.ready || f.stranded))
     }
 
     fn plan(
@@ -236,10 +236,13 @@ impl<'a> Eval<'a> {
             candidates.sort_unstable_by(|a, b| order(a.0, b.0));
         }
         for (node, flags) in candidates {
-            if free == 0 {
-                break;
+            // It has a slot already, and only this gives it back.
+            if !flags.stranded {
+                if free == 0 {
+                    continue;
+                }
+                free -= usize::from(!flags.unavailable);
             }
-            free -= usize::from(!flags.unavailable);
             choice.picks.insert(node.name.clone());
         }
         choice

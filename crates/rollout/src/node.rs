@@ -5,7 +5,7 @@
 
 use crate::layered::Layering;
 use crate::plan::Reason;
-use crate::view::{DaemonState, NodeView};
+use crate::view::{CordonMark, DaemonState, NodeView};
 
 /// What the pool wants of its nodes.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,10 @@ pub(crate) struct Flags {
     pub(crate) at_target: bool,
     /// To be asked.
     pub(crate) candidate: bool,
+    /// It failed at something else after its drain, and is still under the cordon of that update: only another config
+    /// gives it back. It holds its slot until then. The reference leaves it so, as its pods' nodes are not looked at while
+    /// they are cordoned.
+    pub(crate) stranded: bool,
 }
 
 fn both_equal(a: Option<&str>, b: Option<&str>) -> bool {
@@ -67,6 +71,8 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
         let plain = desired.image.is_none();
         (done && wanted && plain, wanted && !(desired.image.is_some() && image.is_some()), !wanted || !plain)
     };
+    let ours = matches!(node.cordon, Some(CordonMark::Daemon | CordonMark::Drain));
+    let stranded = failing && candidate && node.not_ready.is_none() && node.unschedulable && ours;
     Flags {
         ready,
         done,
@@ -76,6 +82,7 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
         updated,
         at_target,
         candidate,
+        stranded,
     }
 }
 

@@ -93,6 +93,26 @@ fn a_bad_config_breaks_no_more_than_the_bound_and_a_revert_frees_its_nodes() {
     }
 }
 
+/// A node that failed after its drain is under the cordon of its own update. A person's cordon is another matter.
+#[test]
+fn a_node_that_failed_under_its_own_cordon_goes_back_and_takes_no_further_slot() {
+    use rollout::view::CordonMark::{Daemon, Drain, Kept};
+    for (cordon, goes) in [(Some(Daemon), true), (Some(Drain), true), (Some(Kept), false), (None, false)] {
+        let mut world = six(json!(1));
+        round(&mut world);
+        daemons(&mut world, "v1");
+        let broken = world.nodes.iter_mut().find(|n| n.state == DaemonState::Degraded).unwrap();
+        (broken.unschedulable, broken.cordon) = (true, cordon);
+        let name = broken.name.to_string();
+        for back_to in ["v0", "v2"] {
+            let mut world = world.clone();
+            world.pools[0].spec.configuration.name = back_to.to_owned();
+            let sent = round(&mut world);
+            assert_eq!(sent, if goes { vec![name.clone()] } else { vec![] }, "{cordon:?} {back_to}");
+        }
+    }
+}
+
 #[test]
 fn a_revert_mid_way_leaves_waiting_nodes_alone_and_takes_their_taint() {
     let mut world = six(json!(1));
