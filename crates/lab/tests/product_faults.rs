@@ -9,7 +9,7 @@
 mod product;
 
 use lab::{ApiProxy, Call, Verdict};
-use product::controllers::{Controller, all_well, middle, slow};
+use product::controllers::{Controller, all_well, faketime, middle, slow};
 use product::observer::Observer;
 use product::{Cluster, MCO, is_done, lab, note, text, with_controller};
 use serde_json::{Value, json};
@@ -335,4 +335,42 @@ async fn a_rendered_config_vanishes(cluster: &Cluster) {
     };
     observer.guard(scenario).await;
     all_well(cluster, &[10, 11, 12, 13], &["50-vanish"]).await;
+}
+
+/// Two machines whose agents are a minute fast and a minute slow: drained, changed, rebooted, and given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_of_agents_are_a_minute_wrong() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(library) = faketime() else { return };
+    let Some(builder) = with_controller() else { return };
+    let clock = "[Service]\nEnvironment=LD_PRELOAD=/opt/clock.so FAKETIME_DONT_FAKE_MONOTONIC=1\n\
+                 EnvironmentFile=/etc/clock-%H\n";
+    let builder = builder
+        .nodes(2)
+        .real()
+        .node_file("/opt/clock.so", 0o644, std::fs::read(library).unwrap())
+        .node_file("/etc/clock-worker-0", 0o644, "FAKETIME=+60s\n")
+        .node_file("/etc/clock-worker-1", 0o644, "FAKETIME=-60s\n")
+        .node_file(&format!("/etc/systemd/system/{}.d/10-clock.conf", lab::DAEMON_UNIT), 0o644, clock);
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    for (i, want) in [(0, "+60s"), (1, "-60s")] {
+        let script = "tr '\\0' '\\n' < /proc/$(systemctl show -P MainPID \"$0\")/environ";
+        let environment = cluster.lab.node(i).run(["sh", "-c", script, lab::DAEMON_UNIT]).await.unwrap();
+        assert!(environment.contains(&format!("FAKETIME={want}\n")), "{environment}");
+    }
+    let observer = Observer::start(&cluster, "worker", 1).await;
+    let scenario = async {
+        cluster.create(slow("50-clock", "worker")).await;
+        cluster.settled("worker", 2, &["50-clock"], &[]).await;
+        // And back, which needs what the node remembers of the first.
+        cluster.delete("MachineConfig", "50-clock").await;
+        cluster.settled("worker", 2, &["00-worker"], &["50-clock"]).await;
+    };
+    observer.guard(scenario).await;
+    all_well(&cluster, &[0, 1], &[]).await;
+    cluster.no_panic();
+    cluster.stop().await;
 }
