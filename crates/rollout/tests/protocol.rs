@@ -279,7 +279,7 @@ impl Model {
             // It sees a new desired config, or tries again.
             St::Degraded if self.fault == Some(Fault::NeverTriesAgain) => {}
             St::Done if node.des != node.cur && node.ready => {
-                push(Node { st: St::Working, ..node }, node.des)
+                push(Node { st: St::Working, ..node }, node.des);
             }
             St::Degraded if node.des != node.cur => {
                 push(Node { st: St::Working, ready: true, ..node }, node.des);
