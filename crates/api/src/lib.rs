@@ -25,7 +25,8 @@ pub mod yaml;
 pub mod k8s {
     pub use k8s_openapi::ByteString;
     pub use k8s_openapi::api::core::v1::{
-        ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret, Taint,
+        ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret,
+        Taint,
     };
     pub use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{

@@ -13,8 +13,9 @@ use api::v1::MachineConfigPool;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use kube::Client;
+pub use rollout::Estimate;
 use rollout::view::NodeView;
-use rollout::{Estimate, Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
+use rollout::{Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -37,7 +37,7 @@ pub use feed::Feed;
 pub use first_boot::{FirstBoot, complete, first_boot};
 pub use here::{Once, once, plan_here, read_config};
 pub use metrics::Metrics;
-pub use policy::policy as disruption_policy;
 pub use parts::{Exit, Parts, Reporting};
+pub use policy::policy as disruption_policy;
 pub use run::run_with;
 pub use start::{Options, recover, start};

@@ -170,7 +170,7 @@ enum Message {
     },
     Steps {
         said: Vec<Said>,
-        node: NodeView,
+        node: Box<NodeView>,
         at_once: bool,
     },
     /// Everything before this is written, or was tried: say so.
@@ -202,7 +202,7 @@ impl Reporter {
         }
         let now = Timestamp::now();
         let said = milestone.says(&self.name, &view.node).into_iter().map(|step| (now, step)).collect();
-        let node = node_view(&self.name, &view.node);
+        let node = Box::new(node_view(&self.name, &view.node));
         self.send(Message::Steps { said, node, at_once: milestone.is_last() });
     }
 
@@ -303,11 +303,11 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, said: Vec<Said>, node: NodeView) {
+    fn take(&mut self, said: Vec<Said>, node: Box<NodeView>) {
         self.said.extend(said);
         let over = self.said.len().saturating_sub(KEPT);
         self.said.drain(..over);
-        self.node = node;
+        self.node = *node;
     }
 
     /// Writes what was said. What cannot be written now is kept; what never can is not.

@@ -89,15 +89,10 @@ fn partition(report: &mut Report, at: &str, p: &Partition) {
             report.add(format!("{at}.{name}"), "must be a GUID: 8-4-4-4-12 hex digits");
         }
     }
-    if should_exist == &Some(false) {
-        if label.is_some()
-            || guid.is_some()
-            || type_guid.is_some()
-            || size_mib.is_some()
-            || start_mib.is_some()
-        {
-            report.add(at, "a partition that is to go has no label, size, start or GUIDs");
-        }
+    let says_how =
+        label.is_some() || guid.is_some() || type_guid.is_some() || size_mib.is_some() || start_mib.is_some();
+    if should_exist == &Some(false) && says_how {
+        report.add(at, "a partition that is to go has no label, size, start or GUIDs");
     }
 }
 

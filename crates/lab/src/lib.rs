@@ -34,8 +34,8 @@ mod spec;
 mod supervise;
 mod testing;
 
-pub use base_root::Distribution;
 pub use api_proxy::{ApiProxy, Call, Verdict};
+pub use base_root::Distribution;
 pub use certs::{Authority, Pair};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use error::{Error, Result, chain};

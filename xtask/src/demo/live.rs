@@ -80,7 +80,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cli::status::{NodeRow, PoolRow};
+    use cli::status::{Estimate, NodeRow, Phase, PoolRow};
 
     #[test]
     fn only_what_changed_is_a_line() {
@@ -89,6 +89,7 @@ mod tests {
             state: "Done".to_owned(),
             current: "a".to_owned(),
             desired: "a".to_owned(),
+            phase: Phase::Waits,
             why: why.to_owned(),
         };
         let pool = |nodes| PoolRow {
@@ -101,6 +102,8 @@ mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::new(),
             held: None,
+            percent: 0,
+            estimate: Estimate::Done,
             nodes,
         };
         let snapshot = |why: &str| Snapshot { pools: vec![pool(vec![node(why)])], unmanaged: vec![] };

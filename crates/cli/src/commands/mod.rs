@@ -15,8 +15,8 @@ mod server;
 mod status;
 mod token;
 
-use crate::args_boot::Operator;
 use crate::args::{Command, Controller, Log, Mco, Server};
+use crate::args_boot::Operator;
 use crate::args_daemon::Daemon;
 use crate::{exit, output};
 use clap::CommandFactory;

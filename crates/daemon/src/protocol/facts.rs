@@ -107,7 +107,9 @@ impl NodeFacts {
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
             drift: note(annotation::DRIFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
-            own_cordon: notes.and_then(|a| a.get(own::CORDON)).is_some_and(|m| m == CordonMark::Daemon.text()),
+            own_cordon: notes
+                .and_then(|a| a.get(own::CORDON))
+                .is_some_and(|m| m == CordonMark::Daemon.text()),
             ready: ready.is_none_or(|c| c.status == "True"),
             boot_id: node
                 .status

@@ -1,8 +1,8 @@
 //! Tables of views and the actions that they lead to, and whole updates played against a node of plain values.
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Pair,
-    RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts,
+    Pair, RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use api::names::annotation as a;
 use jiff::{SignedDuration, Timestamp};
@@ -47,7 +47,9 @@ fn with_failure(mut view: View, job: Job, kind: FailureKind, retry_at: i64) -> V
 
 /// Does to the view what `agent` and the API server would.
 fn write(view: &mut View) -> Vec<EventKind> {
-    let Action::Write { changes, notes, cordon, conditional } = step(view) else { panic!("{:?}", step(view)) };
+    let Action::Write { changes, notes, cordon, conditional } = step(view) else {
+        panic!("{:?}", step(view))
+    };
     assert!(cordon.is_none() || conditional, "a person may cordon it at the same time");
     if let Some(cordon) = cordon {
         let begins = cordon == Cordon::Begin;

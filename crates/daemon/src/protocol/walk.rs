@@ -2,8 +2,8 @@
 //! Whatever happened, once the world is quiet the node ends in the config that is wanted, given back, and says so.
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact, View,
-    Waiting, step,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact,
+    View, Waiting, step,
 };
 use crate::join::first_annotations;
 use api::names::annotation as a;
@@ -92,11 +92,17 @@ impl World {
             Action::Wait { why: Waiting::Kubelet, .. } => v.node.boot_id = "two".into(),
             Action::Wait { .. } => return false,
             Action::Write { changes, cordon, conditional, .. } => {
-                assert!(!changes.is_empty() || cordon.is_some(), "an empty write would be made for ever: {v:?}");
+                assert!(
+                    !changes.is_empty() || cordon.is_some(),
+                    "an empty write would be made for ever: {v:?}"
+                );
                 assert!(conditional || cordon.is_none(), "a person's cordon may be overruled: {v:?}");
                 if let Some(cordon) = cordon {
                     let begins = cordon == Cordon::Begin;
-                    assert!(!begins || !v.node.unschedulable, "a cordon of another's is called its own: {v:?}");
+                    assert!(
+                        !begins || !v.node.unschedulable,
+                        "a cordon of another's is called its own: {v:?}"
+                    );
                     (v.node.own_cordon, v.node.unschedulable) = (begins, begins);
                 }
                 self.write(changes);
