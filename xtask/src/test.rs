@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Crates with tests that need a control plane, in `tests/`; their unit tests need none.
 const CLUSTER_TESTS: [&str; 4] = ["lab", "controller", "daemon", "server"];
 /// Tests in those folders that need none either: package and name.
-const NO_CLUSTER: [(&str, &str); 2] = [("server", "recorded"), ("server", "wire")];
+const NO_CLUSTER: [(&str, &str); 3] = [("server", "recorded"), ("server", "requests"), ("server", "wire")];
 
 /// Runs them.
 pub(crate) fn run(root: &Path, unit: bool, rest: &[String]) -> anyhow::Result<()> {

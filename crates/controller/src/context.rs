@@ -25,7 +25,8 @@ use rollout::view::{Names, NodeView, OsBuild, OsConfig};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::Semaphore;
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -176,7 +177,9 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) names: Mutex<Names>,
     /// Places for Node patches, see [`PATCHES_IN_FLIGHT`].
-    pub(crate) patches: Semaphore,
+    patches: Semaphore,
+    /// No further Node patch is sent: this controller ends.
+    closing: CancellationToken,
     /// Places for looks at a node's pods, see [`LOOKS_IN_FLIGHT`].
     pub(crate) looks: Semaphore,
     /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
@@ -208,6 +211,7 @@ impl Context {
             metrics,
             names: Mutex::default(),
             patches: Semaphore::new(PATCHES_IN_FLIGHT),
+            closing: CancellationToken::new(),
             looks: Semaphore::new(LOOKS_IN_FLIGHT),
             progress_absent: Mutex::default(),
             templates_settled: AtomicBool::new(false),
@@ -528,6 +532,25 @@ impl Context {
     /// The same for the ControllerConfig.
     pub(crate) fn controller_config_answer(&self, config: ControllerConfig) {
         self.answer(&self.stores.controller_configs, config, Self::controller_config_changed);
+    }
+
+    /// A place to send a Node patch from, as soon as there is one; never, once [`Context::last_patches`] is called.
+    pub(crate) async fn place(&self) -> SemaphorePermit<'_> {
+        match self.patches.acquire().await {
+            Ok(place) if !self.closing.is_cancelled() => place,
+            // The pass that waits here is dropped with all others.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Lets no further Node patch go and waits for the answers of those that are under way, `most` at the longest. A
+    /// patch that is still on its way when the next leader plans could take a slot that this one gives to another node.
+    pub(crate) async fn last_patches(&self, most: Duration) {
+        self.closing.cancel();
+        let all = u32::try_from(PATCHES_IN_FLIGHT).unwrap_or(u32::MAX);
+        if tokio::time::timeout(most, self.patches.acquire_many(all)).await.is_err() {
+            tracing::warn!("some patches of nodes have no answer yet; the next leader may see them late");
+        }
     }
 
     /// The same for a MachineConfigNode, also one that we have just made.

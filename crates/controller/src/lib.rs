@@ -148,11 +148,14 @@ pub async fn run_with(
             led = lead.wait_for(|l| *l) => if led.is_err() { break },
         }
         context.metrics.leader.set(1);
-        let term = shutdown.child_token();
+        let term = CancellationToken::new();
         let passes = tokio::spawn(passes::run(context.clone(), term.clone()));
         tokio::select! {
             () = shutdown.cancelled() => {}
             _ = lead.wait_for(|l| !*l) => {}
+        }
+        if shutdown.is_cancelled() {
+            context.last_patches(LAST_PATCHES).await;
         }
         term.cancel();
         if let Err(error) = passes.await {
@@ -175,5 +178,7 @@ pub async fn run_with(
     Ok(())
 }
 
+/// How long a shutdown waits for the answers of patches, the lease still held.
+const LAST_PATCHES: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long a shutdown waits for events that are not written yet.
 const LAST_EVENTS: std::time::Duration = std::time::Duration::from_secs(1);

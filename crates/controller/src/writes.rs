@@ -25,8 +25,7 @@ const FAULTS: u32 = 6;
 /// on its way beside this one, and so break the bound. It is sent again until it is answered: it is bound to a version,
 /// so it is done at most once, and a refusal says that the node has moved on.
 pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
-    // The semaphore is never closed; without a place the patch would only be sent earlier.
-    let _place = context.patches.acquire().await;
+    let _place = context.place().await;
     let api = context.api::<LightNode>();
     let body = Patch::Merge(patch.merge_patch());
     let params = PatchParams::default();
@@ -108,5 +107,21 @@ mod tests {
             assert_eq!(error.as_ref().map(CallError::is_conflict), want.map(|c| c == 409), "{error:?}");
             assert_eq!(asked.load(Ordering::Relaxed), times, "{answers:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
+        let context = context(|_| answer(500, &json!({})));
+        let place = context.place().await;
+        let begin = tokio::time::Instant::now();
+        let end = context.last_patches(std::time::Duration::from_secs(2));
+        let late = tokio::time::sleep(std::time::Duration::from_millis(300));
+        let ((), ()) = tokio::join!(end, async {
+            late.await;
+            drop(place);
+        });
+        assert_eq!(begin.elapsed().as_millis(), 300);
+        let more = tokio::time::timeout(std::time::Duration::from_secs(60), context.place()).await;
+        assert!(more.is_err(), "no further patch has a place");
     }
 }
