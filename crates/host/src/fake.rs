@@ -131,9 +131,11 @@ impl FakeSystemd {
         Ok(None)
     }
 
+    /// An instance without a file of its own is masked with its template.
     fn is_masked(&self, name: &str) -> Result<bool> {
-        let dev_null = |f| matches!(f, Found::Link { target, .. } if target == "/dev/null");
-        Ok(dev_null(Self::fs(self.root.found(&unit_path(name)))?))
+        let Some(path) = self.fragment(name)? else { return Ok(false) };
+        let found = Self::fs(self.root.found(&path))?;
+        Ok(matches!(found, Found::Link { target, .. } if target == "/dev/null"))
     }
 
     fn install(&self, path: &str) -> Result<Install> {
@@ -201,11 +203,16 @@ impl FakeSystemd {
         Ok(out)
     }
 
+    /// A masked unit keeps its links: systemd says so, and goes on.
     fn disable_one(&mut self, name: &str) -> Result<()> {
+        if self.is_masked(name)? {
+            return Ok(());
+        }
         for (path, link, target) in self.all_links()? {
             let own = link == name || (is_template(name) && template_of(&link).as_deref() == Some(name));
             let alias = target.rsplit('/').next() == Some(name) && link != name && !is_template(name);
-            if target != "/dev/null" && (own || alias) {
+            // As systemd does: the masks of a template's instances go with their links.
+            if own && (is_template(name) || target != "/dev/null") || alias {
                 Self::fs(self.root.remove(&path))?;
             }
         }

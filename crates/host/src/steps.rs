@@ -45,12 +45,13 @@ impl Steps<'_> {
     /// All of them.
     pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
         self.nested();
-        let rewritten = self.disable_rewritten();
+        let disabled = self.disable_rewritten();
         for (path, want) in &self.new.paths {
             self.reach(path, want);
         }
         self.stale();
-        let touched = self.enablement(&rewritten);
+        let touched = self.enablement(&disabled);
+        self.mask_again();
         self.core_user();
         if !self.changes.os.is_empty() {
             self.steps.push(Step::Os { from: self.old.os.clone(), to: self.new.os.clone() });
@@ -273,34 +274,38 @@ impl Steps<'_> {
     }
 
     /// Disables units whose file changes, so that links of an old `[Install]` section go; and units that vanish.
-    /// Gives the names of the former.
+    /// Gives their names.
     fn disable_rewritten(&mut self) -> Vec<String> {
-        let mut rewritten = Vec::new();
+        let mut disable = Vec::new();
         for u in &self.new.config.systemd.units {
             let path = paths::unit(&u.name);
             let enabled = self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled);
             let want = self.new.at(&path).cloned();
             if enabled && has_contents(u) && want.is_some_and(|w| self.needs_write(&path, &w)) {
-                rewritten.push(u.name.clone());
+                disable.push(u.name.clone());
             }
         }
-        let mut disable = rewritten.clone();
-        // A unit that stays in the config and loses its file: nothing may go on to point to that.
+        // A unit that stays in the config and loses its file: nothing may go on to point to that. Where it is to be
+        // masked, this is the last chance: systemd leaves the links of masked units alone.
         for u in &self.new.config.systemd.units {
-            let had = self.old.config.systemd.units.iter().any(|o| o.name == u.name && has_contents(o));
-            let enabled = self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled);
-            if had && enabled && !has_contents(u) && u.mask != Some(true) && !self.exists(u) {
+            let path = paths::unit(&u.name);
+            let ours = matches!(self.old.at(&path), Some(Want::File { .. }));
+            let loses = match self.new.at(&path) {
+                Some(Want::Mask) | None => ours && !self.uncovers(u),
+                Some(Want::Nothing) => !self.found(&path).is_absent(),
+                Some(Want::File { .. }) => false,
+            };
+            if loses && self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled) {
                 disable.push(u.name.clone());
             }
         }
         for u in self.removed_units() {
-            let masked = u.mask == Some(true);
-            if (has_contents(u) || masked) && !self.uncovers(u) && is_unit_name(&u.name) {
+            if has_contents(u) && u.mask != Some(true) && !self.uncovers(u) && is_unit_name(&u.name) {
                 disable.push(u.name.clone());
             }
         }
-        self.units(UnitAction::Disable, disable);
-        rewritten
+        self.units(UnitAction::Disable, disable.clone());
+        disable
     }
 
     /// Units of the old config that the new one does not have.
@@ -322,9 +327,46 @@ impl Steps<'_> {
         let shows = match (self.new.at(&path), self.old.at(&path)) {
             (Some(Want::Nothing), _) => self.facts.vendor_units.contains(&u.name),
             (None, Some(Want::File { .. } | Want::Mask)) => self.uncovers(u),
+            // The config before took the host's own away: it comes back.
+            (None, Some(Want::Nothing)) if self.uncovers(u) => return true,
             _ => true,
         };
         has_contents(u) || shows && self.facts.unit_files.contains(&u.name)
+    }
+
+    /// Whether something may enable this unit: an instance needs no file of its own for that.
+    fn can_be_disabled(&self, u: &Unit) -> bool {
+        self.exists(u) || template_of(&u.name).is_some_and(|t| self.facts.unit_files.contains(&t))
+    }
+
+    /// Whether a step so far changes the file of a unit, which may have had nothing to enable before.
+    fn brings_file(&self, name: &str) -> bool {
+        let file = |p: &str| split(p).is_ok_and(|(dir, n)| n == name && paths::UNIT_DIRS.contains(&dir));
+        self.steps.iter().any(|s| s.paths().iter().any(|p| file(p)))
+    }
+
+    /// Puts masks of instances back that systemd takes away when it disables their template.
+    fn mask_again(&mut self) {
+        let acts = |s: &Step, unit: &String| match s {
+            Step::Units { action: UnitAction::Disable | UnitAction::Preset, units } => units.contains(unit),
+            _ => false,
+        };
+        for u in self.new.config.systemd.units.iter().filter(|u| u.mask == Some(true)) {
+            let lost = |t: String| t != u.name && self.steps.iter().any(|s| acts(s, &t));
+            if template_of(&u.name).is_some_and(lost) {
+                let (path, target) = (paths::unit(&u.name), DEV_NULL.to_owned());
+                self.steps.push(Step::Link { path, target, replaces: Replaces::Link });
+            }
+        }
+    }
+
+    /// Whether this change takes the mask away from a unit or its template: the links that it had before count again.
+    fn is_unmasked(&self, name: &str) -> bool {
+        let masked = |w: &Wanted, name: &str| w.at(&paths::unit(name)) == Some(&Want::Mask);
+        [Some(name.to_owned()), template_of(name)]
+            .iter()
+            .flatten()
+            .any(|n| masked(self.old, n) && !masked(self.new, n))
     }
 
     /// Whether a template could be enabled as it is.
@@ -358,11 +400,14 @@ impl Steps<'_> {
     }
 
     /// Enables, disables and presets. True when there was any of it.
-    fn enablement(&mut self, rewritten: &[String]) -> bool {
+    fn enablement(&mut self, disabled: &[String]) -> bool {
         let (mut enable, mut disable, mut preset) = (Vec::new(), Vec::new(), Vec::new());
         for (i, u) in self.new.config.systemd.units.iter().enumerate() {
             let name = &u.name;
-            let asked = self.changes.units.contains(name) || self.facts.force || rewritten.contains(name);
+            // A template takes the links of all its instances along.
+            let was_disabled =
+                disabled.contains(name) || template_of(name).is_some_and(|t| disabled.contains(&t));
+            let asked = self.changes.units.contains(name) || self.facts.force || was_disabled;
             let exists = self.exists(u);
             let state = self.state(name).cloned();
             match u.enabled {
@@ -376,16 +421,15 @@ impl Steps<'_> {
                         let why =
                             format!("{name} is to be enabled and {instance}, which goes with it, is not");
                         self.refuse(&path, why, "enable both, or neither");
-                    } else if asked || state.is_some_and(|s| s.is_disabled()) {
+                    } else if asked || state.is_some_and(|s| s.is_disabled()) || self.brings_file(name) {
                         enable.push(name.clone());
                     }
                 }
                 // An instance goes by its template: what enabled it can be taken away.
-                Some(false)
-                    if exists || template_of(name).is_some_and(|t| self.facts.unit_files.contains(&t)) =>
-                {
+                Some(false) if self.can_be_disabled(u) => {
                     if state.as_ref().is_none_or(|s| !s.is_disabled()) && asked
                         || state.is_some_and(|s| s.is_enabled())
+                        || self.is_unmasked(name)
                     {
                         disable.push(name.clone());
                     }
@@ -401,6 +445,11 @@ impl Steps<'_> {
                 None => preset.push(name.clone()),
             }
         }
+        for u in self.removed_units() {
+            if u.mask != Some(true) && self.uncovers(u) {
+                preset.push(u.name.clone());
+            }
+        }
         // A preset of a template decides about its instances too, and one of an instance shows at the template: what the
         // config says of them counts, and has the last word.
         for u in &self.new.config.systemd.units {
@@ -408,20 +457,22 @@ impl Steps<'_> {
             let kin = |p: &String| {
                 p != name && (template_of(p).as_ref() == Some(name) || template_of(name).as_ref() == Some(p))
             };
-            if !self.exists(u) || !preset.iter().any(kin) {
+            if !preset.iter().any(kin) {
                 continue;
             }
             match u.enabled {
-                Some(true) if u.mask != Some(true) && !enable.contains(name) && !self.lacks_instance(u) => {
+                Some(true)
+                    if self.exists(u)
+                        && u.mask != Some(true)
+                        && !enable.contains(name)
+                        && !self.lacks_instance(u) =>
+                {
                     enable.push(name.clone());
                 }
-                Some(false) if !disable.contains(name) => disable.push(name.clone()),
+                Some(false) if self.can_be_disabled(u) && !disable.contains(name) => {
+                    disable.push(name.clone());
+                }
                 _ => {}
-            }
-        }
-        for u in self.removed_units() {
-            if u.mask != Some(true) && self.uncovers(u) {
-                preset.push(u.name.clone());
             }
         }
         let preset = self.units(UnitAction::Preset, preset);
