@@ -432,6 +432,11 @@ impl Context {
         if !same_input {
             self.queues.render.mark(name.clone());
         }
+        let reached = |p: &MachineConfigPool| p.status.as_ref().map(|s| s.configuration.name.clone());
+        if old.is_some_and(|old| reached(old) != reached(new)) {
+            // Nobody may name the config that the pool has left behind.
+            self.queues.garbage.mark(name.clone());
+        }
         self.mark_cluster();
     }
 
