@@ -21,6 +21,8 @@ use host::fault::NoFaults;
 use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Systemd, plan};
 use serde_json::{Value, json};
 
+/// Where the chains begin that are led through without being told: they meet most of what went wrong once.
+const FROM: usize = 88;
 const CHAINS: usize = 20;
 const STEPS: usize = 7;
 /// Our own records, what stands in for other processes, and what tools for users leave.
@@ -296,7 +298,7 @@ fn random_chains_are_led_through_and_back() {
     }
     #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
     let told = |name: &str| std::env::var(name).ok().map(|n| n.parse::<usize>().unwrap());
-    let (from, chains) = (told("MCO_CHAIN_FROM").unwrap_or(0), told("MCO_CHAINS").unwrap_or(CHAINS));
+    let (from, chains) = (told("MCO_CHAIN_FROM").unwrap_or(FROM), told("MCO_CHAINS").unwrap_or(CHAINS));
     let (mut done, mut refused) = (0, BTreeSet::new());
     for chain in 0..chains {
         let mut dice = Dice(from.wrapping_add(chain.wrapping_mul(7919)));
@@ -388,4 +390,26 @@ fn empty() -> Value {
         "systemd": {"units": []},
         "passwd": {"users": []},
     })
+}
+
+/// Rare among random configs: systemd could not disable the instance as long as its template was masked.
+#[test]
+fn a_disabled_instance_stays_so_when_its_template_is_unmasked() {
+    let dir = mk_host_tree();
+    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+    let spec = |units: Value| {
+        let mut config = empty();
+        config["systemd"]["units"] = units;
+        MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() }
+    };
+    let off = json!({"name": "getty@tty1.service", "enabled": false});
+    let masked = spec(json!([{"name": "getty@.service", "mask": true}, off]));
+    let mut at = spec(json!([]));
+    for to in [masked, spec(json!([off]))] {
+        let facts = host.probe(&at, &to).unwrap();
+        let plan = plan(&at, &to, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+        host.apply(&plan).unwrap();
+        assert_eq!(host.drifts(&to).unwrap(), [], "{plan}");
+        at = to;
+    }
 }
