@@ -48,6 +48,20 @@ pub(crate) struct Bench {
     inner: bool,
 }
 
+/// Figures by what they are of, in the order in which they first came.
+#[derive(Default)]
+struct Samples(Vec<Figure>);
+
+impl Samples {
+    fn put(&mut self, what: impl Into<String>, unit: &'static str, value: f64) {
+        let what = what.into();
+        match self.0.iter_mut().find(|f| f.what == what) {
+            Some(figure) => figure.samples.push(value),
+            None => self.0.push(Figure::new(what, unit, vec![value])),
+        }
+    }
+}
+
 /// All samples of one figure.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Figure {

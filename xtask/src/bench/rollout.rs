@@ -11,7 +11,7 @@
 
 use super::requests::{self, Audit};
 use super::slots::Slots;
-use super::{Bench, Figure, Outcome, mebibytes};
+use super::{Bench, Outcome, Samples, mebibytes};
 use anyhow::{Context, bail};
 use api::names::state;
 use api::v1::{MachineConfig, MachineConfigPool};
@@ -56,20 +56,6 @@ async fn measure(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let outcome = rounds(&lab, a, audit).await;
     lab.stop().await;
     outcome
-}
-
-/// Samples by what they are of, in the order in which they first came.
-#[derive(Default)]
-struct Samples(Vec<Figure>);
-
-impl Samples {
-    fn put(&mut self, what: impl Into<String>, unit: &'static str, value: f64) {
-        let what = what.into();
-        match self.0.iter_mut().find(|f| f.what == what) {
-            Some(figure) => figure.samples.push(value),
-            None => self.0.push(Figure::new(what, unit, vec![value])),
-        }
-    }
 }
 
 async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Outcome> {

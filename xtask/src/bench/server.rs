@@ -9,7 +9,7 @@ mod cluster;
 mod nginx;
 mod tls;
 
-use super::{Bench, Figure, Outcome, high_water_mark};
+use super::{Bench, Outcome, Samples, high_water_mark};
 use anyhow::{Context, bail};
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ async fn beside(root: &Path, a: &Bench, plane: &ControlPlane) -> anyhow::Result<
     }
     println!("body: {} KB; RSS of mco with {POOLS} pools served: {:.1} MiB", body.len() / 1024, rss(&mco)?);
 
-    let mut figures = Figures::default();
+    let mut figures = Samples::default();
     figures.put("RSS, 20 pools: mco", "MiB", rss(&mco)?);
     for run in 0..a.runs {
         for connections in CONNECTIONS {
@@ -132,20 +132,6 @@ async fn beside(root: &Path, a: &Bench, plane: &ControlPlane) -> anyhow::Result<
 /// Who is first changes from run to run.
 fn in_turn<'a>(run: u32, nginx: &'a Side, mco: &'a Side) -> [&'a Side; 2] {
     if run.is_multiple_of(2) { [nginx, mco] } else { [mco, nginx] }
-}
-
-/// Figures by name, in the order in which they came up.
-#[derive(Default)]
-struct Figures(Vec<Figure>);
-
-impl Figures {
-    fn put(&mut self, what: impl Into<String>, unit: &'static str, value: f64) {
-        let what = what.into();
-        match self.0.iter_mut().find(|f| f.what == what) {
-            Some(figure) => figure.samples.push(value),
-            None => self.0.push(Figure::new(what, unit, vec![value])),
-        }
-    }
 }
 
 /// A folder that goes away.

@@ -6,7 +6,7 @@
 
 mod rest;
 
-use super::{Bench, Figure, Outcome};
+use super::{Bench, Outcome, Samples};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::path::Path;
@@ -15,20 +15,6 @@ use std::process::Command;
 /// The change of the issue: so many files of so many bytes.
 const FILES: usize = 1000;
 const BYTES: usize = 4096;
-
-/// Samples by what they are of, in the order in which they first came.
-#[derive(Default)]
-struct Samples(Vec<Figure>);
-
-impl Samples {
-    fn put(&mut self, what: impl Into<String>, unit: &'static str, value: f64) {
-        let what = what.into();
-        match self.0.iter_mut().find(|f| f.what == what) {
-            Some(figure) => figure.samples.push(value),
-            None => self.0.push(Figure::new(what, unit, vec![value])),
-        }
-    }
-}
 
 /// A change, as the example tells it.
 #[derive(Deserialize)]
