@@ -9,6 +9,7 @@
 
 use crate::call::{CallError, call};
 use crate::context::Context;
+use crate::finalizer::differing;
 use crate::keep;
 use crate::leader::now;
 use crate::queue::Outcome;
@@ -275,16 +276,17 @@ fn version(object: &Value) -> Option<&str> {
 
 /// The object's number and its finalizers.
 async fn write_metadata(context: &Context, plan: &ObjectPlan) -> Result<(), CallError> {
-    if plan.suffix.is_none() && plan.finalizers.is_none() {
-        return Ok(());
-    }
     let kind = setting(plan.kind);
     let Some(have) = context.settings.get(kind, &plan.name) else { return Ok(()) };
+    let finalizers = plan.finalizers.as_deref().and_then(|wanted| differing(wanted, &have));
+    if plan.suffix.is_none() && finalizers.is_none() {
+        return Ok(());
+    }
     let mut metadata = json!({ "resourceVersion": version(&have) });
     if let Some(suffix) = &plan.suffix {
         metadata["annotations"] = json!({ annotation::MC_NAME_SUFFIX: suffix });
     }
-    if let Some(finalizers) = &plan.finalizers {
+    if let Some(finalizers) = finalizers {
         metadata["finalizers"] = json!(finalizers);
     }
     let body = Patch::Merge(json!({ "metadata": metadata }));

@@ -22,6 +22,7 @@ mod events;
 #[cfg(test)]
 mod fake_server;
 mod files;
+mod finalizer;
 mod fresh;
 mod garbage;
 mod generated;

@@ -1,0 +1,96 @@
+//! A generated MachineConfig's name → the finalizer that stands for it on its KubeletConfig or ContainerRuntimeConfig.
+//! Pure.
+//!
+//! The finalizer is the name, as in the reference. A finalizer has at most 63 characters, a name up to 253: where the
+//! pool's name is long, a part of it and a hash stand for it. The reference is refused by the API server there.
+//!
+//! What it is not: which MachineConfigs an object makes (see `render::generated`).
+
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The longest name of a finalizer (a qualified name without a prefix).
+const MAX: usize = 63;
+/// How much of a long pool's name stays readable.
+const READABLE: usize = 16;
+/// Bytes of the hash: nobody has so many pools that 48 bits are too few.
+const HASH: usize = 6;
+/// What stands after the pool's name. How an object's own finalizers are known again stays whole.
+const AFTER_POOL: &str = "-generated-";
+
+/// The finalizer for a MachineConfig of this name. Others than ours are short already, and stay as they are.
+pub(crate) fn finalizer(name: &str) -> String {
+    if name.len() <= MAX {
+        return name.to_owned();
+    }
+    let (front, end) = name.rfind(AFTER_POOL).map_or((name, ""), |at| name.split_at(at));
+    // `99-` and the beginning of the pool.
+    let readable: String = front.chars().take(3 + READABLE).collect();
+    let mut short = readable.trim_end_matches(['-', '.']).to_owned();
+    short.push('-');
+    for byte in Sha256::digest(name).iter().take(HASH) {
+        let _ = write!(short, "{byte:02x}");
+    }
+    short + end
+}
+
+/// The finalizers for these names, where the object has others.
+pub(crate) fn differing(wanted: &[String], object: &serde_json::Value) -> Option<BTreeSet<String>> {
+    let wanted: BTreeSet<String> = wanted.iter().map(|name| finalizer(name)).collect();
+    let has = object.pointer("/metadata/finalizers").and_then(serde_json::Value::as_array);
+    let has: BTreeSet<&str> = has.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
+    (!wanted.iter().map(String::as_str).eq(has)).then_some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_short_name_is_its_own_finalizer_and_a_long_one_fits() {
+        let long = "a".repeat(34);
+        let dotted = format!("{}.{}", "b".repeat(15), "c".repeat(200));
+        for (name, want) in [
+            ("99-worker-generated-kubelet".to_owned(), Some("99-worker-generated-kubelet".to_owned())),
+            ("somebody/else".to_owned(), Some("somebody/else".to_owned())),
+            // 63 characters.
+            (format!("99-{}-generated-kubelet-1", "p".repeat(40)), None),
+            (format!("99-{long}-generated-containerruntime-9"), None),
+            (format!("99-{dotted}-generated-kubelet"), None),
+            ("x".repeat(100), None),
+        ] {
+            let short = finalizer(&name);
+            assert!(short.len() <= MAX, "{short}");
+            assert_eq!(short, finalizer(&name));
+            if let Some(want) = want {
+                assert_eq!(short, want);
+            }
+        }
+        let (one, other) =
+            (format!("99-{long}-generated-kubelet-1"), format!("99-{long}b-generated-kubelet-1"));
+        let (one, other) = (
+            finalizer(&format!("{one}{}", "1".repeat(20))),
+            finalizer(&format!("{other}{}", "1".repeat(20))),
+        );
+        assert_ne!(one, other, "pools that begin the same");
+        let short = finalizer(&format!("99-{}-generated-containerruntime-9", "p".repeat(60)));
+        assert!(short.starts_with("99-pppppppppppppppp-"), "{short}");
+        // How an object's finalizers are known to be ours.
+        assert!(short.ends_with("-generated-containerruntime-9"), "{short}");
+    }
+
+    #[test]
+    fn an_object_that_has_them_is_not_written_again() {
+        let name = format!("99-{}-generated-kubelet", "p".repeat(60));
+        let wanted = ["foregroundDeletion".to_owned(), name.clone()];
+        let bare = json!({"metadata": {}});
+        let all = differing(&wanted, &bare).unwrap();
+        assert_eq!(all.len(), 2);
+        let done = json!({"metadata": {"finalizers": all}});
+        assert_eq!(differing(&wanted, &done), None);
+        assert_eq!(differing(&["foregroundDeletion".to_owned()], &done).unwrap().len(), 1);
+        assert_eq!(differing(&[], &bare), None);
+    }
+}
