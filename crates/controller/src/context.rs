@@ -16,12 +16,16 @@ use crate::template_watch::{self, Place};
 use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
 use api::k8s::{Node, ObjectMeta, Pod, ResourceExt};
 use api::selector;
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use api::v1::{
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfigPoolSpec,
+    PoolConfiguration,
+};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use rollout::view::{Names, NodeView, OsBuild, OsConfig};
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -198,6 +202,8 @@ pub(crate) struct Context {
     pub(crate) generated: Gate,
     /// The MachineConfigs of our own that stand as they should.
     pub(crate) kept: Kept,
+    /// What rendering last had each pool name. A pool that comes to name this asks for nothing.
+    named: Mutex<HashMap<String, PoolConfiguration>>,
 }
 
 impl Context {
@@ -220,6 +226,7 @@ impl Context {
             settings: Settings::default(),
             generated: Gate::default(),
             kept: Kept::default(),
+            named: Mutex::default(),
         }
     }
 
@@ -411,6 +418,7 @@ impl Context {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if new.is_none() {
             self.metrics.forget_pool(name);
+            self.named.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         }
         let selects = |p: Option<&MachineConfigPool>| p.and_then(|p| p.spec.node_selector.clone());
         if old.is_none() || new.is_none() || selects(old) != selects(new) {
@@ -424,8 +432,15 @@ impl Context {
             self.mark_generated();
         }
         let (Some(new), old) = (new, old) else { return };
+        let ours = || {
+            let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            named.get(name).is_some_and(|n| *n == new.spec.configuration)
+        };
         let same_input = old.is_some_and(|o| {
-            o.spec == new.spec
+            let spec =
+                MachineConfigPoolSpec { configuration: o.spec.configuration.clone(), ..new.spec.clone() };
+            o.spec == spec
+                && (o.spec.configuration == new.spec.configuration || ours())
                 && o.metadata.labels == new.metadata.labels
                 && o.metadata.uid == new.metadata.uid
         });
@@ -441,11 +456,17 @@ impl Context {
     }
 
     fn config_changed(&self, change: &Change<Config>) {
+        // Each pool once: how many changes come at a time is what spaces passes.
+        let mut pools = BTreeSet::new();
         for config in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
             match config {
                 Config::Rendered(rendered) => {
-                    // Gone or tampered with: the pool's pass puts it back.
-                    self.queues.render.mark(rendered.pool.clone());
+                    // Gone or tampered with: the pool's pass puts it back. One that the pool does not name has just
+                    // been made, or was cleared away.
+                    let pool = self.stores.pools.get(&rendered.pool);
+                    if pool.is_some_and(|p| p.spec.configuration.name == change.name) {
+                        pools.insert(rendered.pool.clone());
+                    }
                     self.mark_cluster();
                 }
                 Config::Source(object) => {
@@ -457,13 +478,14 @@ impl Context {
                         // A selector that cannot be evaluated is reported by the pool's own pass.
                         selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
                     });
-                    self.queues.render.mark_all(selected.map(|p| p.name_any()));
+                    pools.extend(selected.map(|p| p.name_any()));
                     if is_from_template(object) {
                         self.queues.template.mark(api::names::CONTROLLER_CONFIG.to_owned());
                     }
                 }
             }
         }
+        self.queues.render.mark_all(pools);
     }
 
     fn controller_config_changed(&self, change: &Change<ControllerConfig>) {
@@ -527,6 +549,11 @@ impl Context {
         if let Some(change) = self.stores.nodes.answer(&node.name_any(), item) {
             self.node_changed(&change);
         }
+    }
+
+    /// Says what a pool is about to be given, see [`Context::named`].
+    pub(crate) fn will_name(&self, pool: &str, configuration: PoolConfiguration) {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.to_owned(), configuration);
     }
 
     /// The same for a pool.
@@ -600,3 +627,7 @@ fn whole<K: ResourceExt>(mut object: K) -> Item<K> {
     object.managed_fields_mut().clear();
     Item { version: version_of(&object), uid: object.uid().unwrap_or_default(), value: Arc::new(object) }
 }
+
+#[cfg(test)]
+#[path = "context_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 use crate::context::{Context, Queues};
 use crate::drains::Drains;
 use crate::nodes::Nodes;
-use crate::queue::{Outcome, Queue, Spacing, Work, work};
+use crate::queue::{Growth, Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
 use crate::version::versions;
 use crate::{fresh, garbage, generated, metrics, progress, templates};
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -20,40 +20,24 @@ use tokio_util::sync::CancellationToken;
 const RENDER: Work = Work {
     name: "render",
     parallel: 8,
-    spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(1) },
+    spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(50, 1000) },
 };
 
 /// Nodes: at the far end of the spacing a plan over thousands of nodes runs eight times a second. A freed slot waits that
 /// long at most; people are promised that it is used within 200 ms.
-const NODE: Work = Work {
-    name: "node",
-    parallel: 1,
-    spacing: Spacing { first: Duration::from_millis(5), last: Duration::from_millis(125) },
-};
+const NODE: Work = Work { name: "node", parallel: 1, spacing: Spacing::millis(5, 125) };
 
 /// Drains: as many as have a request; `maxUnavailable` bounds those. The spacing gathers pods that end together.
-const DRAIN: Work = Work {
-    name: "drain",
-    parallel: 512,
-    spacing: Spacing { first: Duration::from_millis(5), last: Duration::from_millis(250) },
-};
+const DRAIN: Work = Work { name: "drain", parallel: 512, spacing: Spacing::millis(5, 250) };
 
 /// Templates: one key.
-const TEMPLATE: Work = Work {
-    name: "template",
-    parallel: 1,
-    spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(1) },
-};
+const TEMPLATE: Work = Work { name: "template", parallel: 1, spacing: Spacing::millis(50, 1000) };
 
 /// What is generated from settings: one key.
 const GENERATED: Work = Work { name: "generated", ..TEMPLATE };
 
 /// What nobody waits for.
-const QUIET: Work = Work {
-    name: "quiet",
-    parallel: 16,
-    spacing: Spacing { first: Duration::from_millis(50), last: Duration::from_secs(5) },
-};
+const QUIET: Work = Work { name: "quiet", parallel: 16, spacing: Spacing::millis(50, 5000) };
 
 /// Runs all passes until `stop`.
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {

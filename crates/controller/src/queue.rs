@@ -34,11 +34,19 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
+/// What is known of a key that needs a pass.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// When it was marked first.
+    first: Instant,
+    /// How often it was marked.
+    times: u32,
+}
+
 /// Keys that need a pass.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    /// Each with the time when it was marked first.
-    dirty: Mutex<BTreeMap<K, Instant>>,
+    dirty: Mutex<BTreeMap<K, Mark>>,
     notify: Notify,
 }
 
@@ -60,7 +68,8 @@ impl<K: Ord> Queue<K> {
         let before = dirty.len();
         let now = Instant::now();
         for key in keys {
-            dirty.entry(key).or_insert(now);
+            let mark = dirty.entry(key).or_insert(Mark { first: now, times: 0 });
+            mark.times = mark.times.saturating_add(1);
         }
         if dirty.len() > before {
             self.notify.notify_one();
@@ -73,17 +82,56 @@ impl<K: Ord> Queue<K> {
         self.take_marked().into_keys().collect()
     }
 
-    fn take_marked(&self) -> BTreeMap<K, Instant> {
+    /// The keys with how often each was marked.
+    #[cfg(test)]
+    pub(crate) fn take_times(&self) -> BTreeMap<K, u32> {
+        self.take_marked().into_iter().map(|(key, mark)| (key, mark.times)).collect()
+    }
+
+    fn take_marked(&self) -> BTreeMap<K, Mark> {
         std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// How far passes over one key are kept apart while changes keep coming. A key that was calm for the present
+/// How far passes over one key are kept apart while changes keep coming. A key that was calm for twice the present
 /// distance is calm again and is served at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spacing {
     pub(crate) first: Duration,
     pub(crate) last: Duration,
+    pub(crate) growth: Growth,
+}
+
+/// What makes the distance between passes grow, each time to twice what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// Each pass that follows closely on another.
+    Passes,
+    /// Each pass that follows closely on another and finds several changes at once; one that finds a single change
+    /// halves it. So a burst is spread, and somebody who waits for one result before making the next change is not.
+    Changes,
+}
+
+impl Spacing {
+    /// Grows with passes.
+    pub(crate) const fn millis(first: u64, last: u64) -> Self {
+        let (first, last) = (Duration::from_millis(first), Duration::from_millis(last));
+        Self { first, last, growth: Growth::Passes }
+    }
+
+    /// The distance after a pass that starts now, `since` the last one, with so many changes to look at.
+    fn after(self, gap: Duration, since: Option<Duration>, changes: u32) -> Duration {
+        match since {
+            Some(since) if since < gap.saturating_mul(2) => {
+                if self.growth == Growth::Passes || changes > 1 {
+                    gap.saturating_mul(2).min(self.last)
+                } else {
+                    (gap / 2).max(self.first)
+                }
+            }
+            _ => self.first,
+        }
+    }
 }
 
 /// How a queue is worked.
@@ -120,15 +168,18 @@ where
     F: Fn(K, Duration) -> BoxFuture<'static, Outcome>,
 {
     let mut waiting: BTreeMap<K, Instant> = BTreeMap::new();
-    let mut marked_at: HashMap<K, Instant> = HashMap::new();
+    let mut marked: HashMap<K, Mark> = HashMap::new();
     let mut history: HashMap<K, History> = HashMap::new();
     let mut running: BTreeSet<K> = BTreeSet::new();
     let mut again: BTreeSet<K> = BTreeSet::new();
     let mut passes = FuturesUnordered::new();
     loop {
         let now = Instant::now();
-        for (key, at) in queue.take_marked() {
-            marked_at.entry(key.clone()).or_insert(at);
+        for (key, mark) in queue.take_marked() {
+            marked
+                .entry(key.clone())
+                .and_modify(|m| m.times = m.times.saturating_add(mark.times))
+                .or_insert(mark);
             if running.contains(&key) {
                 again.insert(key);
                 continue;
@@ -145,16 +196,12 @@ where
             .collect();
         for key in ready {
             let due = waiting.remove(&key).unwrap_or(now);
-            let waited = now.duration_since(marked_at.remove(&key).unwrap_or(due));
+            let mark = marked.remove(&key).unwrap_or(Mark { first: due, times: 0 });
+            let waited = now.duration_since(mark.first);
             running.insert(key.clone());
             let h = history.entry(key.clone()).or_default();
-            // Each pass that follows closely on another doubles the distance to the next.
-            h.gap = match h.last_start {
-                Some(last) if now.duration_since(last) < h.gap.saturating_mul(2) => {
-                    h.gap.saturating_mul(2).min(work.spacing.last)
-                }
-                _ => work.spacing.first,
-            };
+            let since = h.last_start.map(|last| now.duration_since(last));
+            h.gap = work.spacing.after(h.gap, since, mark.times);
             h.last_start = Some(now);
             let future = pass(key.clone(), waited);
             passes.push(async move { (key, future.await) });
@@ -168,8 +215,8 @@ where
             Some((key, outcome)) = passes.next(), if !running.is_empty() => {
                 running.remove(&key);
                 let h = history.entry(key.clone()).or_default();
-                let marked = again.remove(&key);
-                if let Some(at) = settle(work.name, &key, outcome, marked, h) {
+                let again = again.remove(&key);
+                if let Some(at) = settle(work.name, &key, outcome, again, h) {
                     waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
                 } else if history.len() > FORGET_ABOVE {
                     history.retain(|k, h| {
@@ -239,7 +286,7 @@ mod tests {
     const WORK: Work = Work {
         name: "test",
         parallel: 4,
-        spacing: Spacing { first: Duration::from_millis(20), last: Duration::from_secs(1) },
+        spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(20, 1000) },
     };
 
     /// Works a queue in paused time while `drive` feeds it; returns when each pass began.
@@ -298,6 +345,42 @@ mod tests {
         .await;
         assert!((2..=7).contains(&starts.len()), "{starts:?}");
         assert!(starts.last().unwrap().1 >= Duration::from_millis(297), "{starts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_each_result_is_not_held_up_and_who_does_not_is() {
+        // One change each time that the last one has been looked at for a moment.
+        let starts = record(
+            |_| Outcome::Done,
+            |q| async move {
+                for _ in 0..50 {
+                    q.mark("a".to_owned());
+                    tokio::time::sleep(Duration::from_millis(25)).await;
+                }
+            },
+        )
+        .await;
+        assert_eq!(starts.len(), 50);
+        assert!(starts.windows(2).all(|w| w[1].1 - w[0].1 < Duration::from_millis(30)), "{starts:?}");
+    }
+
+    #[test]
+    fn the_distance_grows_with_changes_or_with_passes_and_a_calm_key_starts_anew() {
+        let spacing = |growth| Spacing { growth, ..Spacing::millis(50, 1000) };
+        let ms = Duration::from_millis;
+        for (growth, gap, since, changes, want) in [
+            (Growth::Changes, 0, None, 9, 50),
+            (Growth::Changes, 50, Some(50), 5, 100),
+            (Growth::Changes, 50, Some(50), 1, 50),
+            (Growth::Changes, 400, Some(400), 1, 200),
+            (Growth::Changes, 400, Some(800), 9, 50),
+            (Growth::Changes, 800, Some(800), 9, 1000),
+            (Growth::Passes, 50, Some(50), 1, 100),
+            (Growth::Passes, 50, Some(100), 1, 50),
+        ] {
+            let got = spacing(growth).after(ms(gap), since.map(ms), changes);
+            assert_eq!(got, ms(want), "{growth:?}: {gap} ms, {changes} changes after {since:?} ms");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -201,6 +201,7 @@ impl Rendering {
                 ..wanted
             };
             if let Some(patch) = difference(&json!(have), &json!(wanted)) {
+                context.will_name(&pool_name, wanted);
                 let patch = bound(
                     "spec",
                     &json!({ "configuration": patch }),
@@ -214,6 +215,10 @@ impl Rendering {
                 .await?;
                 tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
                 context.pool_answer(answer);
+                if context.stores.configs.get(&name).is_none() {
+                    // Taken away before the pool named it. If it goes from now on, its change says so.
+                    context.queues.render.mark(pool_name.clone());
+                }
                 context.queues.garbage.mark(pool_name.clone());
             }
         }

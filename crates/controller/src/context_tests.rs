@@ -1,0 +1,67 @@
+//! Which changes make a pool be rendered again, and how many they are taken for.
+
+use super::*;
+use crate::fake_server::{answer, context};
+use serde_json::{Value, json};
+
+fn pool(version: u32, configuration: &str) -> MachineConfigPool {
+    let pool = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "worker", "uid": "u", "resourceVersion": version.to_string()},
+        "spec": {
+            "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "configuration": {"name": configuration},
+        },
+    });
+    serde_json::from_value(pool).unwrap()
+}
+
+fn config(name: &str, version: u32, owners: &Value) -> MachineConfig {
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {
+            "name": name, "uid": name, "resourceVersion": version.to_string(), "ownerReferences": owners,
+            "labels": {"machineconfiguration.openshift.io/role": "worker"},
+        },
+        "spec": {},
+    });
+    serde_json::from_value(config).unwrap()
+}
+
+fn rendered(name: &str) -> MachineConfig {
+    let owner = json!({"apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "u", "controller": true});
+    config(name, 1, &json!([owner]))
+}
+
+#[tokio::test]
+async fn a_change_is_one_change_and_what_rendering_itself_writes_is_none() {
+    let context = context(|_| answer(500, &json!({})));
+    let marks = || context.queues.render.take_times().into_iter().collect::<Vec<_>>();
+    let worker = |times| vec![("worker".to_owned(), times)];
+    let store = &context.stores.pools;
+    let change = store.apply("worker".to_owned(), whole(pool(1, "rendered-worker-a"))).unwrap();
+    context.pool_changed(&change);
+    assert_eq!(marks(), worker(1), "a new pool");
+    context.config_answer(config("50-one", 1, &json!(null)));
+    assert_eq!(marks(), worker(1), "a new MachineConfig");
+    context.config_answer(config("50-one", 2, &json!(null)));
+    assert_eq!(marks(), worker(1), "a changed MachineConfig, selected before and after");
+
+    context.config_answer(rendered("rendered-worker-b"));
+    assert_eq!(marks(), [], "the result is made");
+    let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
+    context.will_name("worker", named);
+    context.pool_answer(pool(2, "rendered-worker-b"));
+    assert_eq!(marks(), [], "and named");
+
+    context.pool_answer(pool(3, "rendered-worker-x"));
+    assert_eq!(marks(), worker(1), "somebody else has it name another");
+    context.pool_answer(pool(4, "rendered-worker-b"));
+    assert_eq!(marks(), [], "and is put back");
+    context.config_answer(rendered("rendered-worker-old"));
+    for (name, want) in [("rendered-worker-old", vec![]), ("rendered-worker-b", worker(1))] {
+        let change = context.stores.configs.remove(name).unwrap();
+        context.config_changed(&change);
+        assert_eq!(marks(), want, "{name} is gone");
+    }
+}
