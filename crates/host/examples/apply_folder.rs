@@ -1,28 +1,35 @@
 //! How long a change of a host takes: `apply_folder FOLDER FILES BYTES RUNS` makes a host in an empty folder, brings it
-//! from one config with so many files to another in which each has other contents, and then to one in which one file
-//! has; each as often as asked for. A line of JSON for each change: milliseconds by the clock and of our own (CPU), and
+//! from one config with so many files to another in which each has other contents, to a third of which the commit fails,
+//! so that all is taken back, and then to one in which one file has other contents; each as often as asked for. A line of JSON for each change: milliseconds by the clock and of our own (CPU), and
 //! how often the disk was waited for.
 //!
 //! The disk is real and waited for; systemd is the fake one. For `cargo xtask bench host`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use api::v1::MachineConfigSpec;
 use host::fault::{Fault, Faults, Point};
-use host::{DisruptionPolicy, FakeSystemd, Host, Names, Options, Root, Unsupported, plan};
+use host::{DisruptionPolicy, Error, FakeSystemd, Host, Names, Options, Root, Unsupported, plan};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// Counts the calls that wait for the disk.
+/// Counts the calls that wait for the disk, and refuses the commit of a change that is to be taken back.
 #[derive(Debug, Default)]
-struct Syncs(AtomicUsize);
+struct Syncs {
+    waits: AtomicUsize,
+    refuse: AtomicBool,
+}
 
 impl Faults for Syncs {
     fn at(&self, point: Point<'_>) -> Result<(), Fault> {
         if point.before && point.call.starts_with("sync") {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        let commit = point.before && point.call == "rename" && point.on.ends_with("/journal/begin.json");
+        if commit && self.refuse.swap(false, Ordering::Relaxed) {
+            return Err(Fault::Fail(std::io::ErrorKind::PermissionDenied.into()));
         }
         Ok(())
     }
@@ -63,28 +70,36 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
     let mut at = MachineConfigSpec::default();
     let mut go = |what: &str, to: MachineConfigSpec| -> Result<(), Box<dyn std::error::Error>> {
-        let (start, began, waits) = (Instant::now(), cpu(), syncs.0.load(Ordering::Relaxed));
+        let (start, began, waits) = (Instant::now(), cpu(), syncs.waits.load(Ordering::Relaxed));
         let facts = host.probe(&at, &to)?;
         let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
         let plan = plan(&at, &to, &names, &DisruptionPolicy::default(), &facts)
             .map_err(|bad| format!("refused: {bad:?}"))?;
         let planned = start.elapsed();
-        host.apply(&plan)?;
+        let back = what.ends_with("back");
+        syncs.refuse.store(back, Ordering::Relaxed);
+        match host.apply(&plan) {
+            Err(Error::Undone { .. }) if back => {}
+            done => drop(done?),
+        }
         let line = json!({
             "what": what,
             "planned_ms": planned.as_secs_f64() * 1e3,
             "ms": start.elapsed().as_secs_f64() * 1e3,
             "own_ms": cpu() - began,
-            "waits": syncs.0.load(Ordering::Relaxed) - waits,
+            "waits": syncs.waits.load(Ordering::Relaxed) - waits,
             "steps": plan.steps.len(),
         });
         println!("{line}");
-        at = to;
+        if !back {
+            at = to;
+        }
         Ok(())
     };
     go("first", config(files, bytes, |_| 'a'))?;
     for run in 0..runs {
         go("all", config(files, bytes, |_| if run % 2 == 0 { 'b' } else { 'a' }))?;
+        go("all, and back", config(files, bytes, |_| 'z'))?;
         go(
             "one",
             config(files, bytes, |i| match (run % 2 == 0, i) {

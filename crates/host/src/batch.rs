@@ -2,7 +2,8 @@
 //!
 //! Flow: the contents of all of them are written to temporary files; the disk is waited for; then each is put in its
 //! place, in order; the disk is waited for. So whoever looks after a power cut finds old contents or new ones at each
-//! path, never a part; which of the two is the journal's to bring in line.
+//! path, never a part; which of the two is the journal's to bring in line. What is replaced or removed gives its room
+//! back by many at once (see [`Held`]).
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -10,21 +11,37 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 
 use crate::found::{Attributes, FsError};
-use crate::root::{Root, split, temp_name};
+use crate::root::{Root, split};
 use crate::step::Step;
 use crate::xattr::Like;
 
+/// From so many changes in a row on, the disk is waited for once for all of them; below, a sync of the whole file
+/// system may cost more than it saves.
+pub(crate) const MANY: usize = 8;
+
+/// Contents of a file that are kept somewhere, and what else it is to have.
+pub(crate) trait Kept {
+    /// The contents, from the start.
+    fn contents(&self) -> Result<Box<dyn Read + '_>, FsError>;
+    /// Times and extended attributes.
+    fn like(&self) -> &Like;
+}
+
 /// One of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Quick<'s> {
     /// Write a file.
     Write(&'s str, &'s [u8], Attributes),
+    /// Put back a file.
+    PutBack(&'s str, &'s dyn Kept, Attributes),
     /// Copy a file or link.
     Copy(&'s str, &'s str),
-    /// Make a link.
-    Link(&'s str, &'s str),
+    /// Make a link of this owner.
+    Link(&'s str, &'s str, (u32, u32)),
     /// Remove a file or link.
     Remove(&'s str),
+    /// Remove a folder, if it is empty.
+    RemoveEmptyDir(&'s str),
 }
 
 impl<'s> Quick<'s> {
@@ -33,7 +50,7 @@ impl<'s> Quick<'s> {
         Some(match step {
             Step::Write { path, content, attributes, .. } => Self::Write(path, content.bytes(), *attributes),
             Step::Copy { from, to, .. } => Self::Copy(from, to),
-            Step::Link { path, target, .. } => Self::Link(path, target),
+            Step::Link { path, target, .. } => Self::Link(path, target, (0, 0)),
             Step::Remove { path, .. } => Self::Remove(path),
             _ => return None,
         })
@@ -42,7 +59,12 @@ impl<'s> Quick<'s> {
     /// The path that it changes.
     pub(crate) fn path(self) -> &'s str {
         match self {
-            Self::Write(path, ..) | Self::Copy(_, path) | Self::Link(path, _) | Self::Remove(path) => path,
+            Self::Write(path, ..)
+            | Self::PutBack(path, ..)
+            | Self::Copy(_, path)
+            | Self::Link(path, ..)
+            | Self::Remove(path)
+            | Self::RemoveEmptyDir(path) => path,
         }
     }
 
@@ -76,6 +98,39 @@ impl Touched {
     }
 }
 
+/// Files that have lost their last name, kept open until they are let go of together: a file system that is mounted with
+/// `discard` may wait milliseconds for the disk as it takes back the room of each, and many such waits fit into one.
+#[derive(Default)]
+struct Held(Vec<OwnedFd>);
+
+impl Held {
+    /// How many at most: far below the usual limit of open files, 1,024.
+    const MOST: usize = 256;
+    /// How many let go at a time.
+    const THREADS: usize = 8;
+
+    /// Keeps what stands at `path`, if it can be opened at all: it is about to be replaced or removed.
+    fn keep(&mut self, dir: &OwnedFd, name: &str) {
+        if self.0.len() >= Self::MOST {
+            self.let_go();
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.0.extend(fs::openat(dir, name, flags, fs::Mode::empty()));
+    }
+
+    fn let_go(&mut self) {
+        let each = self.0.len().div_ceil(Self::THREADS);
+        std::thread::scope(|scope| {
+            while self.0.len() > each {
+                let some = self.0.split_off(self.0.len() - each);
+                // Without another thread they are let go of here.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(some));
+            }
+            self.0.clear();
+        });
+    }
+}
+
 impl Root {
     /// Makes many changes. None may be of what an earlier one reads or makes.
     ///
@@ -92,17 +147,17 @@ impl Root {
             }
         }
         let last = |e| (changes.len().saturating_sub(1), e);
-        touched.sync(self).map_err(last)?;
-        for ((i, change), staged) in changes.iter().enumerate().zip(staged) {
-            let done = match *change {
-                _ if staged => lazy.publish(change.path()),
-                Quick::Write(path, contents, a) => lazy.write_bytes(path, contents, a),
-                Quick::Copy(from, to) => lazy.copy(from, to),
-                Quick::Link(path, target) => lazy.link(path, target, Some((0, 0))),
-                Quick::Remove(path) => lazy.remove(path),
-            };
-            done.map_err(|e| (i, e))?;
+        if staged.contains(&true) {
+            touched.sync(self).map_err(last)?;
         }
+        let mut held = Held::default();
+        for ((i, change), staged) in changes.iter().enumerate().zip(staged) {
+            if let Ok((dir, name)) = self.parent(change.path()) {
+                held.keep(&dir, name);
+            }
+            lazy.publish(*change, staged).map_err(|e| (i, e))?;
+        }
+        held.let_go();
         touched.sync(self).map_err(last)
     }
 
@@ -110,7 +165,10 @@ impl Root {
     fn stage(&self, change: Quick<'_>) -> Result<bool, FsError> {
         match change {
             Quick::Write(path, mut contents, a) => {
-                self.stage_file(path, &mut contents, a, &Like::default()).map(|()| true)
+                self.stage_file(path, &mut contents, a, &Like::default()).map(|_| true)
+            }
+            Quick::PutBack(path, kept, a) => {
+                self.stage_file(path, kept.contents()?.as_mut(), a, kept.like()).map(|_| true)
             }
             Quick::Copy(from, to) => {
                 let fail = |e: rustix::io::Errno| FsError::new("copy", from, e);
@@ -123,35 +181,38 @@ impl Root {
                 let file = fs::openat(&dir, name, flags, fs::Mode::empty()).map_err(fail)?;
                 let like = Like::of(&file).map_err(|e| FsError::new("copy", from, e))?;
                 let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
-                self.stage_file(to, &mut std::fs::File::from(file), a, &like).map(|()| true)
+                self.stage_file(to, &mut std::fs::File::from(file), a, &like).map(|_| true)
             }
-            Quick::Link(..) | Quick::Remove(_) => Ok(false),
+            Quick::Link(..) | Quick::Remove(_) | Quick::RemoveEmptyDir(_) => Ok(false),
         }
     }
 
-    fn stage_file(
-        &self,
-        path: &str,
-        contents: &mut dyn Read,
-        a: Attributes,
-        like: &Like,
-    ) -> Result<(), FsError> {
-        self.make_parents(path)?;
-        let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
-        let temp = temp_name(path);
-        self.discard(&dir, &temp, path)?;
-        let filled = self.fill(&dir, path, contents, a, like);
-        self.tidy(&dir, &temp, filled)
+    /// Makes a change; one that is staged has its temporary file.
+    fn publish(&self, change: Quick<'_>, staged: bool) -> Result<(), FsError> {
+        match change {
+            _ if staged => {
+                let path = change.path();
+                let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
+                self.publish_in(&dir, path)
+            }
+            Quick::Write(path, contents, a) => self.write_bytes(path, contents, a),
+            Quick::PutBack(path, kept, a) => self.write_like(path, kept.contents()?.as_mut(), a, kept.like()),
+            Quick::Copy(from, to) => self.copy(from, to),
+            Quick::Link(path, target, owner) => self.link(path, target, Some(owner)),
+            Quick::Remove(path) => self.remove(path),
+            Quick::RemoveEmptyDir(path) => self.remove_empty_dir(path),
+        }
     }
 
-    /// Puts a temporary file in its place.
-    fn publish(&self, path: &str) -> Result<(), FsError> {
-        let fail = |e| FsError::new("write", path, e);
-        let (dir, name) = self.parent(path).map_err(fail)?;
-        let temp = temp_name(path);
-        self.call("rename into place", path, || {
-            fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
-        })
+    /// Makes many changes with one wait for the disk, few with one each.
+    ///
+    /// # Errors
+    /// The call that failed.
+    pub(crate) fn change_all(&self, changes: &[Quick<'_>]) -> Result<(), FsError> {
+        if changes.len() < MANY {
+            return changes.iter().try_for_each(|change| self.publish(*change, false));
+        }
+        self.change_many(changes).map_err(|(_, e)| e)
     }
 }
 

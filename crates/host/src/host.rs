@@ -8,7 +8,7 @@ use api::v1::MachineConfigSpec;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::batch::together;
+use crate::batch::{MANY, together};
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::fault::{Fault, Point};
@@ -27,9 +27,6 @@ use crate::unit_file::{Install, is_template, is_unit_name};
 use crate::users::{Users, hash_of};
 use crate::wanted::Wanted;
 
-/// From so many changes in a row on, the disk is waited for once for all of them; below, a sync of the whole file
-/// system may cost more than it saves.
-const MANY: usize = 8;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 

@@ -9,8 +9,10 @@
 //! Guarantees: a damaged journal is noticed (checksums), kept under another name, and told. Assumptions: nobody else
 //! changes the managed paths meanwhile.
 
+mod undo;
+
 use std::collections::BTreeSet;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -302,84 +304,6 @@ impl Journal {
         }
         Ok(())
     }
-
-    /// Brings every path back to what stood there. Can be stopped anywhere and started again.
-    pub(crate) fn undo(&self, root: &Root) -> Result<(), Error> {
-        for (path, to) in self.aside.iter().rev() {
-            if !root.found(to)?.is_absent() {
-                root.remove_tree(path)?;
-                root.rename(to, path)?;
-            }
-        }
-        match self.restore(root) {
-            Err(Error::Fs(e)) if e.source.kind() == io::ErrorKind::StorageFull => {
-                // What was written new gives its room back first; the old fitted once and fits again.
-                for b in &self.before {
-                    if matches!(b.was, Was::File { .. }) && !b.holds(root)? {
-                        root.remove(&b.path)?;
-                    }
-                }
-                self.restore(root)?;
-            }
-            other => other?,
-        }
-        for password in self.passwords.iter().rev() {
-            password.put_back(root)?;
-        }
-        self.restore_links(root)
-    }
-
-    /// Stops at contents that are damaged: what is left may hold the only good copy, such as a kept original.
-    fn restore(&self, root: &Root) -> Result<(), Error> {
-        for b in self.before.iter().rev() {
-            root.discard_temporary(&b.path)?;
-            if b.holds(root)? {
-                continue;
-            }
-            match &b.was {
-                Was::Dir => {}
-                Was::Absent => match root.found(&b.path)? {
-                    Found::Dir { .. } => root.remove_empty_dir(&b.path)?,
-                    _ => root.remove(&b.path)?,
-                },
-                Was::Link { target, uid, gid } => root.link(&b.path, target, Some((*uid, *gid)))?,
-                Was::File { attributes, like, offset, len, sha256 } => {
-                    let mut part = self.data(root, *offset, *len)?;
-                    let mut sha = Sha256::new();
-                    io::copy(&mut part, &mut HashWriter(&mut sha))
-                        .map_err(|e| FsError::new("read", DATA, e))?;
-                    if hex(&sha.finalize()) != *sha256 {
-                        let why = format!("the kept contents of {} are damaged", b.path);
-                        return Err(put_away(root, BEGIN, why));
-                    }
-                    let mut part = self.data(root, *offset, *len)?;
-                    root.write_like(&b.path, &mut part, *attributes, like)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn data(&self, root: &Root, offset: u64, len: u64) -> Result<impl Read + use<>, FsError> {
-        let mut file = root.reader(DATA)?;
-        file.seek(SeekFrom::Start(offset)).map_err(|e| FsError::new("read", DATA, e))?;
-        Ok(file.take(len))
-    }
-
-    fn restore_links(&self, root: &Root) -> Result<(), Error> {
-        let Some(were) = &self.links else { return Ok(()) };
-        let are = Links::read(root)?;
-        for (path, _) in are.links.iter().filter(|l| !were.links.contains(l)) {
-            root.remove(path)?;
-        }
-        for dir in are.dirs.iter().filter(|d| !were.dirs.contains(d)) {
-            root.remove_empty_dir(dir)?;
-        }
-        for (path, target) in were.links.iter().filter(|l| !are.links.contains(l)) {
-            root.link(path, target, Some((0, 0)))?;
-        }
-        Ok(())
-    }
 }
 
 impl Links {
@@ -405,23 +329,6 @@ impl Links {
             }
         }
         Ok(out)
-    }
-}
-
-impl Before {
-    /// Whether the path is as it was.
-    fn holds(&self, root: &Root) -> Result<bool, FsError> {
-        let found = root.found(&self.path)?;
-        Ok(match (&self.was, &found) {
-            (Was::Absent, found) => found.is_absent(),
-            (Was::Dir, _) => true,
-            (Was::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
-            (Was::File { attributes: a, sha256: sum, .. }, Found::File { mode, uid, gid, sha256, .. }) => {
-                let owner = !root.options().owners || (a.uid, a.gid) == (*uid, *gid);
-                a.mode == *mode && owner && sum == sha256
-            }
-            _ => false,
-        })
     }
 }
 
@@ -534,18 +441,5 @@ impl Read for Data<'_> {
             self.next += 1;
             self.at = Some((self.root.reader(path).map_err(|e| e.source)?, 0, Sha256::new()));
         }
-    }
-}
-
-struct HashWriter<'h>(&'h mut Sha256);
-
-impl io::Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

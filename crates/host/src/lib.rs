@@ -11,6 +11,7 @@
 //! What it is not: anything of Kubernetes. It is synchronous; async callers give it a thread.
 
 mod batch;
+mod change;
 mod dbus;
 mod diff;
 mod disruption;

@@ -56,6 +56,7 @@ fn changes(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> 
         let what = match change.what.as_str() {
             "first" => "1,000 new files of 4 KiB",
             "all" => "1,000 files of 4 KiB, each changed",
+            "all, and back" => "1,000 files of 4 KiB, each changed, and all taken back",
             "one" => "1 file of 1,000 changed",
             "to one file" => "999 of 1,000 files removed",
             "one of one" => "1 file of 1 changed",

@@ -1,0 +1,167 @@
+//! Taking a change back by its journal: for an error, and after a crash.
+//!
+//! Flow: what was renamed aside returns; every path is compared with what was written down, and what differs is brought
+//! back, first by removals, then by writes, each kind as one row of changes; passwords; enablement links. It compares
+//! before it acts, so it can be stopped anywhere and started again.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use sha2::{Digest, Sha256};
+
+use super::{BEGIN, Before, DATA, Journal, Links, Was, put_away};
+use crate::batch::{Kept, Quick};
+use crate::error::Error;
+use crate::found::{Found, FsError};
+use crate::root::{Root, hex};
+use crate::xattr::Like;
+
+impl Journal {
+    /// Brings every path back to what stood there. Can be stopped anywhere and started again.
+    pub(crate) fn undo(&self, root: &Root) -> Result<(), Error> {
+        for (path, to) in self.aside.iter().rev() {
+            if !root.found(to)?.is_absent() {
+                root.remove_tree(path)?;
+                root.rename(to, path)?;
+            }
+        }
+        match self.restore(root) {
+            Err(Error::Fs(e)) if e.source.kind() == io::ErrorKind::StorageFull => {
+                // What was written new gives its room back first; the old fitted once and fits again.
+                let differs = self.differs(root)?;
+                let new = differs.iter().filter(|b| matches!(b.was, Was::File { .. }));
+                root.change_all(&new.map(|b| Quick::Remove(&b.path)).collect::<Vec<_>>())?;
+                self.restore(root)?;
+            }
+            other => other?,
+        }
+        for password in self.passwords.iter().rev() {
+            password.put_back(root)?;
+        }
+        self.restore_links(root)
+    }
+
+    /// What is not as it was, last change first.
+    fn differs(&self, root: &Root) -> Result<Vec<&Before>, FsError> {
+        let mut out = Vec::new();
+        for b in self.before.iter().rev() {
+            if !b.holds(root)? {
+                out.push(b);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Changes nothing when contents are damaged: what is there may hold the only good copy, such as a kept original.
+    fn restore(&self, root: &Root) -> Result<(), Error> {
+        for b in self.before.iter().rev() {
+            root.discard_temporary(&b.path)?;
+        }
+        let differs = self.differs(root)?;
+        let parts: Vec<Option<Part<'_>>> = differs.iter().map(|b| Part::of(root, b)).collect();
+        for (b, part) in differs.iter().zip(&parts) {
+            if let Some(part) = part
+                && !part.is_whole()?
+            {
+                let why = format!("the kept contents of {} are damaged", b.path);
+                return Err(put_away(root, BEGIN, why));
+            }
+        }
+        let mut gone = Vec::new();
+        let mut back = Vec::new();
+        for (b, part) in differs.iter().zip(&parts) {
+            match &b.was {
+                Was::Dir => {}
+                Was::Absent if matches!(root.found(&b.path)?, Found::Dir { .. }) => {
+                    gone.push(Quick::RemoveEmptyDir(&b.path));
+                }
+                Was::Absent => gone.push(Quick::Remove(&b.path)),
+                Was::Link { target, uid, gid } => back.push(Quick::Link(&b.path, target, (*uid, *gid))),
+                Was::File { attributes, .. } => {
+                    back.extend(part.as_ref().map(|p| Quick::PutBack(&b.path, p, *attributes)));
+                }
+            }
+        }
+        root.change_all(&gone)?;
+        root.change_all(&back)?;
+        Ok(())
+    }
+
+    fn restore_links(&self, root: &Root) -> Result<(), Error> {
+        let Some(were) = &self.links else { return Ok(()) };
+        let are = Links::read(root)?;
+        let new = are.links.iter().filter(|l| !were.links.contains(l));
+        let mut gone: Vec<Quick<'_>> = new.map(|(path, _)| Quick::Remove(path)).collect();
+        let new = are.dirs.iter().filter(|d| !were.dirs.contains(d));
+        gone.extend(new.map(|dir| Quick::RemoveEmptyDir(dir)));
+        root.change_all(&gone)?;
+        let old = were.links.iter().filter(|l| !are.links.contains(l));
+        let back: Vec<Quick<'_>> = old.map(|(path, target)| Quick::Link(path, target, (0, 0))).collect();
+        root.change_all(&back)?;
+        Ok(())
+    }
+}
+
+/// The kept contents of one file.
+struct Part<'r> {
+    root: &'r Root,
+    like: &'r Like,
+    offset: u64,
+    len: u64,
+    sha256: &'r str,
+}
+
+impl<'r> Part<'r> {
+    fn of(root: &'r Root, before: &'r Before) -> Option<Self> {
+        let Was::File { like, offset, len, sha256, .. } = &before.was else { return None };
+        Some(Self { root, like, offset: *offset, len: *len, sha256 })
+    }
+
+    fn is_whole(&self) -> Result<bool, FsError> {
+        let mut sha = Sha256::new();
+        let mut contents = self.contents()?;
+        io::copy(&mut contents, &mut HashWriter(&mut sha)).map_err(|e| FsError::new("read", DATA, e))?;
+        Ok(hex(&sha.finalize()) == self.sha256)
+    }
+}
+
+impl Kept for Part<'_> {
+    fn contents(&self) -> Result<Box<dyn Read + '_>, FsError> {
+        let mut file = self.root.reader(DATA)?;
+        file.seek(SeekFrom::Start(self.offset)).map_err(|e| FsError::new("read", DATA, e))?;
+        Ok(Box::new(file.take(self.len)))
+    }
+
+    fn like(&self) -> &Like {
+        self.like
+    }
+}
+
+impl Before {
+    /// Whether the path is as it was.
+    fn holds(&self, root: &Root) -> Result<bool, FsError> {
+        let found = root.found(&self.path)?;
+        Ok(match (&self.was, &found) {
+            (Was::Absent, found) => found.is_absent(),
+            (Was::Dir, _) => true,
+            (Was::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
+            (Was::File { attributes: a, sha256: sum, .. }, Found::File { mode, uid, gid, sha256, .. }) => {
+                let owner = !root.options().owners || (a.uid, a.gid) == (*uid, *gid);
+                a.mode == *mode && owner && sum == sha256
+            }
+            _ => false,
+        })
+    }
+}
+
+struct HashWriter<'h>(&'h mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
