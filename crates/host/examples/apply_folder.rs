@@ -80,7 +80,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         syncs.refuse.store(back, Ordering::Relaxed);
         match host.apply(&plan) {
             Err(Error::Undone { .. }) if back => {}
-            done => drop(done?),
+            done => {
+                done?;
+            }
         }
         let line = json!({
             "what": what,
