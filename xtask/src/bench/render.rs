@@ -47,6 +47,7 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         figures.push(Figure::new(format!("{label}: peak memory"), "MiB", peak));
         fs::remove_dir_all(&work)?;
     }
+    println!("in a cluster …");
     figures.extend(super::render_cluster::run(root)?);
     Ok(Outcome { versions: vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())], figures })
 }
