@@ -67,6 +67,11 @@ impl CallError {
         self.code() == Some(409)
     }
 
+    /// What the change was made for is no longer so: a guard of a JSON patch, or a place that is not there.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.code() == Some(422)
+    }
+
     /// The object is not there.
     pub(crate) fn is_not_found(&self) -> bool {
         self.code() == Some(404)
@@ -196,11 +201,14 @@ impl Cluster {
     }
 
     /// Changes the own MachineConfigNode's status.
-    pub(crate) async fn patch_progress_status(&self, patch: &Value) -> Result<MachineConfigNode, CallError> {
+    pub(crate) async fn patch_progress_status(
+        &self,
+        patch: &Patch<Value>,
+    ) -> Result<MachineConfigNode, CallError> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let what = format!("changing the status of MachineConfigNode {}", self.node);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        call(what, api.patch_status(&self.node, &params, &Patch::Merge(patch))).await
+        call(what, api.patch_status(&self.node, &params, patch)).await
     }
 
     /// The node's name.

@@ -7,11 +7,13 @@
 use crate::cluster::{CallError, Cluster};
 use crate::jitter::jitter;
 use crate::parts::Reporting;
+use crate::progress_patch;
 use crate::protocol::{Cost, NodeFacts, Note, View, cut_reason, outage_backoff};
 use api::k8s::Time;
 use api::names::node_condition as c;
 use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
 use jiff::Timestamp;
+use kube::api::Patch;
 use rollout::mcn::{self, Progress, StepCondition};
 use rollout::view::NodeView;
 use serde_json::json;
@@ -326,7 +328,7 @@ impl Writer {
                 return Ok(());
             };
             self.seen = None;
-            if error.is_conflict() && left > 0 {
+            if (error.is_conflict() || error.is_outdated()) && left > 0 {
                 continue;
             }
             if error.is_not_found() {
@@ -355,14 +357,20 @@ impl Writer {
             self.seen = Some(seen);
             return Ok(());
         };
-        let patch = json!({
-            "metadata": { "resourceVersion": seen.metadata.resource_version },
-            "status": {
-                "observedGeneration": new.observed_generation,
-                "configVersion": new.config_version,
-                "conditions": new.conditions,
-            },
-        });
+        // Refused once, the whole is written: somebody may spell a time otherwise than we read it.
+        let old = seen.status.as_ref().filter(|_| !latest);
+        let guarded = old.and_then(|old| progress_patch::patch(old, &new));
+        let patch = match guarded {
+            Some(patch) => Patch::Json(patch),
+            None => Patch::Merge(json!({
+                "metadata": { "resourceVersion": seen.metadata.resource_version },
+                "status": {
+                    "observedGeneration": new.observed_generation,
+                    "configVersion": new.config_version,
+                    "conditions": new.conditions,
+                },
+            })),
+        };
         let mut seen = self.cluster.patch_progress_status(&patch).await?;
         seen.metadata.managed_fields = None;
         self.seen = Some(seen);
