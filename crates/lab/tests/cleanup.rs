@@ -24,7 +24,10 @@ async fn holder() {
 }
 
 fn hold(how: &str, data: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    // A shell that runs the tests in the background has them ignore SIGINT, and what they start does so, too.
+    Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "holder", "--nocapture"])
         .env(HOLDER, how)
         .env("MCO_LAB_DATA", data)
