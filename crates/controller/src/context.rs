@@ -7,6 +7,7 @@ use crate::events::Recorder;
 use crate::generated::Gate;
 use crate::keep::Kept;
 use crate::layers::operator_node;
+use crate::leader::Terms;
 use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
@@ -184,6 +185,8 @@ pub(crate) struct Context {
     patches: Semaphore,
     /// No further Node patch is sent: this controller ends.
     closing: CancellationToken,
+    /// What those who act and those who see to the lease tell each other.
+    pub(crate) terms: Arc<Terms>,
     /// Places for looks at a node's pods, see [`LOOKS_IN_FLIGHT`].
     pub(crate) looks: Semaphore,
     /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
@@ -218,6 +221,7 @@ impl Context {
             names: Mutex::default(),
             patches: Semaphore::new(PATCHES_IN_FLIGHT),
             closing: CancellationToken::new(),
+            terms: Arc::default(),
             looks: Semaphore::new(LOOKS_IN_FLIGHT),
             progress_absent: Mutex::default(),
             templates_settled: AtomicBool::new(false),
@@ -566,10 +570,11 @@ impl Context {
         self.answer(&self.stores.controller_configs, config, Self::controller_config_changed);
     }
 
-    /// A place to send a Node patch from, as soon as there is one; never, once [`Context::last_patches`] is called.
+    /// A place to send a Node patch from, as soon as there is one; never, once [`Context::last_patches`] is called or the
+    /// lease has run out.
     pub(crate) async fn place(&self) -> SemaphorePermit<'_> {
         match self.patches.acquire().await {
-            Ok(place) if !self.closing.is_cancelled() => place,
+            Ok(place) if !self.closing.is_cancelled() && !self.terms.over() => place,
             // The pass that waits here is dropped with all others.
             _ => std::future::pending().await,
         }
@@ -581,7 +586,8 @@ impl Context {
         self.closing.cancel();
         let all = u32::try_from(PATCHES_IN_FLIGHT).unwrap_or(u32::MAX);
         if tokio::time::timeout(most, self.patches.acquire_many(all)).await.is_err() {
-            tracing::warn!("some patches of nodes have no answer yet; the next leader may see them late");
+            self.terms.leave_unanswered();
+            tracing::warn!("some patches of nodes have no answer yet; the next leader makes them void");
         }
     }
 

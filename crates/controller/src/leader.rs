@@ -7,8 +7,8 @@
 //! Guarantees: a free lease is taken at the first look, so a fresh cluster waits for one request. Clocks are not
 //! compared between machines: a lease is expired when *we* have seen no change of it for its whole duration.
 //!
-//! What it is not: fencing. Between a lost lease and its holder's noticing, both may write; every write is bound to
-//! the object's version, and both decide by the same functions, so what is lost is a try.
+//! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends; what it has
+//! sent by then may still arrive. [`Handover`] says whether that can be, and `seal.rs` makes it void.
 
 use crate::call::{CallError, call};
 use api::k8s::{ObjectMeta, Time};
@@ -17,6 +17,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -33,12 +34,68 @@ const GIVE_UP: Duration = Duration::from_secs(11);
 /// How often a candidate looks: what a clean hand-over costs.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// A request that was sent this long ago has arrived or never will: the API server itself ends each after a minute.
+const STRAY: Duration = Duration::from_mins(2);
+/// On a lease that was given up: requests of its last holder, or of one before, may still be on their way.
+const STRAYS: &str = "machineconfiguration.openshift.io/requests-under-way";
+
+/// How leadership came to this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handover {
+    /// Nobody led before, or whoever did had an answer to everything.
+    Clean,
+    /// Whoever led before was not heard of again: what it has sent may arrive yet.
+    Unclean,
+}
+
+/// Whether this process is to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It is not.
+    Standby,
+    /// It is.
+    Leads(Handover),
+}
+
+impl Role {
+    pub(crate) fn leads(&self) -> bool {
+        matches!(self, Self::Leads(_))
+    }
+}
+
+/// What leadership and those who act under it tell each other, beside the role.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    ends: Mutex<Option<Instant>>,
+    unanswered: std::sync::atomic::AtomicBool,
+}
+
+impl Terms {
+    /// Whether the lease has run out, whoever may have noticed. A process that was stopped and goes on finds it so.
+    pub(crate) fn over(&self) -> bool {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
+    }
+
+    fn renewed(&self, at: Instant) {
+        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(at + GIVE_UP);
+    }
+
+    /// Something that was sent has no answer when the lease is given up.
+    pub(crate) fn leave_unanswered(&self) {
+        self.unanswered.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn left_unanswered(&self) -> bool {
+        self.unanswered.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
 /// Says whether this process is to act. The value is watched, not asked for.
 pub(crate) trait Leadership: Send {
     /// Follows leadership until `stop`, then gives it up.
     fn run(
         self: Box<Self>,
-        leading: watch::Sender<bool>,
+        leading: watch::Sender<Role>,
         stop: CancellationToken,
     ) -> futures::future::BoxFuture<'static, ()>;
 }
@@ -50,13 +107,13 @@ pub(crate) struct Alone;
 impl Leadership for Alone {
     fn run(
         self: Box<Self>,
-        leading: watch::Sender<bool>,
+        leading: watch::Sender<Role>,
         stop: CancellationToken,
     ) -> futures::future::BoxFuture<'static, ()> {
         Box::pin(async move {
-            leading.send_replace(true);
+            leading.send_replace(Role::Leads(Handover::Clean));
             stop.cancelled().await;
-            leading.send_replace(false);
+            leading.send_replace(Role::Standby);
         })
     }
 }
@@ -65,21 +122,22 @@ impl Leadership for Alone {
 pub(crate) struct ByLease {
     client: Client,
     identity: String,
+    terms: Arc<Terms>,
 }
 
 impl ByLease {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, terms: Arc<Terms>) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (host, pid) = (host.trim(), std::process::id());
         let start = jiff::Timestamp::now().as_microsecond();
-        Self { client, identity: format!("{host}_{pid}_{start:x}") }
+        Self { client, identity: format!("{host}_{pid}_{start:x}"), terms }
     }
 }
 
 impl Leadership for ByLease {
     fn run(
         self: Box<Self>,
-        leading: watch::Sender<bool>,
+        leading: watch::Sender<Role>,
         stop: CancellationToken,
     ) -> futures::future::BoxFuture<'static, ()> {
         Box::pin(campaign(*self, leading, stop))
@@ -91,6 +149,8 @@ impl Leadership for ByLease {
 enum Look {
     /// Nobody has it: take it.
     Free,
+    /// Somebody had it and is silent: take it.
+    Left,
     /// We have it: renew it.
     Ours,
     /// Somebody else has it.
@@ -102,16 +162,17 @@ fn look(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> Look {
     match spec.holder_identity.as_deref() {
         None | Some("") => Look::Free,
         Some(holder) if holder == identity => Look::Ours,
-        Some(_) if unchanged_for >= Duration::from_secs(lasts) => Look::Free,
+        Some(_) if unchanged_for >= Duration::from_secs(lasts) => Look::Left,
         Some(_) => Look::Theirs,
     }
 }
 
-async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationToken) {
+async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationToken) {
     let api: Api<Lease> = Api::namespaced(me.client.clone(), NAMESPACE);
     let mut seen: Option<(String, Instant)> = None;
     let mut renewed: Option<Instant> = None;
     let mut told: Option<String> = None;
+    let mut begun: Option<(Instant, Handover)> = None;
     loop {
         let attempt = Instant::now();
         // Neither a try nor a pause lasts beyond the moment when we must stop.
@@ -120,16 +181,19 @@ async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationT
         let result = tokio::time::timeout(limit, attempt_once(&api, &me.identity, &mut seen)).await;
         let mut pause = LOOK;
         match result {
-            Ok(Ok(Held::Ours)) => {
+            Ok(Ok(Held::Ours(handover))) => {
                 renewed = Some(attempt);
+                me.terms.renewed(attempt);
                 told = None;
                 pause = RENEW;
-                if !leading.send_replace(true) {
-                    tracing::info!(identity = me.identity, "leading");
+                if !leading.borrow().leads() {
+                    tracing::info!(identity = me.identity, ?handover, "leading");
+                    begun = Some((attempt, handover));
+                    leading.send_replace(Role::Leads(handover));
                 }
             }
             Ok(Ok(Held::Theirs(holder))) => {
-                if leading.send_replace(false) {
+                if leading.send_replace(Role::Standby).leads() {
                     tracing::warn!(holder, "lost the lease to another controller; standing by");
                 } else if told.as_ref() != Some(&holder) {
                     tracing::info!(holder, "standing by: another controller leads");
@@ -154,7 +218,7 @@ async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationT
         }
         if left(renewed) == Some(Duration::ZERO) {
             tracing::warn!("the lease could not be renewed for {} s; standing by", GIVE_UP.as_secs());
-            leading.send_replace(false);
+            leading.send_replace(Role::Standby);
             renewed = None;
         }
         let pause = left(renewed).map_or(pause, |left| left.min(pause));
@@ -163,13 +227,15 @@ async fn campaign(me: ByLease, leading: watch::Sender<bool>, stop: CancellationT
             () = tokio::time::sleep(pause) => {}
         }
     }
-    if leading.send_replace(false) {
-        release(&api, &me.identity).await;
+    if leading.send_replace(Role::Standby).leads() {
+        let early = begun.is_some_and(|(at, how)| how == Handover::Unclean && at.elapsed() < STRAY);
+        release(&api, &me.identity, early || me.terms.left_unanswered()).await;
     }
 }
 
 enum Held {
-    Ours,
+    /// With what that means if we did not have it a moment ago.
+    Ours(Handover),
     Theirs(String),
 }
 
@@ -186,7 +252,7 @@ async fn attempt_once(
         };
         lease.spec = Some(taken(None, identity));
         return match call(what, api.create(&PostParams::default(), &lease)).await {
-            Ok(_) => Ok(Held::Ours),
+            Ok(_) => Ok(Held::Ours(Handover::Clean)),
             Err(e) if e.is_conflict() => Ok(Held::Theirs("a controller that was faster".to_owned())),
             Err(e) => Err(e),
         };
@@ -201,13 +267,17 @@ async fn attempt_once(
         }
     };
     let spec = lease.spec.clone().unwrap_or_default();
-    if look(&spec, identity, since.elapsed()) == Look::Theirs {
-        return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default()));
-    }
     let mut next = lease;
+    let strays = next.annotations_mut().remove(STRAYS).is_some();
+    let handover = match look(&spec, identity, since.elapsed()) {
+        Look::Theirs => return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default())),
+        Look::Free if !strays => Handover::Clean,
+        // Ours, and we did not lead: we have lost it for a while, and with it the answers to what we had sent.
+        Look::Free | Look::Left | Look::Ours => Handover::Unclean,
+    };
     next.spec = Some(taken(Some(&spec), identity));
     match call(what, api.replace(NAME, &PostParams::default(), &next)).await {
-        Ok(_) => Ok(Held::Ours),
+        Ok(_) => Ok(Held::Ours(handover)),
         Err(e) if e.is_conflict() => Ok(Held::Theirs("a controller that was faster".to_owned())),
         Err(e) => Err(e),
     }
@@ -229,7 +299,7 @@ fn taken(old: Option<&LeaseSpec>, identity: &str) -> LeaseSpec {
 }
 
 /// Gives the lease up, so that the next one does not wait for its end.
-async fn release(api: &Api<Lease>, identity: &str) {
+async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
     let what = || format!("lease {NAMESPACE}/{NAME}");
     let given_up = async {
         let Some(mut lease) = call(what, api.get_opt(NAME)).await? else { return Ok(()) };
@@ -239,6 +309,9 @@ async fn release(api: &Api<Lease>, identity: &str) {
         };
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
+        if strays {
+            lease.annotations_mut().insert(STRAYS.to_owned(), "true".to_owned());
+        }
         call(what, api.replace(NAME, &PostParams::default(), &lease)).await.map(|_| ())
     };
     // A shutdown does not wait for an API server that is away: the lease then runs out by itself.
@@ -271,7 +344,7 @@ mod tests {
             (held(""), secs(0), Look::Free),
             (held("me"), secs(0), Look::Ours),
             (held("you"), secs(14), Look::Theirs),
-            (held("you"), secs(15), Look::Free),
+            (held("you"), secs(15), Look::Left),
         ] {
             assert_eq!(look(&spec, "me", silent), want, "{spec:?} {silent:?}");
         }
@@ -296,14 +369,17 @@ mod tests {
                 Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
             }
         });
-        let leading = watch::Sender::new(false);
+        let leading = watch::Sender::new(Role::Standby);
         let mut led = leading.subscribe();
         let stop = CancellationToken::new();
-        let me = ByLease::new(Client::new(serve, "default"));
+        let terms = Arc::new(Terms::default());
+        let me = ByLease::new(Client::new(serve, "default"), terms.clone());
         let task = tokio::spawn(Box::new(me).run(leading, stop.clone()));
-        led.wait_for(|l| *l).await.unwrap();
+        assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));
+        assert!(!terms.over());
         let begin = Instant::now();
-        led.wait_for(|l| !*l).await.unwrap();
+        led.wait_for(|l| !l.leads()).await.unwrap();
+        assert!(terms.over(), "whoever asks, not only who waits to be told");
         assert!(begin.elapsed() < DURATION, "acted for {:?}; the lease lasts {DURATION:?}", begin.elapsed());
         stop.cancel();
         task.await.unwrap();

@@ -38,6 +38,7 @@ mod patch;
 mod progress;
 mod queue;
 mod rendering;
+mod seal;
 mod settings;
 mod store;
 mod template_watch;
@@ -51,7 +52,7 @@ pub use files::FileError;
 
 use crate::context::Context;
 use crate::events::Recorder;
-use crate::leader::{Alone, ByLease, Leadership};
+use crate::leader::{Alone, ByLease, Leadership, Role};
 use crate::metrics::Metrics;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
@@ -136,24 +137,28 @@ pub async fn run_with(
     let events_task = tokio::spawn(write_events);
     context.watch(&tasks, &rest);
 
-    let leadership: Box<dyn Leadership> =
-        if options.leader_elect { Box::new(ByLease::new(client)) } else { Box::new(Alone) };
-    let leading = tokio::sync::watch::Sender::new(false);
+    let leadership: Box<dyn Leadership> = if options.leader_elect {
+        Box::new(ByLease::new(client, context.terms.clone()))
+    } else {
+        Box::new(Alone)
+    };
+    let leading = tokio::sync::watch::Sender::new(Role::Standby);
     let mut lead = leading.subscribe();
     let give_up = CancellationToken::new();
     let lease = tokio::spawn(leadership.run(leading, give_up.clone()));
 
     while !shutdown.is_cancelled() {
-        tokio::select! {
+        let role = tokio::select! {
             () = shutdown.cancelled() => break,
-            led = lead.wait_for(|l| *l) => if led.is_err() { break },
-        }
+            led = lead.wait_for(Role::leads) => led.map(|role| *role),
+        };
+        let Ok(Role::Leads(handover)) = role else { break };
         context.metrics.leader.set(1);
         let term = CancellationToken::new();
-        let passes = tokio::spawn(passes::run(context.clone(), term.clone()));
+        let passes = tokio::spawn(passes::run(context.clone(), handover, term.clone()));
         tokio::select! {
             () = shutdown.cancelled() => {}
-            _ = lead.wait_for(|l| !*l) => {}
+            _ = lead.wait_for(|role| !role.leads()) => {}
         }
         if shutdown.is_cancelled() {
             context.last_patches(LAST_PATCHES).await;

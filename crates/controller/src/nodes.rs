@@ -12,6 +12,7 @@ use crate::events::{Severity, Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
 use crate::queue::Outcome;
+use crate::seal::Seal;
 use crate::writes::{patch_node, write_status};
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 /// The node pass and the little that it remembers between runs: what it has told already.
 pub(crate) struct Nodes {
     context: Arc<Context>,
+    seal: Seal,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
     /// Nodes whose metric says that their pools are in conflict.
     alerts: Mutex<BTreeSet<Arc<str>>>,
@@ -52,12 +54,13 @@ struct Snapshot {
 }
 
 impl Nodes {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, seal: Seal) -> Self {
         // Of an earlier term.
         context.metrics.pool_alert.clear();
         context.metrics.state.clear();
         Self {
             context,
+            seal,
             told: Mutex::default(),
             alerts: Mutex::default(),
             states: Mutex::default(),
@@ -79,6 +82,11 @@ impl Nodes {
         );
         self.tell_unmanaged(&plan);
         self.count(&plan, &snapshot);
+        match self.seal.close(&self.context, &plan).await {
+            Ok(false) => {}
+            Ok(true) => return Outcome::Stale,
+            Err(error) => return Outcome::Failed(error.chain()),
+        }
         let done: Vec<_> =
             plan.pools.iter().zip(&snapshot.pools).map(|(plan, pool)| self.carry_out(plan, pool)).collect();
         let done = futures::future::join_all(done);

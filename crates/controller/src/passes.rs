@@ -2,9 +2,11 @@
 
 use crate::context::{Context, Queues};
 use crate::drains::Drains;
+use crate::leader::Handover;
 use crate::nodes::Nodes;
 use crate::queue::{Growth, Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
+use crate::seal::Seal;
 use crate::version::versions;
 use crate::{fresh, garbage, generated, metrics, progress, templates};
 use futures::FutureExt;
@@ -40,7 +42,7 @@ const GENERATED: Work = Work { name: "generated", ..TEMPLATE };
 const QUIET: Work = Work { name: "quiet", parallel: 16, spacing: Spacing::millis(50, 5000) };
 
 /// Runs all passes until `stop`.
-pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
+pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
         () = context.stores.synced() => {}
@@ -50,7 +52,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         () = fresh::caught_up(&context) => {}
     }
     context.mark_all();
-    let nodes = Arc::new(Nodes::new(context.clone()));
+    let nodes = Arc::new(Nodes::new(context.clone(), Seal::after(handover, &context)));
     let mut tasks = JoinSet::new();
     let mut start = |queue: fn(&Queues) -> &Queue<String>, how: Work, pass: Pass| {
         tasks.spawn(counted(context.clone(), queue, how, stop.clone(), pass));

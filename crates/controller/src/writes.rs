@@ -12,7 +12,8 @@ use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use kube::api::{Patch, PatchParams};
 use rollout::NodePatch;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::fmt::Display;
 
 /// A server that answers one Node's patch with this many faults of its own in a row will go on so: an admission webhook is
 /// down, say. A patch that was done in spite of the first would make the next a conflict, and the watch has had seconds
@@ -20,38 +21,73 @@ use serde_json::json;
 const FAULTS: u32 = 6;
 
 /// Sends one Node patch and puts the answer into the cache.
+pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
+    let body = Patch::Merge(patch.merge_patch());
+    until_answered(context, &patch.node, &body, patch).await?;
+    tracing::info!(node = %patch.node, "{patch}");
+    Ok(())
+}
+
+/// Sends one Node patch until it is answered, and puts the answer into the cache.
 ///
 /// A patch without an answer may have arrived, or arrive yet. A plan made before that is known could send another node
 /// on its way beside this one, and so break the bound. It is sent again until it is answered: it is bound to a version,
-/// so it is done at most once, and a refusal says that the node has moved on.
-pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
+/// so it is done at most once, and a refusal says that the node has moved on: by an earlier copy of this patch, maybe, so
+/// the node is read before anything else is decided.
+pub(crate) async fn until_answered(
+    context: &Context,
+    name: &str,
+    body: &Patch<Value>,
+    words: &(dyn Display + Sync),
+) -> Result<(), CallError> {
     let _place = context.place().await;
     let api = context.api::<LightNode>();
-    let body = Patch::Merge(patch.merge_patch());
     let params = PatchParams::default();
     let (mut attempt, mut faults) = (0, 0);
-    let node = loop {
-        let request = api.patch(&patch.node, &params, &body);
-        let error = match call(|| format!("patch of node {patch}"), request).await {
-            Ok(node) => break node,
+    loop {
+        let error = match call(|| format!("patch of node {words}"), api.patch(name, &params, body)).await {
+            Ok(node) => {
+                context.node_answer(&node.0);
+                return Ok(());
+            }
             Err(e) => e,
         };
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
         if !error.is_unanswered() || faults >= FAULTS {
+            if attempt > 0 {
+                read(context, name).await;
+            }
             return Err(error);
         }
         let delay = WORK.delay(attempt);
         if attempt == 0 {
-            tracing::warn!(node = %patch.node, "{}; sent again until it is answered", error.chain());
+            tracing::warn!(node = %name, "{}; sent again until it is answered", error.chain());
         } else {
-            tracing::debug!(node = %patch.node, attempt, ?delay, "{}", error.chain());
+            tracing::debug!(node = %name, attempt, ?delay, "{}", error.chain());
         }
         tokio::time::sleep(delay).await;
         attempt += 1;
-    };
-    tracing::info!(node = %patch.node, "{patch}");
-    context.node_answer(&node.0);
-    Ok(())
+    }
+}
+
+/// Puts a Node as it is now into the cache, as soon as it can be read.
+async fn read(context: &Context, name: &str) {
+    let api = context.api::<LightNode>();
+    let (mut attempt, mut faults) = (0, 0);
+    loop {
+        let error = match call(|| format!("node {name}"), api.get(name)).await {
+            Ok(node) => return context.node_answer(&node.0),
+            Err(e) => e,
+        };
+        faults = if error.is_server_fault() { faults + 1 } else { 0 };
+        // Gone, or not for us to see, or a fault that lasts: the watch will know.
+        if !error.is_unanswered() || faults >= FAULTS {
+            return;
+        }
+        tracing::debug!(node = %name, attempt, "{}", error.chain());
+        tokio::time::sleep(WORK.delay(attempt)).await;
+        attempt += 1;
+    }
 }
 
 /// Writes what differs of a pool's status, bound to the version that it was computed from.
@@ -78,16 +114,20 @@ pub(crate) async fn write_status(
 mod tests {
     use super::*;
     use crate::fake_server::{answer, context};
+    use crate::store::Item;
+    use rollout::view::NodeView;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test(start_paused = true)]
     async fn a_patch_is_sent_until_answered_but_one_nodes_fault_does_not_hold_the_others_for_ever() {
-        let rows: [(&'static [u16], Option<u16>, u32); 4] = [
+        let rows: [(&'static [u16], Option<u16>, u32); 5] = [
             (&[0, 0, 0, 0, 0, 0, 0, 0, 503], None, 10),
             (&[500, 500, 0, 500, 500, 500, 500, 500], None, 9),
             (&[409], Some(409), 1),
-            (&[500; 99], Some(500), FAULTS),
+            // By an earlier copy of itself, maybe: the node is read.
+            (&[0, 409], Some(409), 3),
+            (&[500; 99], Some(500), 2 * FAULTS),
         ];
         for (answers, want, times) in rows {
             let asked = Arc::new(AtomicU32::new(0));
@@ -97,15 +137,20 @@ mod tests {
                     Some(0) => None,
                     Some(code) => answer(*code, &json!({"kind": "Status", "code": code, "message": "no"})),
                     None => {
-                        answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+                        let metadata = json!({"name": "n", "uid": "u", "resourceVersion": "7"});
+                        answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))
                     }
                 });
+            let item = Item { version: 3, uid: "u".to_owned(), value: Arc::new(NodeView::default()) };
+            context.stores.nodes.apply("n".to_owned(), item);
             let patch = NodePatch { node: "n".into(), ..NodePatch::default() };
             let result =
                 tokio::time::timeout(std::time::Duration::from_secs(600), patch_node(&context, &patch));
             let error = result.await.expect("it ends").err();
             assert_eq!(error.as_ref().map(CallError::is_conflict), want.map(|c| c == 409), "{error:?}");
             assert_eq!(asked.load(Ordering::Relaxed), times, "{answers:?}");
+            let known = asked.load(Ordering::Relaxed) as usize > answers.len();
+            assert_eq!(context.stores.nodes.version("n"), Some(if known { 7 } else { 3 }), "{answers:?}");
         }
     }
 

@@ -19,6 +19,7 @@ mod membership;
 mod node;
 mod patch;
 mod plan;
+mod seal;
 mod situation;
 mod status;
 pub mod view;

@@ -23,6 +23,8 @@ pub mod own {
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.
     pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
+    /// Node: when a controller that took over from one that died wrote to the node, to make void what that one had sent.
+    pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
 }
 
 /// Node conditions that must be `True` or `False` for the node to be ready, where they are present.

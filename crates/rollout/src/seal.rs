@@ -1,0 +1,27 @@
+//! What patches of an earlier leader could still do: [`PoolPlan::exposed`].
+//!
+//! A leader that died, or lost its lease, may have sent patches that the API server has not seen yet. Each is bound to the
+//! version of its node that was decided on, and a plan of the next leader that sends the same node is safe: one of the two
+//! is refused. But when the pool got another config meanwhile, or other members, the next leader may send another node, and
+//! then the late patch makes one too many. So before a leader sends nodes of a pool for the first time, every node that
+//! such a patch could take out of service beside them is written to, which makes all older patches void.
+//!
+//! What it is not: the write, or needed after a clean hand-over: there every patch was answered.
+
+use crate::plan::{PoolPlan, Step};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl PoolPlan {
+    /// The nodes that are to be sealed before this plan's nodes are sent: all of the pool that hold no slot and are given
+    /// none. Those that the caller has seen or made change since its term began need none: older patches are void there.
+    pub fn exposed(&self) -> Vec<Arc<str>> {
+        if !self.nodes.iter().any(|n| n.step == Step::Goes) {
+            return vec![];
+        }
+        let slots = self.capacity.unavailable.iter().chain(&self.capacity.failing);
+        let slots: HashSet<&str> = slots.map(|n| &**n).collect();
+        let free = self.nodes.iter().filter(|n| n.step != Step::Goes && !slots.contains(&*n.node));
+        free.map(|n| n.node.clone()).collect()
+    }
+}

@@ -1,0 +1,198 @@
+//! The two-sided protocol, explored to the end: every order of a few nodes' daemons, one or two controllers with
+//! caches that lag node by node and event by event, events that come again, patches that are delayed, refused, lost,
+//! applied without an answer, sent again, or that outlive their leader, crashes of controllers and of daemons at any
+//! point, nodes that are lost by themselves or that fail under the cordon of their drain, a pool that is paused and
+//! re-targeted.
+//!
+//! What is checked in every state: the bound is held, nothing moves while paused, and from every state there is a way to
+//! the end.
+//!
+//! The guards that the product has are in the model, and each is shown to be needed: patches are bound to a version, a
+//! patch is sent until it is answered, a refusal after that has the node read, a cache never goes back, a new leader
+//! begins with caches that are up to date, and seals what an earlier leader's patches could reach. What is taken for
+//! granted: a leader sends nothing after its lease has ended (`leader.rs` of the controller stops four seconds before).
+//!
+//! The explorer is itself tested: by faults in the model (`Fault`), and by hand, by putting these into the plan: a node
+//! that is not available takes no slot; a failing one takes none, or keeps one for ever; one that is not Ready counts as
+//! available; a pick takes no slot; a pause is not looked at. Each fails at least one test here.
+//!
+//! What it is not: time, or more than a handful of nodes. The tests that are ignored are wider, and take minutes:
+//! `cargo test --release -p rollout --test protocol -- --ignored --nocapture`.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
+#[path = "../common/mod.rs"]
+mod common;
+mod model;
+
+use model::{Fault, Model, State};
+use std::collections::{HashMap, VecDeque};
+
+impl Model {
+    /// Explores everything; returns the number of states.
+    fn explore(&mut self) -> usize {
+        let mut index: HashMap<State, u32> = HashMap::new();
+        let mut before: Vec<Vec<u32>> = vec![];
+        let mut queue = VecDeque::new();
+        let (mut ends, mut may_end) = (vec![], vec![]);
+        let mut id_of = |s: State, queue: &mut VecDeque<(u32, State)>, before: &mut Vec<Vec<u32>>| {
+            let next = u32::try_from(index.len()).unwrap();
+            *index.entry(s.clone()).or_insert_with(|| {
+                before.push(vec![]);
+                queue.push_back((next, s));
+                next
+            })
+        };
+        id_of(self.start(), &mut queue, &mut before);
+        while let Some((id, s)) = queue.pop_front() {
+            let out = s.out_of_service();
+            assert!(out <= self.max, "{out} nodes out of service, {} allowed: {s:#?}", self.max);
+            if s.nodes().all(|n| n.done() && n.des == s.pool.target) {
+                ends.push(id);
+            }
+            // A paused pool, or one whose config cannot be reached, has no way to the end while nobody edits it.
+            may_end.push(!s.pool.paused && (self.broken != Some(s.pool.target)));
+            for t in self.steps(&s) {
+                let to = id_of(t, &mut queue, &mut before);
+                before[to as usize].push(id);
+            }
+        }
+        let mut can_end = vec![false; before.len()];
+        while let Some(id) = ends.pop() {
+            if !std::mem::replace(&mut can_end[id as usize], true) {
+                ends.extend(&before[id as usize]);
+            }
+        }
+        let stuck = can_end.iter().zip(&may_end).filter(|(can, may)| **may && !**can).count();
+        assert_eq!(stuck, 0, "states with no way to the end");
+        eprintln!("{} states, {} plans", before.len(), self.plans.len());
+        before.len()
+    }
+}
+
+#[test]
+fn one_controller_with_a_lagging_cache_holds_the_bound() {
+    let states = Model::new(3, 1, 1).explore();
+    assert!(states > 1_000, "{states}");
+}
+
+#[test]
+fn two_slots_are_two_slots() {
+    for (nodes, failures, edits) in [(3, false, 1), (3, true, 0), (4, false, 0)] {
+        let mut model = Model::new(nodes, 2, 1);
+        (model.failures, model.edits, model.stranded) = (failures, edits, false);
+        let states = model.explore();
+        assert!(states > 1_000, "{states}");
+    }
+}
+
+/// The same with everything at once, as far as memory goes.
+#[test]
+#[ignore = "minutes, and gigabytes"]
+fn wider() {
+    let with = |nodes, max, change: fn(&mut Model)| {
+        let mut model = Model::new(nodes, max, 1);
+        model.stranded = false;
+        change(&mut model);
+        let states = model.explore();
+        assert!(states > 1_000, "{states}");
+    };
+    with(3, 2, |_| ());
+    with(3, 1, |m| (m.late, m.edits) = (true, 1));
+    with(3, 1, |m| (m.late, m.failures, m.edits, m.reverts) = (true, false, 2, true));
+    with(3, 2, |m| (m.late, m.failures, m.edits) = (true, false, 1));
+    with(3, 1, |m| (m.repeats, m.lag, m.edits) = (true, 2, 1));
+    with(2, 1, |m| (m.late, m.repeats, m.lag, m.stranded) = (true, true, 3, true));
+}
+
+/// While two believe that they lead, the fixed order of nodes and the versions on patches keep them from adding up, as
+/// long as nobody re-targets the pool in that moment. The lease sees to it that there are not two.
+#[test]
+fn two_controllers_at_once_hold_the_bound() {
+    for nodes in [2, 3] {
+        let mut model = Model::new(nodes, 1, 2);
+        (model.failures, model.edits) = (nodes == 2, 0);
+        let states = model.explore();
+        assert!(states > 1_000, "{states}");
+    }
+}
+
+/// Patches of a leader that is gone arrive under the next one, and copies of patches that were sent again, at the worst
+/// moment, and while somebody re-targets the pool.
+#[test]
+fn patches_that_outlive_their_leader_hold_the_bound() {
+    for (nodes, max, failures, edits, reverts) in
+        [(2, 1, true, 1, false), (2, 1, false, 2, true), (3, 1, false, 1, false), (3, 2, false, 0, false)]
+    {
+        let mut model = Model::new(nodes, max, 1);
+        (model.late, model.failures, model.edits, model.reverts) = (true, failures, edits, reverts);
+        let states = model.explore();
+        assert!(states > 100, "{states}");
+    }
+}
+
+/// Every event in its turn, several behind, and old ones again.
+#[test]
+fn events_that_come_late_and_again_hold_the_bound() {
+    for (nodes, failures, lag) in [(2, true, 2), (3, false, 2)] {
+        let mut model = Model::new(nodes, 1, 1);
+        (model.repeats, model.lag, model.failures, model.stranded) = (true, lag, failures, false);
+        let states = model.explore();
+        assert!(states > 1_000, "{states}");
+    }
+}
+
+/// A node that nobody asked anything of goes away in the middle, and comes back.
+#[test]
+fn a_node_that_is_lost_takes_a_slot() {
+    for (nodes, max, outages) in [(3, 1, 2), (3, 2, 1)] {
+        let mut model = Model::new(nodes, max, 1);
+        (model.outages, model.failures, model.edits) = (outages, false, 0);
+        let states = model.explore();
+        assert!(states > 1_000, "{states}");
+    }
+}
+
+#[test]
+fn a_config_that_breaks_nodes_stops_at_the_bound_and_a_better_one_frees_them() {
+    let mut model = Model::new(3, 1, 1);
+    (model.failures, model.broken) = (false, Some(1));
+    let states = model.explore();
+    assert!(states > 50, "{states}");
+}
+
+#[test]
+fn a_pool_that_is_paused_and_resumed_goes_on() {
+    let mut model = Model::new(2, 1, 1);
+    (model.pauses, model.edits) = (true, 3);
+    let states = model.explore();
+    assert!(states > 1_000, "{states}");
+}
+
+/// What a fault leads to, as the explorer says it.
+fn found(fault: Fault) -> String {
+    let explored = std::panic::catch_unwind(|| {
+        let mut model = Model::new(2, 1, 1);
+        (model.fault, model.failures) = (Some(fault), fault == Fault::NeverTriesAgain);
+        model.late = matches!(fault, Fault::SealsNothing | Fault::TrustsRefusal);
+        model.repeats = fault == Fault::TakesOld;
+        model.explore()
+    });
+    let Err(panic) = explored else { panic!("{fault:?}: the explorer sees nothing wrong") };
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[test]
+fn the_explorer_finds_faults_that_are_put_in() {
+    for (fault, want) in [
+        (Fault::Forgets, "nodes out of service, 1 allowed"),
+        (Fault::TrustsRefusal, "nodes out of service, 1 allowed"),
+        (Fault::OneTooMany, "nodes out of service, 1 allowed"),
+        (Fault::NeverTriesAgain, "states with no way to the end"),
+        (Fault::Blind, "states with no way to the end"),
+        (Fault::StaleStart, "nodes out of service, 1 allowed"),
+        (Fault::SealsNothing, "nodes out of service, 1 allowed"),
+        (Fault::TakesOld, "nodes out of service, 1 allowed"),
+    ] {
+        let said = found(fault);
+        assert!(said.contains(want), "{fault:?}: {said}");
+    }
+}

@@ -1,0 +1,536 @@
+//! The model: what a state is, and every state that one step leads to. The controller's side is the real `rollout::plan`
+//! and `PoolPlan::exposed`; the daemon's side is an abstraction of what its annotations can do.
+//!
+//! What it is not: the search through all states, nor what must hold in each.
+
+use crate::common::{World, moved, pool};
+use api::v1::MachineConfigPool;
+use rollout::Change;
+use rollout::view::{CordonMark, DaemonState, NodeView};
+use serde_json::json;
+use std::collections::HashMap;
+
+/// Configs: where all nodes begin, the first target, and a second one.
+const CONFIGS: [&str; 3] = ["v0", "v1", "v2"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum St {
+    Done,
+    Working,
+    Degraded,
+}
+
+/// What stands on a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    pub(crate) cur: u8,
+    pub(crate) des: u8,
+    pub(crate) st: St,
+    pub(crate) ready: bool,
+}
+
+impl Node {
+    pub(crate) fn done(self) -> bool {
+        self.cur == self.des && self.st == St::Done && self.ready
+    }
+
+    fn failing(self) -> bool {
+        self.cur != self.des && self.st == St::Degraded
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pool {
+    pub(crate) target: u8,
+    pub(crate) paused: bool,
+}
+
+/// A patch on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Flight {
+    node: u8,
+    /// The config to move to.
+    des: u8,
+    /// Whether the version that it is bound to is still the node's.
+    valid: bool,
+    /// Whether it was sent before, without an answer.
+    again: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Controller {
+    pool: Pool,
+    /// For each node, which of its versions is in the cache.
+    at: Vec<u8>,
+    /// What it waits for: nothing is planned before every patch is answered.
+    flight: Vec<Flight>,
+    /// Nodes that have not changed since its term began: an earlier leader's patches may still be good for them.
+    exposed: Vec<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) pool: Pool,
+    /// For each node the versions that somebody may still see, oldest first; the last is what stands there.
+    logs: Vec<Vec<Node>>,
+    /// What each daemon is applying.
+    work: Vec<u8>,
+    /// Nodes that were seen failing at what was not the target: they gave up their slot.
+    freed: Vec<bool>,
+    controllers: Vec<Controller>,
+    /// Patches whose sender does not wait for them any more, or that it has sent once more: they arrive at some time, or
+    /// never.
+    late: Vec<Flight>,
+    /// How many more times people change the pool.
+    edits: u8,
+    /// How many more nodes are lost for a while although nobody asked anything of them.
+    outages: u8,
+}
+
+impl State {
+    fn node(&self, i: usize) -> Node {
+        *self.logs[i].last().unwrap()
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
+        (0..self.logs.len()).map(|i| self.node(i))
+    }
+
+    fn newest(&self, i: usize) -> u8 {
+        self.logs[i].len() as u8 - 1
+    }
+
+    fn cached(&self, c: usize, i: usize) -> Node {
+        self.logs[i][self.controllers[c].at[i] as usize]
+    }
+
+    /// A node that was lost by itself is nobody's fault: whether plans heed it is looked at in [`Model::plan`].
+    pub(crate) fn out_of_service(&self) -> usize {
+        let lost = |n: Node| n.st == St::Done && n.cur == n.des;
+        self.nodes().zip(&self.freed).filter(|(n, freed)| !n.done() && !lost(*n) && !**freed).count()
+    }
+
+    /// A Node has another version: patches that are bound to an older one are void.
+    fn write(&mut self, i: usize, node: Node) {
+        self.logs[i].push(node);
+        let flights = self.controllers.iter_mut().flat_map(|c| &mut c.flight).chain(&mut self.late);
+        flights.filter(|f| f.node as usize == i).for_each(|f| f.valid = false);
+    }
+
+    /// The API server takes a patch, or answers 409.
+    fn arrive(&mut self, f: Flight) {
+        let i = f.node as usize;
+        if f.valid {
+            let node = self.node(i);
+            // One that failed anew after it had given up its slot is out already: it is sent back without one.
+            self.freed[i] &= node.st == St::Degraded && !node.ready;
+            self.write(i, Node { des: f.des, ..node });
+        }
+    }
+
+    /// A controller has read the node as it stands there.
+    fn read(&mut self, c: usize, i: usize) {
+        let newest = self.newest(i);
+        self.see(c, i, newest);
+    }
+
+    fn see(&mut self, c: usize, i: usize, version: u8) {
+        let own = &mut self.controllers[c];
+        own.exposed[i] &= own.at[i] == version;
+        own.at[i] = version;
+    }
+}
+
+/// Faults that the explorer must find: a test of the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A patch without an answer is taken for one that did not arrive.
+    Forgets,
+    /// A patch that was sent again and refused is taken for one that did not arrive.
+    TrustsRefusal,
+    /// One node more than allowed is sent.
+    OneTooMany,
+    /// A failed node keeps its slot and is never sent elsewhere.
+    NeverTriesAgain,
+    /// The controller never sees what becomes of the first node.
+    Blind,
+    /// A new leader begins with caches that another one's patches are not in.
+    StaleStart,
+    /// A new leader does not seal nodes before it sends others.
+    SealsNothing,
+    /// A cache takes an old event that comes again for news.
+    TakesOld,
+}
+
+/// Who is sent where, and who is to be sealed before, by what a controller believes.
+type Plan = (Vec<(u8, u8)>, Vec<u8>);
+
+pub(crate) struct Model {
+    pub(crate) fault: Option<Fault>,
+    pub(crate) max: usize,
+    pub(crate) nodes: usize,
+    pub(crate) controllers: usize,
+    /// Whether nodes may fail.
+    pub(crate) failures: bool,
+    /// Whether those that fail may be left under the cordon of their drain. It makes ten times as many states.
+    pub(crate) stranded: bool,
+    /// Nothing gets to this config: every attempt fails.
+    pub(crate) broken: Option<u8>,
+    /// Whether somebody pauses and resumes the pool.
+    pub(crate) pauses: bool,
+    /// Whether a second edit may take the first one back.
+    pub(crate) reverts: bool,
+    /// Whether a patch may outlive its sender and the wait for its answer, for as long as it likes.
+    pub(crate) late: bool,
+    /// How many events a watch may be behind: one is what stands there, or what stood there when it was last seen.
+    pub(crate) lag: usize,
+    /// Whether events of older versions come again.
+    pub(crate) repeats: bool,
+    pub(crate) edits: u8,
+    pub(crate) outages: u8,
+    /// Plans by pool and cache: the same question has the same answer.
+    pub(crate) plans: HashMap<(Pool, Vec<Node>), Plan>,
+    views: Vec<NodeView>,
+    pool: MachineConfigPool,
+}
+
+impl Model {
+    pub(crate) fn new(nodes: usize, max: usize, controllers: usize) -> Self {
+        let views = (0..nodes).map(|i| moved(&format!("n{i}"), "v0", "v0").created(i as i64).view());
+        Self {
+            fault: None,
+            max,
+            nodes,
+            controllers,
+            failures: true,
+            stranded: true,
+            broken: None,
+            pauses: false,
+            reverts: false,
+            late: false,
+            lag: 1,
+            repeats: false,
+            edits: 1,
+            outages: 0,
+            plans: HashMap::new(),
+            views: views.collect(),
+            pool: pool("worker", "v1", json!(max)),
+        }
+    }
+
+    pub(crate) fn start(&self) -> State {
+        let node = Node { cur: 0, des: 0, st: St::Done, ready: true };
+        let pool = Pool { target: 1, paused: false };
+        let (at, exposed) = (vec![0; self.nodes], vec![false; self.nodes]);
+        let controller = Controller { pool, at, flight: vec![], exposed };
+        State {
+            pool,
+            logs: vec![vec![node]; self.nodes],
+            work: vec![0; self.nodes],
+            freed: vec![false; self.nodes],
+            controllers: vec![controller; self.controllers],
+            late: vec![],
+            edits: self.edits,
+            outages: self.outages,
+        }
+    }
+
+    /// The real plan for what a controller believes.
+    fn plan(&mut self, pool: Pool, cache: &[Node]) -> Plan {
+        if let Some(known) = self.plans.get(&(pool, cache.to_vec())) {
+            return known.clone();
+        }
+        let nodes = cache.iter().zip(&self.views).map(|(node, view)| NodeView {
+            current_config: Some(CONFIGS[node.cur as usize].into()),
+            desired_config: Some(CONFIGS[node.des as usize].into()),
+            state: match node.st {
+                St::Done => DaemonState::Done,
+                St::Working => DaemonState::Working,
+                St::Degraded => DaemonState::Degraded,
+            },
+            not_ready: (!node.ready && node.st != St::Degraded).then(|| "Ready is False".into()),
+            // A daemon that failed after its drain has not given the node back.
+            unschedulable: !node.ready && node.st == St::Degraded,
+            cordon: (!node.ready && node.st == St::Degraded).then_some(CordonMark::Daemon),
+            ..view.clone()
+        });
+        let mut world = World { nodes: nodes.collect(), pools: vec![self.pool.clone()], ..World::default() };
+        if self.fault == Some(Fault::OneTooMany) {
+            world.pools[0].spec.max_unavailable = serde_json::from_value(json!(self.max + 1)).unwrap();
+        }
+        world.pools[0].spec.paused = pool.paused;
+        world.pools[0].spec.configuration.name = CONFIGS[pool.target as usize].to_owned();
+        let plan = world.plan_of("worker");
+        let number = |name: &str| self.views.iter().position(|v| *v.name == *name).unwrap() as u8;
+        let sent = plan.patches.iter().filter_map(|p| match &p.desired_config {
+            Change::Set(config) => {
+                let config = CONFIGS.iter().position(|c| **c == **config).unwrap();
+                Some((number(&p.node), config as u8))
+            }
+            _ => None,
+        });
+        let sent: Vec<_> = sent.collect();
+        assert!(!pool.paused || plan.patches.is_empty(), "a paused pool moves nothing: {plan}");
+        // Of those that it knows of, a node that was lost counts as well.
+        let mut after = cache.to_vec();
+        sent.iter().for_each(|(node, des)| after[*node as usize].des = *des);
+        let free = |n: &Node| n.done() || n.failing() && n.ready && n.des != pool.target;
+        let before = cache.iter().filter(|n| !free(n)).count();
+        let out = after.iter().filter(|n| !free(n)).count();
+        let max = self.max;
+        assert!(
+            sent.is_empty() || out <= max.max(before),
+            "{out} nodes out of service, {max} allowed, by plan: {plan}"
+        );
+        let exposed = plan.exposed().iter().map(|name| number(name)).collect();
+        self.plans.insert((pool, cache.to_vec()), (sent, exposed));
+        self.plans[&(pool, cache.to_vec())].clone()
+    }
+
+    /// Every state that one step leads to.
+    pub(crate) fn steps(&mut self, s: &State) -> Vec<State> {
+        let mut out = vec![];
+        for i in 0..self.nodes {
+            self.daemon_steps(s, i, &mut out);
+            if s.outages > 0 && s.node(i).done() {
+                let mut t = s.clone();
+                t.outages -= 1;
+                t.write(i, Node { ready: false, ..s.node(i) });
+                out.push(t);
+            }
+        }
+        for c in 0..self.controllers {
+            self.watch_steps(s, c, &mut out);
+            self.controller_steps(s, c, &mut out);
+        }
+        for k in 0..s.late.len() {
+            let mut t = s.clone();
+            let flight = t.late.remove(k);
+            t.arrive(flight);
+            out.push(t);
+        }
+        if s.edits > 0 {
+            let edit = |change: fn(&mut Pool)| {
+                let mut t = s.clone();
+                t.edits -= 1;
+                change(&mut t.pool);
+                t
+            };
+            if s.pool.target == 1 {
+                out.push(edit(|p| p.target = 2));
+            } else if self.reverts {
+                out.push(edit(|p| p.target = 1));
+            }
+            if self.pauses {
+                out.push(edit(|p| p.paused = !p.paused));
+            }
+        }
+        for t in &mut out {
+            give_up_slots(t);
+            self.tidy(t);
+        }
+        out
+    }
+
+    fn daemon_steps(&self, s: &State, i: usize, out: &mut Vec<State>) {
+        let node = s.node(i);
+        let mut push = |next: Node, work: u8| {
+            let mut t = s.clone();
+            t.work[i] = work;
+            if next != node {
+                t.write(i, next);
+            }
+            out.push(t);
+        };
+        match node.st {
+            // It sees a new desired config, or tries again.
+            St::Degraded if self.fault == Some(Fault::NeverTriesAgain) => {}
+            St::Done if node.des != node.cur && node.ready => {
+                push(Node { st: St::Working, ..node }, node.des);
+            }
+            St::Degraded if node.des != node.cur => {
+                push(Node { st: St::Working, ready: true, ..node }, node.des);
+            }
+            // It failed for what it is no longer asked to do.
+            St::Degraded => push(Node { st: St::Done, ready: true, ..node }, node.des),
+            // It was lost and comes back.
+            St::Done if !node.ready => push(Node { ready: true, ..node }, s.work[i]),
+            St::Done => {}
+            St::Working => {
+                let broken = self.broken == Some(s.work[i]);
+                if self.failures || broken {
+                    push(Node { st: St::Degraded, ready: true, ..node }, s.work[i]);
+                }
+                if self.stranded && (self.failures || broken) {
+                    // After its drain: it stays cordoned.
+                    push(Node { st: St::Degraded, ready: false, ..node }, s.work[i]);
+                }
+                if node.ready && !broken {
+                    push(Node { ready: false, ..node }, s.work[i]);
+                } else if !node.ready {
+                    push(Node { cur: s.work[i], st: St::Done, ready: true, ..node }, s.work[i]);
+                }
+                if s.work[i] != node.des && node.ready {
+                    // It crashed before anything was changed, and reads its Node again.
+                    push(node, node.des);
+                }
+                if !node.ready {
+                    // It crashed half-way, undid what it had done, and reads its Node again.
+                    push(Node { ready: true, ..node }, node.des);
+                }
+            }
+        }
+    }
+
+    /// What a watch brings: the next event of a node, several at once (a list), or one that came before.
+    fn watch_steps(&self, s: &State, c: usize, out: &mut Vec<State>) {
+        let own = &s.controllers[c];
+        let blind = self.fault == Some(Fault::Blind);
+        for i in (0..self.nodes).filter(|i| !blind || *i > 0) {
+            let versions = if self.repeats { 0 } else { own.at[i] + 1 }..=s.newest(i);
+            for version in versions {
+                // The store compares versions: what is not newer changes nothing.
+                let news = version > own.at[i];
+                if news || version < own.at[i] && self.fault == Some(Fault::TakesOld) {
+                    let mut t = s.clone();
+                    t.see(c, i, version);
+                    out.push(t);
+                }
+            }
+        }
+        if own.pool != s.pool {
+            let mut t = s.clone();
+            t.controllers[c].pool = s.pool;
+            out.push(t);
+        }
+    }
+
+    fn controller_steps(&mut self, s: &State, c: usize, out: &mut Vec<State>) {
+        let own = &s.controllers[c];
+        if own.flight.is_empty() {
+            let cache: Vec<Node> = (0..self.nodes).map(|i| s.cached(c, i)).collect();
+            let (sent, exposed) = self.plan(own.pool, &cache);
+            let seal = |i: &u8| own.exposed[*i as usize] && self.fault != Some(Fault::SealsNothing);
+            let seals: Vec<usize> = exposed.into_iter().filter(seal).map(usize::from).collect();
+            if !sent.is_empty() && seals.is_empty() {
+                let mut t = s.clone();
+                let flight = |(node, des): &(u8, u8)| {
+                    let valid = own.at[*node as usize] == s.newest(*node as usize);
+                    Flight { node: *node, des: *des, valid, again: false }
+                };
+                t.controllers[c].flight = sent.iter().map(flight).collect();
+                out.push(t);
+            }
+            // One at a time is every order; an answer that is lost makes it sealed twice.
+            for i in seals {
+                let mut t = s.clone();
+                t.write(i, s.node(i));
+                t.read(c, i);
+                out.push(t);
+            }
+        }
+        for k in 0..own.flight.len() {
+            self.answers(s, c, k, out);
+        }
+        if self.fault == Some(Fault::Blind) {
+            return;
+        }
+        // A crash, or a lease that is lost. Another instance takes over and lists everything. Any part of the patches
+        // arrived; where they may be late, the others arrive under the next leader.
+        for arrived in 0..1_usize << own.flight.len() {
+            let mut t = s.clone();
+            for (k, flight) in own.flight.iter().enumerate() {
+                if arrived & 1 << k != 0 {
+                    // Its version may be void by now.
+                    let valid = t.controllers[c].flight[k].valid;
+                    t.arrive(Flight { valid, ..*flight });
+                } else if self.late {
+                    let late = Flight { again: false, ..t.controllers[c].flight[k] };
+                    t.late.push(late);
+                }
+            }
+            let mut at = (0..self.nodes).map(|i| t.newest(i)).collect();
+            if self.fault == Some(Fault::StaleStart) {
+                at = s.controllers[c].at.clone();
+            }
+            let exposed = vec![self.late; self.nodes];
+            t.controllers[c] = Controller { pool: s.pool, at, flight: vec![], exposed };
+            out.push(t);
+        }
+    }
+
+    /// What can become of one patch of a controller that waits for its answer.
+    fn answers(&self, s: &State, c: usize, k: usize, out: &mut Vec<State>) {
+        let flight = s.controllers[c].flight[k];
+        let i = flight.node as usize;
+        // Done, and the answer is the node; or refused.
+        let mut answered = s.clone();
+        answered.controllers[c].flight.remove(k);
+        answered.arrive(flight);
+        if flight.valid || flight.again && self.fault != Some(Fault::TrustsRefusal) {
+            // Refused, it may have been done the time before: the node is read.
+            answered.read(c, i);
+        }
+        // Done or refused, and nobody hears of it; or not arrived: sent again until it is answered.
+        let mut unanswered = s.clone();
+        unanswered.arrive(flight);
+        let mut lost = s.clone();
+        for t in [&mut unanswered, &mut lost] {
+            if self.fault == Some(Fault::Forgets) {
+                t.controllers[c].flight.remove(k);
+            } else {
+                t.controllers[c].flight[k].again = true;
+            }
+        }
+        if self.late {
+            // Not lost: on its way.
+            lost.late.push(Flight { again: false, ..flight });
+        }
+        out.extend([answered, unanswered, lost]);
+    }
+
+    /// What would be refused anyway, and versions that nobody can see any more, make no other state.
+    fn tidy(&self, s: &mut State) {
+        s.late.retain(|f| f.valid);
+        s.late.sort_unstable();
+        s.late.dedup();
+        for i in 0..self.nodes {
+            let oldest = s.controllers.iter().map(|c| c.at[i]).min().unwrap_or_default();
+            let first = if self.repeats { oldest.saturating_sub(1) } else { oldest };
+            let drop = |s: &mut State, version: u8| {
+                s.logs[i].remove(version as usize);
+                let later = s.controllers.iter_mut().filter(|c| c.at[i] > version);
+                later.for_each(|c| c.at[i] -= 1);
+            };
+            (0..first).for_each(|_| drop(s, 0));
+            let seen = oldest - first;
+            // A watch that falls far behind is brought up by a list: versions in between are never seen.
+            loop {
+                let newest = s.newest(i);
+                let unseen = |v: &u8| s.controllers.iter().all(|c| c.at[i] != *v);
+                let between: Vec<u8> = (seen + 1..newest).filter(unseen).collect();
+                match between.as_slice() {
+                    [first, ..] if between.len() >= self.lag => drop(s, *first),
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+/// The rule by which a failed node frees its slot: it was seen failing at what the pool, as it was seen, does not
+/// want. It may try again by itself before it is sent elsewhere: then it is one more, as with the reference.
+fn give_up_slots(s: &mut State) {
+    for i in 0..s.logs.len() {
+        let unwanted = |c: usize| {
+            let node = s.cached(c, i);
+            node.failing() && node.ready && node.des != s.controllers[c].pool.target
+        };
+        let node = s.node(i);
+        if node.done() {
+            s.freed[i] = false;
+        } else if node.des != node.cur && (0..s.controllers.len()).any(unwanted) {
+            s.freed[i] = true;
+        }
+    }
+}
