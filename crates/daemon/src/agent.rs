@@ -18,7 +18,7 @@ use crate::jitter::jitter;
 use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
-use crate::parts::{Exit, Reporting};
+use crate::parts::{Exit, Reporting, Trouble};
 use crate::policy::policy;
 use crate::protocol::{
     Action, Changes, Cordon, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note,
@@ -70,6 +70,7 @@ pub(crate) struct Settings {
     pub(crate) reporting: Reporting,
     pub(crate) watch_disk: bool,
     pub(crate) drift_period: Option<Duration>,
+    pub(crate) trouble: Option<Trouble>,
     pub(crate) metrics: Metrics,
 }
 
@@ -95,6 +96,7 @@ impl Agent {
             disk: crate::protocol::DiskFacts::default(),
             checked: false,
             hand: Hand::Nothing,
+            trouble: None,
         };
         let reporter = Reporter::new(cluster.clone(), settings.reporting);
         let checked_at = Instant::now();
@@ -193,6 +195,9 @@ impl Agent {
 
     /// Takes in the newest Node, unless a patch of ours has shown a newer one already.
     fn absorb_feed(&mut self) {
+        if let Some(trouble) = &mut self.settings.trouble {
+            self.view.trouble.clone_from(&trouble.borrow_and_update());
+        }
         let newest = self.feed.borrow_and_update().clone();
         if let Some(facts) = newest {
             self.absorb(facts);
@@ -231,6 +236,7 @@ impl Agent {
                 }
             }
             () = sleep => {}
+            () = comes_or_goes(&mut self.settings.trouble) => {}
             () = self.drift.touched() => self.look_again(),
         }
     }
@@ -281,7 +287,8 @@ impl Agent {
     async fn act(&mut self, action: Action) -> Next {
         match action {
             Action::Idle => {
-                self.reporter.reach(&self.view, &Milestone::Updated);
+                let end = if self.view.trouble.is_none() { Milestone::Updated } else { Milestone::Troubled };
+                self.reporter.reach(&self.view, &end);
                 if self.watch_disk().await {
                     return Next::Step;
                 }
@@ -708,6 +715,18 @@ impl From<CallError> for PlanError {
 impl From<MachineError> for PlanError {
     fn from(e: MachineError) -> Self {
         Self::Machine(e)
+    }
+}
+
+/// Waits until the trouble of the host is another one; for ever where nobody tells.
+async fn comes_or_goes(trouble: &mut Option<Trouble>) {
+    let told = match trouble {
+        Some(trouble) => trouble.changed().await.is_ok(),
+        None => false,
+    };
+    if !told {
+        // Whoever tells has ended, and the agent is about to.
+        std::future::pending().await
     }
 }
 

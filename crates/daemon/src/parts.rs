@@ -6,6 +6,10 @@ use crate::feed::Feed;
 use crate::metrics::Metrics;
 use host::Host;
 use std::time::Duration;
+use tokio::sync::watch;
+
+/// What is wrong on the host beside its config, as it comes and goes; with path and remedy.
+pub type Trouble = watch::Receiver<Option<String>>;
 
 /// What one agent works with.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub struct Parts {
     /// How often the disk of a node that is done is compared with its config where it is not watched. `None`: at the
     /// start and before an update only.
     pub drift_period: Option<Duration>,
+    /// Who tells what is wrong beside the config. `None`: nobody.
+    pub trouble: Option<Trouble>,
     /// Its metrics.
     pub metrics: Metrics,
 }
@@ -42,6 +48,7 @@ impl Parts {
             reporting: Reporting::default(),
             watch_disk: false,
             drift_period: Some(DRIFT_PERIOD),
+            trouble: None,
             metrics: Metrics::default(),
         }
     }

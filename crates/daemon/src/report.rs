@@ -67,23 +67,29 @@ pub(crate) enum Milestone {
     Rebooted,
     /// It failed; the reason is on the Node.
     Degraded,
+    /// The node is in the config that is wanted, and something else is wrong on it; the reason is on the Node.
+    Troubled,
 }
 
 impl Milestone {
     /// Nothing follows soon: it is told at once, with all that gathered before it.
     fn is_last(&self) -> bool {
-        matches!(self, Self::Updated | Self::Refused(_) | Self::Degraded)
+        matches!(self, Self::Updated | Self::Refused(_) | Self::Degraded | Self::Troubled)
     }
 
     fn says(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired;
         match self {
             // That ends what was said of the steps before it, and a failure.
-            Self::Updated => {
+            Self::Updated | Self::Troubled => {
                 let config = &node.current;
+                let degraded = match self {
+                    Self::Troubled => Progress::of(c::NODE_DEGRADED, "True", node.reason.clone()),
+                    _ => Progress::of(c::NODE_DEGRADED, "False", format!("Node {name} is not degraded")),
+                };
                 vec![
                     Progress::of(c::RESUMED, "True", format!("Node is in config {config} and runs as usual")),
-                    Progress::of(c::NODE_DEGRADED, "False", format!("Node {name} is not degraded")),
+                    degraded,
                     Progress::of(c::UPDATED, "True", format!("Node is in config {config}")),
                 ]
             }

@@ -22,7 +22,7 @@ pub async fn run_with(
     parts: Parts,
     shutdown: CancellationToken,
 ) -> Result<Exit, DaemonError> {
-    let Parts { host, node_name, feed, reporting, watch_disk, drift_period, metrics } = parts;
+    let Parts { host, node_name, feed, reporting, watch_disk, drift_period, trouble, metrics } = parts;
     if node_name.is_empty() {
         return Err(DaemonError::NoName);
     }
@@ -36,7 +36,7 @@ pub async fn run_with(
     let cluster = Cluster::new(client, &node_name);
     let machine = Arc::new(Machine::new(host));
     let agent = Agent::new(
-        Settings { reporting, watch_disk, drift_period, metrics },
+        Settings { reporting, watch_disk, drift_period, trouble, metrics },
         cluster,
         machine,
         feed,

@@ -99,11 +99,13 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         let (feed, _watch) = watch_own(client.clone(), &node_name);
         let root = host.root().clone();
         let writer = Writer::new(client.clone(), &node_name, root, root_mount.clone(), feed.clone());
+        let trouble = Some(writer.trouble());
         let writing = tokio::spawn(writer.run(round.clone()));
         let cluster = Cluster::new(client.clone(), &node_name);
         let logins = tokio::spawn(crate::logins::watch(root_mount.clone(), cluster, round.clone()));
         let feed = Some(feed);
-        let parts = Parts { feed, reporting, watch_disk: true, metrics, ..Parts::new(&node_name, host) };
+        let parts =
+            Parts { feed, reporting, watch_disk: true, trouble, metrics, ..Parts::new(&node_name, host) };
         let exit = run_with(client, parts, round.clone()).await?;
         round.cancel();
         // It may owe the kubelet a restart.

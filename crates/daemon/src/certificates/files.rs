@@ -63,19 +63,18 @@ impl Wanted {
         wanted
     }
 
-    /// Brings the disk to it; says what was changed.
-    ///
-    /// # Errors
-    /// The first file that cannot be written; the others are tried again with it.
-    pub(crate) fn write(&self, root: &Root) -> Result<Vec<String>, FsError> {
-        let mut changed = Vec::new();
+    /// Brings the disk to it; says what was changed, and what could not be. One file does not hold up the others.
+    pub(crate) fn write(&self, root: &Root) -> (Vec<String>, Vec<FsError>) {
+        let (mut changed, mut failed) = (Vec::new(), Vec::new());
         for (path, data, new) in &self.files {
-            if put(root, path, data, *new)? {
-                changed.push((*path).to_owned());
+            match put(root, path, data, *new) {
+                Ok(true) => changed.push((*path).to_owned()),
+                Ok(false) => {}
+                Err(error) => failed.push(error),
             }
         }
-        self.write_registries(root, &mut changed)?;
-        Ok(changed)
+        failed.extend(self.write_registries(root, &mut changed).err());
+        (changed, failed)
     }
 
     fn write_registries(&self, root: &Root, changed: &mut Vec<String>) -> Result<(), FsError> {
@@ -196,7 +195,7 @@ mod tests {
 
         let wanted = Wanted::of(&mk_spec());
         assert_eq!(wanted.refused, ["../../etc"]);
-        assert_eq!(wanted.write(&root).unwrap().len(), 5);
+        assert_eq!(wanted.write(&root).0.len(), 5);
         assert_eq!(read("etc/kubernetes/kubelet-ca.crt"), "KUBELET CA\n");
         assert_eq!(mode("etc/kubernetes/kubelet-ca.crt"), 0o640);
         assert_eq!(read(CLOUD_CA.trim_start_matches('/')), "CLOUD CA\n");
@@ -204,13 +203,13 @@ mod tests {
         assert_eq!(mode(PULL_SECRET.trim_start_matches('/')), 0o600);
         assert_eq!(read("etc/docker/certs.d/image-registry.svc:5000/ca.crt"), "A");
         assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "user");
-        assert!(wanted.write(&root).unwrap().is_empty(), "nothing differs");
+        assert!(wanted.write(&root).0.is_empty(), "nothing differs");
 
         // What goes in the cluster goes here; what somebody else put there stays.
         let less = ControllerConfigSpec { image_registry_bundle_user_data: None, ..mk_spec() };
         let less =
             ControllerConfigSpec { image_registry_bundle_data: bundles(&[("both", "cluster")]), ..less };
-        assert_eq!(Wanted::of(&less).write(&root).unwrap().len(), 2);
+        assert_eq!(Wanted::of(&less).write(&root).0.len(), 2);
         assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "cluster");
         assert!(!dir.path().join("etc/docker/certs.d/image-registry.svc:5000").exists());
         assert!(dir.path().join("etc/docker/certs.d/mine").exists());
@@ -221,20 +220,23 @@ mod tests {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/kubernetes")).unwrap();
         std::fs::write(dir.path().join("etc/kubernetes/kubelet-ca.crt"), "the host's").unwrap();
-        assert!(Wanted::of(&ControllerConfigSpec::default()).write(&root).unwrap().is_empty());
+        assert!(Wanted::of(&ControllerConfigSpec::default()).write(&root).0.is_empty());
         let left = std::fs::read_to_string(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
         assert_eq!(left, "the host's");
         // No folder for registries: none is made.
         let wanted = Wanted::of(&mk_spec());
-        assert!(wanted.write(&root).unwrap().iter().all(|p| !p.contains("certs.d")));
+        assert!(wanted.write(&root).0.iter().all(|p| !p.contains("certs.d")));
         assert!(!dir.path().join("etc/docker").exists());
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named() {
+    fn a_file_that_cannot_be_written_is_named_and_holds_no_other_up() {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
-        let error = Wanted::of(&mk_spec()).write(&root).unwrap_err().to_string();
-        assert!(error.contains(KUBELET_CA), "{error}");
+        let (changed, failed) = Wanted::of(&mk_spec()).write(&root);
+        let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
+        assert!(failed.len() == 1 && failed[0].contains(KUBELET_CA), "{failed:?}");
+        assert!(failed[0].contains("move it away"), "no remedy: {failed:?}");
+        assert_eq!(changed, [CLOUD_CA, PULL_SECRET]);
     }
 }

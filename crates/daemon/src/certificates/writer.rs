@@ -1,7 +1,8 @@
 //! Follows the cluster's ControllerConfig and brings the disk to it, beside the agent.
 //!
-//! What it is not: a reason to call a node degraded. What fails is an event on the Node and in the log, and is tried
-//! again; the annotation says which version of the object the host has.
+//! What fails is tried again, and told by an event and in the log. What a person has to mend, on this host or in the
+//! cluster, is the host's trouble: its node is degraded until it works. An API server that does not answer is not.
+//! The annotation says which version of the object the host has.
 
 use super::files::{Wanted, put};
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
@@ -9,6 +10,7 @@ use crate::cluster::Cluster;
 use crate::feed::{Feed, Reconnect};
 use crate::jitter::jitter;
 use crate::machine::chain;
+use crate::parts::Trouble;
 use crate::protocol::{EventKind, Note, backoff};
 use api::k8s::{ByteString, ConfigMap, Node};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation};
@@ -22,6 +24,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The kubeconfig with which a kubelet first asks for its credentials, and the one that it then has.
@@ -48,6 +51,25 @@ pub(crate) struct Writer {
     restart_owed: bool,
     /// What the Node says, once it was asked.
     told: Option<Told>,
+    /// What a person has to mend.
+    trouble: watch::Sender<Option<String>>,
+}
+
+/// What was not done.
+#[derive(Debug, PartialEq, Eq)]
+enum Undone {
+    /// Something on this host or in the cluster is wrong.
+    Wrong(String),
+    /// The API server did not answer as it should; that passes.
+    Unheard(String),
+}
+
+impl Undone {
+    fn text(&self) -> &str {
+        match self {
+            Self::Wrong(text) | Self::Unheard(text) => text,
+        }
+    }
 }
 
 /// The annotations that are kept up to date here.
@@ -81,7 +103,13 @@ impl Writer {
     pub(crate) fn new(client: Client, node: &str, root: Root, root_mount: PathBuf, feed: Feed) -> Self {
         let cluster = Cluster::new(client.clone(), node);
         let node = node.to_owned();
-        Self { client, cluster, node, root, root_mount, feed, restart_owed: false, told: None }
+        let trouble = watch::Sender::new(None);
+        Self { client, cluster, node, root, root_mount, feed, restart_owed: false, told: None, trouble }
+    }
+
+    /// What a person has to mend, as it comes and goes.
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.subscribe()
     }
 
     /// Follows the object until it is told to stop.
@@ -135,6 +163,7 @@ impl Writer {
             retry = match self.bring(source).await {
                 Ok(()) => {
                     tries = 0;
+                    self.trouble.send_if_modified(|t| t.take().is_some());
                     None
                 }
                 Err(why) => {
@@ -153,17 +182,21 @@ impl Writer {
     }
 
     /// Brings the disk to the object, and says so on the Node.
-    async fn bring(&mut self, source: &Source) -> Result<(), String> {
+    async fn bring(&mut self, source: &Source) -> Result<(), Undone> {
         for name in &source.wanted.refused {
             tracing::warn!(registry = %name, "ControllerConfig has a CA for something that is no registry's name; it is left out");
         }
         let (root, wanted) = (self.root.clone(), source.wanted.clone());
-        let changed = blocking(move || wanted.write(&root).map_err(|e| chain(&e))).await?;
+        let (changed, failed) = blocking(move || Ok(wanted.write(&root))).await.map_err(Undone::Wrong)?;
         if !changed.is_empty() {
             tracing::info!(files = ?changed, version = %source.version, "certificates of the cluster written");
         }
+        if !failed.is_empty() {
+            let each: Vec<String> = failed.iter().map(|e| chain(e)).collect();
+            return Err(Undone::Wrong(each.join("; ")));
+        }
         if self.told.is_none() {
-            self.told = Some(self.on_the_node().await?);
+            self.told = Some(self.on_the_node().await.map_err(Undone::Unheard)?);
         }
         let told = self.told.clone().unwrap_or_default();
         if source.rotate == "true" && told.rotation != "true" {
@@ -178,7 +211,7 @@ impl Writer {
         if now.rotation != told.rotation {
             notes.insert(annotation::LAST_OBSERVED_SERVER_CA.to_owned(), now.rotation.clone());
         }
-        self.cluster.annotate_from_file(&notes).await.map_err(|e| e.to_string())?;
+        self.cluster.annotate_from_file(&notes).await.map_err(|e| Undone::Unheard(e.to_string()))?;
         self.told = Some(now);
         Ok(())
     }
@@ -197,25 +230,27 @@ impl Writer {
     }
 
     /// Takes over the API server's new CA.
-    async fn rotate(&mut self) -> Result<(), String> {
+    async fn rotate(&mut self) -> Result<(), Undone> {
         let (name, key) = KUBECONFIG_DATA;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let Some(map) = timeout(api.get_opt(name)).await? else {
-            return Err(format!(
-                "ConfigMap {NAMESPACE}/{name} is not there, and the API server's CA is being rotated"
-            ));
+        let Some(map) = timeout(api.get_opt(name)).await.map_err(Undone::Unheard)? else {
+            return Err(Undone::Wrong(format!(
+                "ConfigMap {NAMESPACE}/{name} is not there, and the API server's CA is being rotated; create it with the new CA under {key}"
+            )));
         };
         let Some(bundle) = bundle(&map, key) else {
-            return Err(format!("ConfigMap {NAMESPACE}/{name} has no {key}"));
+            return Err(Undone::Wrong(format!(
+                "ConfigMap {NAMESPACE}/{name} has no {key}; put the new CA there"
+            )));
         };
         let root = self.root.clone();
-        let (written, at_once) = blocking(move || take_over(&root, &bundle)).await?;
+        let (written, at_once) = blocking(move || take_over(&root, &bundle)).await.map_err(Undone::Wrong)?;
         if written.is_empty() {
             return Ok(());
         }
         tracing::info!(files = ?written, at_once, "the API server's new CA is taken over");
         if at_once {
-            return self.restart_kubelet().await;
+            return self.restart_kubelet().await.map_err(Undone::Wrong);
         }
         self.restart_owed = true;
         Ok(())
@@ -245,11 +280,15 @@ impl Writer {
         Ok(())
     }
 
-    async fn complain(&self, why: &str, tries: u32) {
+    async fn complain(&self, undone: &Undone, tries: u32) {
+        let why = undone.text();
         tracing::error!(%why, tries, "the certificates of the cluster are not all on this host");
+        let text = format!("Certificates could not be written: {why}");
+        if matches!(undone, Undone::Wrong(_)) {
+            self.trouble.send_if_modified(|t| t.replace(text.clone()).as_ref() != Some(&text));
+        }
         // Once for each trouble: events of the same kind would only be counted.
         if tries == 1 {
-            let text = format!("Certificates could not be written: {why}");
             let uid = self.feed.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
             let note = Note { kind: EventKind::CertificatesNotWritten, text };
             self.cluster.tell(&note, &uid, Timestamp::now()).await;

@@ -34,6 +34,9 @@ pub struct View {
     pub checked: bool,
     /// What this process holds.
     pub hand: Hand,
+    /// What is wrong on this host beside its config, such as a certificate that cannot be written; with path and remedy.
+    /// Holds no update up: the node is called degraded instead of done.
+    pub trouble: Option<String>,
 }
 
 /// What of the Node counts. An absent annotation is an empty string.

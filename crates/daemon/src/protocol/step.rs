@@ -1,8 +1,6 @@
 //! The decision itself.
 
-use super::facts::{
-    EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
-};
+use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Hand, Job, Pair, RebootFact, View, cut_reason};
 use api::names::{annotation, state};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -364,7 +362,7 @@ fn finish(view: &View, config: &str) -> Action {
             changes.insert(key, uncordon.clone());
         }
         let mut notes = vec![given_back(config)];
-        notes.extend(say_done(node, config, &mut changes));
+        notes.extend(say_done(view, config, &mut changes));
         let cordon = Some(Cordon::End);
         return Action::Write { changes, notes, cordon, conditional: true };
     }
@@ -374,7 +372,7 @@ fn finish(view: &View, config: &str) -> Action {
         return write(changes, []);
     }
     let ours = node.desired_drain == uncordon;
-    if ours && node.last_applied_drain != uncordon && !is_done(node, config) {
+    if ours && node.last_applied_drain != uncordon && !is_done(view, config) {
         if !changes.is_empty() {
             return write(changes, []);
         }
@@ -390,11 +388,11 @@ fn finish(view: &View, config: &str) -> Action {
         return overdue(view, asked, UNCORDON_LIMIT, Waiting::Uncordon, event, &why);
     }
     let mut notes = vec![];
-    if !is_done(node, config) {
+    if !is_done(view, config) {
         if ours && matches!(view.hand, Hand::Applied { asked: Some(_), .. }) {
             notes.push(given_back(config));
         }
-        notes.extend(say_done(node, config, &mut changes));
+        notes.extend(say_done(view, config, &mut changes));
     }
     // Nothing was drained, and the node takes pods: the request is written as others read it, with its answer. Not over
     // the head of a person who has cordoned the node: completing it would uncordon it.
@@ -417,18 +415,30 @@ fn given_back(config: &str) -> Note {
     Note::new(EventKind::Uncordon, text)
 }
 
-fn say_done(node: &NodeFacts, config: &str, changes: &mut Changes) -> Option<Note> {
-    if is_done(node, config) {
+/// The node is in its config; it is done, or degraded by something beside it.
+fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
+    if is_done(view, config) {
         return None;
     }
+    let (state, reason) = end(view);
     changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
-    changes.insert(annotation::STATE, state::DONE.to_owned());
-    changes.insert(annotation::REASON, String::new());
-    Some(Note::new(EventKind::NodeDone, format!("Setting node {config} to Done")))
+    changes.insert(annotation::STATE, state.to_owned());
+    changes.insert(annotation::REASON, reason);
+    let done = || Note::new(EventKind::NodeDone, format!("Setting node {config} to Done"));
+    view.trouble.is_none().then(done)
 }
 
-fn is_done(node: &NodeFacts, config: &str) -> bool {
-    node.current == config && node.state == state::DONE && node.reason.is_empty()
+fn is_done(view: &View, config: &str) -> bool {
+    let (state, reason) = end(view);
+    view.node.current == config && view.node.state == state && view.node.reason == reason
+}
+
+/// State and reason of a node with nothing left to do.
+fn end(view: &View) -> (&'static str, String) {
+    match &view.trouble {
+        None => (state::DONE, String::new()),
+        Some(why) => (state::DEGRADED, cut_reason(why)),
+    }
 }
 
 fn write(

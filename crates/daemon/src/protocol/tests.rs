@@ -27,7 +27,7 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     };
     let current = Some(disk.to_owned()).filter(|d| !d.is_empty());
     let disk = DiskFacts { current, ..DiskFacts::default() };
-    View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing }
+    View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing, trouble: None }
 }
 
 fn pair(from: &str, to: &str) -> Pair {
@@ -339,4 +339,34 @@ fn waits_grow_to_a_minute_and_reasons_stay_within_the_limit() {
     assert_eq!(disturbing, [5, 20, 80, 320, 900, 900]);
     assert_eq!(disturbing_backoff(u32::MAX, 0.0), SignedDuration::from_secs(450));
     assert_eq!(cut_reason(&"ü".repeat(3000)).chars().count(), 2000);
+}
+
+#[test]
+fn trouble_beside_the_config_makes_a_node_degraded_and_holds_no_update_up() {
+    let mut view = mk_view("a", "a", "a", "Done");
+    assert_eq!(step(&view), Action::Idle);
+    let why = "Certificates could not be written: cannot write /etc/kubernetes/kubelet-ca.crt";
+    view.trouble = Some(why.into());
+    assert_eq!(write(&mut view), []);
+    assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Degraded", why));
+    assert_eq!(step(&view), Action::Idle);
+    // Another config is applied all the same; the node is in it then, and still degraded.
+    view.node.desired = "b".into();
+    assert_eq!(step(&view), Action::Prepare(pair("a", "b")));
+    view = with_prepared(view, "a", "b", FREE);
+    while matches!(step(&view), Action::Write { .. }) {
+        write(&mut view);
+    }
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    view.disk.current = Some("b".into());
+    view.hand = Hand::Applied { config: "b".into(), asked: None };
+    while matches!(step(&view), Action::Write { .. }) {
+        assert_eq!(write(&mut view), [], "it is not done");
+    }
+    let said = (view.node.current.as_str(), view.node.state.as_str(), view.node.reason.as_str());
+    assert_eq!(said, ("b", "Degraded", why));
+    view.trouble = None;
+    assert_eq!(write(&mut view), [EventKind::NodeDone]);
+    assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Done", ""));
+    assert_eq!(step(&view), Action::Idle);
 }

@@ -40,7 +40,14 @@ impl World {
     fn new(dice: &mut Dice) -> Self {
         let node = NodeFacts { ready: dice.roll(2) == 0, ..NodeFacts::default() };
         let now = Timestamp::UNIX_EPOCH;
-        let view = View { now, node, disk: DiskFacts::default(), checked: false, hand: Hand::Nothing };
+        let view = View {
+            now,
+            node,
+            disk: DiskFacts::default(),
+            checked: false,
+            hand: Hand::Nothing,
+            trouble: None,
+        };
         Self { view, person: false }
     }
 
@@ -149,7 +156,7 @@ impl World {
 
     fn something_happens(&mut self, dice: &mut Dice) {
         let names = ["a-costly", "b-free", "c-free", "d-costly"];
-        match dice.roll(8) {
+        match dice.roll(9) {
             0 if !self.view.node.current.is_empty() => {
                 let pick = usize::try_from(dice.roll(4)).unwrap();
                 names[pick].clone_into(&mut self.view.node.desired);
@@ -157,6 +164,7 @@ impl World {
             1 => self.restart(),
             2 => self.controller_answers(),
             3 => self.view.now += SignedDuration::from_mins(40),
+            8 => self.view.trouble = (dice.roll(2) == 0).then(|| "a certificate".to_owned()),
             4 => {
                 self.person = !self.person;
                 let n = &mut self.view.node;
@@ -177,6 +185,7 @@ fn every_history_ends_in_the_config_that_is_wanted() {
         for _ in 0..dice.roll(60) {
             world.something_happens(&mut dice);
         }
+        world.view.trouble.take_if(|_| dice.roll(2) == 0);
         for left in (0..TOO_MANY).rev() {
             let waits = !world.act(false);
             let asked = world.view.node.desired_drain.clone();
@@ -189,7 +198,14 @@ fn every_history_ends_in_the_config_that_is_wanted() {
         let View { node, disk, .. } = &world.view;
         let at = disk.current.clone().unwrap_or(EMPTY_CONFIG.to_owned());
         assert_eq!((&node.current, &node.desired), (&at, &at), "seed {seed}");
-        assert_eq!((node.state.as_str(), node.reason.as_str(), node.post_action.as_str()), ("Done", "", ""));
+        let (state, reason) = match &world.view.trouble {
+            None => ("Done", ""),
+            Some(why) => ("Degraded", why.as_str()),
+        };
+        assert_eq!(
+            (node.state.as_str(), node.reason.as_str(), node.post_action.as_str()),
+            (state, reason, "")
+        );
         assert_eq!(disk.reboot, RebootFact::None, "seed {seed}");
         assert!(!node.desired_drain.starts_with("drain-"), "seed {seed}: still drained: {node:?}");
         assert!(!node.own_cordon, "seed {seed}: still cordoned: {node:?}");
