@@ -117,7 +117,7 @@ impl<'a> Eval<'a> {
 
     /// Nodes that could be asked now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
-        self.nodes.iter().copied().filter(|(_, f)| f.candidate && (f.ready || f.stranded))
+        self.nodes.iter().copied().filter(|(_, f)| f.candidate && (f.ready || f.stranded || f.waiting))
     }
 
     fn plan(
@@ -236,8 +236,8 @@ impl<'a> Eval<'a> {
             candidates.sort_unstable_by(|a, b| order(a.0, b.0));
         }
         for (node, flags) in candidates {
-            // It has a slot already, and only this gives it back.
-            if !flags.stranded {
+            // It has a slot already.
+            if !flags.stranded && !flags.waiting {
                 if free == 0 {
                     continue;
                 }

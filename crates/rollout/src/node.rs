@@ -49,6 +49,9 @@ pub(crate) struct Flags {
     /// gives it back. It holds its slot until then. The reference leaves it so, as its pods' nodes are not looked at while
     /// they are cordoned.
     pub(crate) stranded: bool,
+    /// It was sent to something else and has changed nothing yet: it has not begun, or its pods have not left. It may be
+    /// sent on in the slot that it holds, which saves it an update. The reference lets it go where it was sent first.
+    pub(crate) waiting: bool,
 }
 
 fn both_equal(a: Option<&str>, b: Option<&str>) -> bool {
@@ -73,6 +76,8 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
     };
     let ours = matches!(node.cordon, Some(CordonMark::Daemon | CordonMark::Drain));
     let stranded = failing && candidate && node.not_ready.is_none() && node.unschedulable && ours;
+    let waiting =
+        candidate && !config_done && waits(node, ready, ours) && of_one_pool(desired.config, goal.config);
     Flags {
         ready,
         done,
@@ -83,7 +88,25 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
         at_target,
         candidate,
         stranded,
+        waiting,
     }
+}
+
+/// Sent, and nothing was changed for it: its daemon has not begun, or has asked for a drain that is not done.
+fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
+    let in_service = ready || node.not_ready.is_none() && ours;
+    let sent = node.current_config.is_some() && node.desired_config.is_some();
+    let asked = node.desired_drain.as_deref().is_some_and(|asked| asked.starts_with("drain-"));
+    let answered = node.desired_drain == node.last_applied_drain;
+    let begins = node.state == DaemonState::Done && answered;
+    in_service && sent && (begins || node.state == DaemonState::Working && asked && !answered)
+}
+
+/// Are these two rendered configs of the same pool? A node that has come from another pool goes where that sent it first.
+fn of_one_pool(a: Option<&str>, b: &str) -> bool {
+    let stem =
+        |name: &str| name.starts_with("rendered-").then(|| name.rsplit_once('-').map(|n| n.0.to_owned()));
+    a.and_then(stem).flatten().is_some_and(|a| Some(Some(a)) == stem(b))
 }
 
 fn equals_build(desired: Desired<'_>, layering: &Layering) -> bool {
@@ -103,3 +126,7 @@ pub(crate) fn why_unavailable(node: &NodeView) -> Reason {
         Reason::NotDone(node.state.clone())
     }
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;
