@@ -1,4 +1,4 @@
-//! The board of answers: what each pool serves, prepared once per version and kept as bytes.
+//! The board of answers: what each pool serves, prepared once per version and kept as bytes (see `warm`).
 //!
 //! Guarantees: a request takes one short read lock and one look-up; a change swaps the whole board at once; a pool
 //! whose source did not change keeps its prepared answers; when it did change, the versions that machines had asked
@@ -7,42 +7,15 @@
 //! Versions are prepared when they are first asked for, not ahead: with many pools the versions that nobody asks for
 //! would be most of the memory.
 
-use crate::prepare::{self, Prepared, Source};
+use crate::prepare::{self, Source};
 use crate::refusal::Refusal;
-use http::HeaderValue;
-use hyper::body::Bytes;
+use crate::warm::{Reply, Warm};
 use ignition::Version;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 use tokio::sync::OnceCell;
-
-/// A prepared answer with its header values made.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) plain: Form,
-    pub(crate) gzip: Option<Form>,
-}
-
-/// One form of an answer.
-#[derive(Debug)]
-pub(crate) struct Form {
-    pub(crate) body: Bytes,
-    pub(crate) etag: HeaderValue,
-}
-
-impl Reply {
-    fn new(prepared: Prepared) -> Self {
-        let Prepared { version: _, body, gzip, etag, gzip_etag, dropped: _ } = prepared;
-        let form = |body: Vec<u8>, etag: &str| Form {
-            body: Bytes::from(body),
-            // Hex digits and quotes are always a header value.
-            etag: HeaderValue::from_str(etag).unwrap_or(HeaderValue::from_static("\"0\"")),
-        };
-        Self { plain: form(body, &etag), gzip: gzip.map(|g| form(g, &gzip_etag)) }
-    }
-}
 
 type Cell = OnceCell<Result<Arc<Reply>, Refusal>>;
 
@@ -166,12 +139,15 @@ pub(crate) struct State {
 
 /// The board.
 #[derive(Debug, Default)]
-pub(crate) struct Board(RwLock<Arc<State>>);
+pub(crate) struct Board {
+    state: RwLock<Arc<State>>,
+    pub(crate) warm: Warm,
+}
 
 impl Board {
     /// The state at this moment.
     pub(crate) fn now(&self) -> Arc<State> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What a pool serves.
@@ -229,7 +205,7 @@ impl Board {
     }
 
     fn put(&self, state: State) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
     }
 }
 

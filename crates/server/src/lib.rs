@@ -27,6 +27,7 @@ mod scrape;
 mod stall;
 mod tls;
 mod view;
+mod warm;
 
 pub use bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
 pub use cluster::{StartOptions, StartServer, start};

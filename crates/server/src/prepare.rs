@@ -14,7 +14,7 @@ use api::v1::MachineConfig;
 use ignition::{Config, File, Resource, Version};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 /// Where the kubelet reads the CA of the API server's clients.
@@ -53,6 +53,8 @@ pub struct Rendered {
     head: MachineConfig,
     /// That part: JSON, gzip.
     packed: Vec<u8>,
+    /// How long it is unpacked.
+    length: usize,
     /// Another for every other object.
     fingerprint: String,
 }
@@ -69,8 +71,9 @@ impl Rendered {
         config.metadata.managed_fields = None;
         let fingerprint = hex(&Sha256::digest(serde_json::to_vec(&config).unwrap_or_default()));
         let ignition = config.spec.config.take().unwrap_or_default();
-        let packed = pack(&serde_json::to_vec(&ignition).unwrap_or_default()).unwrap_or_default();
-        Self { head: config, packed, fingerprint }
+        let json = serde_json::to_vec(&ignition).unwrap_or_default();
+        let packed = pack(&json).unwrap_or_default();
+        Self { head: config, packed, length: json.len(), fingerprint }
     }
 
     /// The object's name.
@@ -83,9 +86,9 @@ impl Rendered {
     /// # Errors
     /// None that is known: what is packed was JSON.
     pub fn whole(&self) -> Result<MachineConfig, String> {
-        let unpack = flate2::read::GzDecoder::new(self.packed.as_slice());
-        let ignition: Value = serde_json::from_reader(std::io::BufReader::new(unpack))
-            .map_err(|_| format!("{}: spec.config is lost", self.name()))?;
+        let lost = |_| format!("{}: spec.config is lost", self.name());
+        let json = unpack(&self.packed, self.length).map_err(lost)?;
+        let ignition: Value = serde_json::from_slice(&json).map_err(|e| lost(e.into()))?;
         let mut whole = self.head.clone();
         whole.spec.config = (!ignition.is_null()).then_some(ignition);
         Ok(whole)
@@ -221,6 +224,8 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let added = added_files(source, version, name, image, &machine_config)
         .map_err(|e| broken(format!("{name}: {e}")))?;
+    // Each step's input is some hundred KB, and a megabyte at once stays in the allocator for good.
+    drop(machine_config);
     for (path, bytes) in added {
         // A file of the config at one of these paths would win over the one that the first boot needs.
         config.storage.files.retain(|f| f.path != path);
@@ -230,15 +235,17 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     let value = ignition::translate(&config, version).map_err(|e| {
         inexpressible(e.places.into_iter().map(|p| Place { path: p.path, message: p.message }).collect())
     })?;
-    finish(&value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
+    drop(config);
+    finish(value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
 }
 
 /// The bytes of a config.
 ///
 /// # Errors
 /// A config that is no JSON, which none is.
-pub fn finish(config: &Value, version: Version, dropped: Vec<Place>) -> std::io::Result<Prepared> {
-    let body = serde_json::to_vec(config)?;
+pub fn finish(config: Value, version: Version, dropped: Vec<Place>) -> std::io::Result<Prepared> {
+    let body = serde_json::to_vec(&config)?;
+    drop(config);
     let gzip = if body.len() < MIN_GZIP { None } else { Some(pack(&body)?) };
     let hash: String = hex(&Sha256::digest(&body)).chars().take(32).collect();
     Ok(Prepared {
@@ -259,6 +266,16 @@ fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut packed = w.finish()?;
     packed.shrink_to_fit();
     Ok(packed)
+}
+
+/// What was packed, `length` bytes.
+///
+/// # Errors
+/// Bytes that are not gzip.
+pub(crate) fn unpack(packed: &[u8], length: usize) -> std::io::Result<Vec<u8>> {
+    let mut plain = Vec::with_capacity(length);
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut plain)?;
+    Ok(plain)
 }
 
 /// The image that the machine is to boot into: the one on the config wins over the one that was found.

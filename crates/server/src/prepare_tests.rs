@@ -47,7 +47,7 @@ fn the_data_url_is_escaped_as_the_reference_does() {
 fn an_empty_config_in_2_2_is_32_bytes() {
     let value = ignition::translate(&ignition::empty(), Version::V2_2).unwrap();
     assert_eq!(
-        finish(&value, Version::V2_2, Vec::new()).unwrap().body,
+        finish(value, Version::V2_2, Vec::new()).unwrap().body,
         br#"{"ignition":{"version":"2.2.0"}}"#
     );
 }

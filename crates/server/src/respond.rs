@@ -3,11 +3,12 @@
 //! The access log names pool, version, status, sizes and who asked: never a body.
 
 use crate::accept::{negotiate, takes_gzip};
-use crate::board::{Board, Form, Reply};
+use crate::board::Board;
 use crate::gate::{Gate, Pass};
 use crate::metrics::{Metrics, Pool, Request as RequestLabels};
 use crate::refusal::Refusal;
 use crate::route::{Route, route};
+use crate::warm::{Reply, Warm};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
     CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY, WWW_AUTHENTICATE,
@@ -18,6 +19,7 @@ use hyper::body::Bytes;
 use ignition::Version;
 use jiff::Timestamp;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// Whether the process lives.
@@ -164,7 +166,8 @@ impl Asked {
         self.pool_exists =
             !matches!(answers, Err(Refusal::UnknownPool { .. } | Refusal::NotAtBootstrap { .. }));
         let reply = answers?.get(version).await?;
-        let (response, bytes) = config(&reply, gzip, &head.headers);
+        let (response, bytes) = config(&shared.board.warm, &reply, gzip, &head.headers)
+            .map_err(|e| Refusal::Broken { pool: pool.to_owned(), why: e.to_string() })?;
         // A look at the head or at a tag gives nothing away and uses nothing up.
         if let (Some(gate), Some(pass)) = (&shared.gate, &self.pass)
             && head.method == Method::GET
@@ -183,26 +186,32 @@ fn logged(headers: &HeaderMap, name: &http::HeaderName) -> String {
     bytes.iter().take(MAX_LOGGED).map(plain).collect()
 }
 
-fn config(reply: &Reply, gzip: bool, headers: &HeaderMap) -> (Response<Full<Bytes>>, usize) {
+fn config(
+    warm: &Warm,
+    reply: &Arc<Reply>,
+    gzip: bool,
+    headers: &HeaderMap,
+) -> std::io::Result<(Response<Full<Bytes>>, usize)> {
     let packed = reply.gzip.as_ref().filter(|_| gzip);
-    let Form { body, etag } = packed.unwrap_or(&reply.plain);
-    let mut response = if unchanged(headers, etag) {
-        empty(StatusCode::NOT_MODIFIED)
+    let etag = packed.map_or(&reply.etag, |p| &p.etag);
+    let (mut response, bytes) = if unchanged(headers, etag) {
+        (empty(StatusCode::NOT_MODIFIED), 0)
     } else {
-        let mut full = Response::new(Full::new(body.clone()));
+        let body = packed.map_or_else(|| warm.plain(reply), |p| Ok(p.body.clone()))?;
+        let bytes = body.len();
+        let mut full = Response::new(Full::new(body));
         full.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if packed.is_some() {
             full.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        full
+        (full, bytes)
     };
-    let bytes = if response.status() == StatusCode::OK { body.len() } else { 0 };
     let headers = response.headers_mut();
     headers.insert(ETAG, etag.clone());
     headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     // Configs hold secrets: a cache on the way may check, not hand out.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    (response, bytes)
+    Ok((response, bytes))
 }
 
 fn refused(refusal: &Refusal) -> (Response<Full<Bytes>>, usize) {

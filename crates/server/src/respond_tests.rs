@@ -7,7 +7,6 @@ use api::v1::MachineConfig;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
@@ -153,7 +152,7 @@ async fn an_unchanged_source_keeps_its_answers_and_a_changed_one_is_prepared_bef
     assert!(Arc::ptr_eq(&first, &again));
     publish(Source { kubeconfig: b"rotated".to_vec(), ..source() }).await;
     let changed = shared.board.pool("worker").unwrap();
-    assert_ne!(changed.get(version).await.unwrap().plain.etag, first.plain.etag);
+    assert_ne!(changed.get(version).await.unwrap().etag, first.etag);
     assert!(shared.board.pool("broken").is_err(), "pools that are gone are gone");
 }
 
