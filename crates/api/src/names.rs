@@ -49,6 +49,9 @@ pub mod annotation {
     pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
     /// On rendered MachineConfigs: which MachineConfig set what in it, packed. Ours alone; no other implementation reads it.
     pub const PROVENANCE: &str = "machineconfiguration.openshift.io/provenance";
+    /// On MachineConfigs that the controller makes: a digest of what it wrote. Where it does not fit what stands, somebody
+    /// else has written since. Ours alone.
+    pub const WRITTEN: &str = "machineconfiguration.openshift.io/written";
     /// On ControllerConfig: how many rendered MachineConfigs a pool keeps that nobody names; a whole number. Ours alone.
     pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of what it makes; empty for the

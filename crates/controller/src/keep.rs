@@ -1,6 +1,10 @@
 //! MachineConfigs that this controller makes: made, put back where somebody changed them, and told where to make the
 //! change instead.
 //!
+//! Two things tell somebody else's change from one of the templates or settings: what this process has seen standing, and
+//! for the time when no controller ran, the annotation [`annotation::WRITTEN`]. The latter counts only where this very
+//! build wrote the object, as another one may write the same in other words.
+//!
 //! What it is not: what they say (see `render::template`, `render::generated`).
 
 use crate::call::{CallError, call};
@@ -8,10 +12,11 @@ use crate::context::Context;
 use crate::events::{Severity, Source, reference};
 use crate::patch::difference;
 use api::k8s::ResourceExt;
-use api::names::label;
+use api::names::{VERSION_HASH, annotation, label};
 use api::v1::MachineConfig;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +26,7 @@ use tokio::time::Instant;
 /// Somebody who writes the same again and again (a deployment tool) is told this often.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// What stood as it should. What differs from that was changed by somebody else; without it (after a start, or when
-/// settings changed) nobody knows whose change it is, and nothing is told.
+/// What stood as it should. What differs from that was changed by somebody else.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<HashMap<String, Seen>>);
 
@@ -66,6 +70,27 @@ impl Kept {
     }
 }
 
+/// The object with its own digest.
+fn sealed(config: &MachineConfig) -> MachineConfig {
+    let mut sealed = config.clone();
+    sealed.annotations_mut().insert(annotation::WRITTEN.to_owned(), written(config));
+    sealed
+}
+
+/// The first half of a SHA-256 over what counts of a MachineConfig: spec and role. Nobody has to be kept from forging it.
+fn written(config: &MachineConfig) -> String {
+    let what = json!([config.spec, config.labels().get(label::ROLE)]).to_string();
+    let digest = Sha256::digest(what.as_bytes());
+    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
+
+/// Has somebody else written since this build did? `false` also where nobody knows.
+fn edited(have: &MachineConfig) -> bool {
+    let note = |key: &str| have.annotations().get(key);
+    let by_us = note(annotation::GENERATED_BY_CONTROLLER).is_some_and(|by| by == VERSION_HASH);
+    by_us && note(annotation::WRITTEN).is_some_and(|as_written| *as_written != written(have))
+}
+
 fn digest(config: &MachineConfig) -> u64 {
     let mut hasher = DefaultHasher::new();
     json!(config).to_string().hash(&mut hasher);
@@ -80,7 +105,7 @@ enum Put {
 
 /// Does it stand as it should?
 pub(crate) fn stands(context: &Context, wanted: &MachineConfig) -> bool {
-    change(context, wanted).is_none()
+    change(context, &sealed(wanted)).is_none()
 }
 
 /// Labels and annotations of others stay.
@@ -101,6 +126,9 @@ fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
 pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), CallError> {
     let name = wanted.name_any();
     let digest = digest(wanted);
+    let wanted = &sealed(wanted);
+    let there = context.stores.configs.get(&name);
+    let edited = there.as_deref().and_then(|c| c.source()).is_some_and(|have| edited(have));
     let api = context.api::<MachineConfig>();
     let what = || format!("machineconfig {name}");
     let (answer, changed) = match change(context, wanted) {
@@ -120,12 +148,13 @@ pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(),
             (answer, format!("was changed by somebody else ({fields}) and is put back"))
         }
     };
-    if context.kept.stood(&name, digest) && context.kept.may_tell(&name) {
+    let not_ours = edited || context.kept.stood(&name, digest);
+    context.kept.stands(&name, digest);
+    if not_ours && context.kept.may_tell(&name) {
         let (source, instead) = instead(wanted);
         let message = format!("MachineConfig {name} {changed}: {instead}");
         context.events.tell(source, Severity::Warning, reference(&answer), "PutBack", message);
     }
-    context.kept.stands(&name, digest);
     context.config_answer(answer);
     Ok(())
 }
@@ -203,6 +232,43 @@ mod tests {
             let (_, message) = instead(&mc);
             assert!(message.contains(want), "{}: {message}", mc.name_any());
         }
+    }
+
+    #[test]
+    fn an_edit_is_told_by_the_object_alone_and_never_taken_from_a_new_template_or_another_build() {
+        let ours = |mut mc: MachineConfig| {
+            mc.annotations_mut()
+                .insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), VERSION_HASH.to_owned());
+            sealed(&mc)
+        };
+        // As the API server gives it back: with what it adds, and keys in another order.
+        let stored = |mc: &MachineConfig| -> MachineConfig {
+            let mut value = json!(mc);
+            value["metadata"]["resourceVersion"] = json!("7");
+            value["metadata"]["annotations"]["theirs"] = json!("x");
+            serde_json::from_str(&value.to_string()).unwrap()
+        };
+        let mut made = mc("00-worker", None);
+        made.spec.config = Some(json!({"ignition": {"version": "3.5.0"}, "b": 1, "a": 2}));
+        let have = stored(&ours(made));
+        assert!(!edited(&have), "as it was written, whatever the templates now say");
+        let mut config = have.clone();
+        config.spec.config = Some(json!({"ignition": {"version": "3.5.0"}}));
+        assert!(edited(&config), "another config");
+        let mut kargs = have.clone();
+        kargs.spec.kernel_arguments = Some(vec!["quiet".to_owned()]);
+        assert!(edited(&kargs), "a kernel argument");
+        let mut role = have.clone();
+        role.labels_mut().insert(label::ROLE.to_owned(), "infra".to_owned());
+        assert!(edited(&role), "another role");
+        for key in [annotation::WRITTEN, annotation::GENERATED_BY_CONTROLLER] {
+            let mut unknown = config.clone();
+            unknown.annotations_mut().remove(key);
+            assert!(!edited(&unknown), "without {key} nobody knows");
+        }
+        let mut other = config;
+        other.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "another".to_owned());
+        assert!(!edited(&other), "another build may write the same in other words");
     }
 
     #[test]
