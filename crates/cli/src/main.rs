@@ -1,6 +1,9 @@
-//! The binary `mco`: argument zero, crypto provider, run, exit code. Everything else is in the library.
+//! The binary `mco`: allocator, argument zero, crypto provider, run, exit code. Everything else is in the library.
 
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     cli::main(std::env::args_os())

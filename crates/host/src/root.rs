@@ -160,7 +160,8 @@ impl Root {
                 )
                 .map_err(|e| fail(e.into()))?;
                 let immutable = immutable(&fd);
-                let (len, sha256) = hash(&mut std::fs::File::from(fd)).map_err(fail)?;
+                let size = u64::try_from(stat.st_size).unwrap_or_default();
+                let (len, sha256) = hash(&mut std::fs::File::from(fd), size).map_err(fail)?;
                 Ok(Found::File { mode, uid, gid, len, sha256, immutable })
             }
             FileType::Symlink => {
@@ -357,9 +358,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn hash(file: &mut impl Read) -> io::Result<(u64, String)> {
+/// Length and SHA-256 of a file that is expected to have `size` bytes.
+fn hash(file: &mut impl Read, size: u64) -> io::Result<(u64, String)> {
     let mut sha = Sha256::new();
-    let mut buffer = vec![0; CHUNK];
+    // One more than the file has: its end is seen with the next read at the latest.
+    let room = usize::try_from(size).unwrap_or(CHUNK).saturating_add(1).clamp(512, CHUNK);
+    let mut buffer = vec![0; room];
     let mut len = 0u64;
     loop {
         let n = file.read(&mut buffer)?;

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 const NAME: &str = "machine-config-daemon";
 /// The ConfigMap from which agents take the API server's CA.
 const KUBECONFIG_DATA: &str = "kubeconfig-data";
+/// What is not used goes back to the host at once: the agent rests nearly always. As in the systemd unit.
+const ALLOCATOR: &str = "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0";
 /// How long an agent that is told to stop may take: it finishes the change that it is at.
 const GRACE_SECONDS: u32 = 600;
 
@@ -158,7 +160,10 @@ pub(crate) fn daemon_set(image: &str) -> Value {
                         "image": image,
                         "command": ["/usr/bin/mco"],
                         "args": ["daemon", "start", "--root-mount=/rootfs"],
-                        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                        "env": [
+                            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                            {"name": "_RJEM_MALLOC_CONF", "value": ALLOCATOR},
+                        ],
                         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
                         "securityContext": {"privileged": true},
                         "terminationMessagePolicy": "FallbackToLogsOnError",
