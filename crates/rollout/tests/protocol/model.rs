@@ -11,7 +11,7 @@ use serde_json::json;
 use std::collections::HashMap;
 
 /// Configs: where all nodes begin, the first target, and a second one.
-const CONFIGS: [&str; 3] = ["v0", "v1", "v2"];
+const CONFIGS: [&str; 3] = ["rendered-worker-0", "rendered-worker-1", "rendered-worker-2"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum St {
@@ -196,7 +196,8 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(nodes: usize, max: usize, controllers: usize) -> Self {
-        let views = (0..nodes).map(|i| moved(&format!("n{i}"), "v0", "v0").created(i as i64).view());
+        let views =
+            (0..nodes).map(|i| moved(&format!("n{i}"), CONFIGS[0], CONFIGS[0]).created(i as i64).view());
         Self {
             fault: None,
             max,
@@ -214,7 +215,7 @@ impl Model {
             outages: 0,
             plans: HashMap::new(),
             views: views.collect(),
-            pool: pool("worker", "v1", json!(max)),
+            pool: pool("worker", CONFIGS[1], json!(max)),
         }
     }
 
