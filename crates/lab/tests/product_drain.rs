@@ -132,8 +132,24 @@ async fn held_by_a_budget(cluster: &Cluster) {
     assert!(said.out.contains("left/web-0"), "{}", said.out);
     assert!(pods("left").get_opt("web-0").await.unwrap().is_some(), "the budget did not hold");
     assert_eq!(cluster.get("Node", "worker-0").await["spec"]["unschedulable"], true);
+    // Another change meanwhile: the node goes on to its result, and never to the first one.
+    let first = cluster.rendered("held").await;
+    cluster.create(machine_config("51-held", "held", one_file("/etc/held-too", "y"))).await;
+    cluster
+        .wait("the node is sent on", async || {
+            let node = cluster.get("Node", "worker-0").await;
+            let asked = note(&node, "desiredDrain");
+            let config = cluster.rendered("held").await;
+            (config != first && note(&node, "desiredConfig") == config && asked == format!("drain-{config}"))
+                .then_some(())
+        })
+        .await;
     budgets.delete("web", &DeleteParams::default()).await.unwrap();
-    cluster.settled("held", 1, &["50-held"], &[]).await;
+    cluster.settled("held", 1, &["50-held", "51-held"], &[]).await;
+    let reached = |e: &String| (e.starts_with("NodeDone") || e.starts_with("Reboot")) && e.contains(&first);
+    let events = cluster.events("worker-0").await;
+    assert!(!events.iter().any(reached), "{events:#?}");
+    assert!(events.iter().any(|e| e.starts_with("NodeDone")), "{events:#?}");
     assert!(pods("left").get_opt("web-0").await.unwrap().is_none());
     let node = cluster.get("Node", "worker-0").await;
     assert_eq!((node["spec"].get("unschedulable"), note(&node, "drainWaitsFor").as_str()), (None, ""));
