@@ -148,7 +148,13 @@ impl Drains {
         if let Some(patch) = &plan.patch
             && let Err(error) = patch_node(&self.context, patch).await
         {
-            return outcome_of(&error);
+            let outcome = outcome_of(&error);
+            if let Outcome::Failed(why) = &outcome
+                && let Some(step) = plan.told_of_refusal(why)
+            {
+                progress::tell(&self.context, node, &step).await;
+            }
+            return outcome;
         }
         session.state = plan.state;
         for event in &plan.events {

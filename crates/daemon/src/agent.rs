@@ -349,7 +349,13 @@ impl Agent {
         let at = conditional.then(|| self.view.node.resource_version.clone());
         match self.cluster.annotate(&changes, cordon, at.as_deref()).await {
             Ok(node) => self.absorb_answer(&node),
-            Err(error) => return self.missed(&error),
+            Err(error) => {
+                if let Some(cordon) = cordon.filter(|_| error.is_refusal()) {
+                    let (back, why) = (cordon == Cordon::End, error.to_string());
+                    self.reporter.reach(&self.view, &Milestone::NotCordoned { back, why });
+                }
+                return self.missed(&error);
+            }
         }
         match cordon {
             Some(Cordon::Begin) => self.reporter.reach(&self.view, &Milestone::Cordoned),
@@ -659,7 +665,9 @@ impl Agent {
             Ok(notes) => {
                 tracing::info!(config = %pair.to, reboots, "applied");
                 self.tell(&notes);
-                self.reporter.reach(&self.view, &Milestone::Applied { reboots });
+                let served = [EventKind::ServiceReload, EventKind::ServiceRestart];
+                let services = notes.into_iter().filter(|n| served.contains(&n.kind)).map(|n| n.text).collect();
+                self.reporter.reach(&self.view, &Milestone::Applied { reboots, services });
                 self.view.checked = true;
                 self.checked_at = Instant::now();
                 self.ever_checked = true;

@@ -14,7 +14,7 @@ use api::names::node_condition as c;
 use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
 use jiff::Timestamp;
 use kube::api::Patch;
-use rollout::mcn::{self, Progress, StepCondition};
+use rollout::mcn::{self, Progress};
 use rollout::view::NodeView;
 use serde_json::json;
 use std::time::Duration;
@@ -50,6 +50,13 @@ pub(crate) enum Milestone {
     Prepared(Cost),
     /// The agent has cordoned the node and asked for its drain.
     Cordoned,
+    /// The agent's cordon, or the end of it, was refused.
+    NotCordoned {
+        /// The cordon was to be taken away.
+        back: bool,
+        /// In the API server's words.
+        why: String,
+    },
     /// The pods have left a node that the agent has cordoned.
     Drained,
     /// The agent has given back a node that it had cordoned.
@@ -60,6 +67,8 @@ pub(crate) enum Milestone {
     Applied {
         /// A reboot follows.
         reboots: bool,
+        /// Services that were reloaded or restarted for it, in words.
+        services: Vec<String>,
     },
     /// The reboot was begun.
     Rebooting,
@@ -94,6 +103,8 @@ impl Milestone {
                 ]
             }
             Self::Cordoned => vec![Progress::cordoned(name), Progress::draining(name, None)],
+            Self::NotCordoned { back: false, why } => vec![Progress::not_cordoned(name, &cut_reason(why))],
+            Self::NotCordoned { back: true, why } => vec![Progress::not_uncordoned(name, &cut_reason(why))],
             Self::Drained => vec![Progress::drained(name)],
             Self::Uncordoned => vec![Progress::uncordoned(name, false)],
             Self::Wanted => vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))],
@@ -108,15 +119,17 @@ impl Milestone {
                 said
             }
             Self::Applying => vec![applied("Unknown", format!("Applying {to}"))],
-            Self::Applied { reboots } => {
+            Self::Applied { reboots, services } => {
                 let mut said = vec![applied("True", format!("Applied {to}"))];
-                if !reboots {
-                    let step =
-                        StepCondition::new(c::UPDATE_POST_ACTION_COMPLETE, "True", "Node needs no reboot");
-                    said.push(Progress {
-                        parent: StepCondition { reason: "None".to_owned(), ..step },
-                        child: None,
-                    });
+                let done = |text: String| Progress::of(c::UPDATE_POST_ACTION_COMPLETE, "True", text);
+                match services.as_slice() {
+                    _ if *reboots => {}
+                    [] => {
+                        let mut none = done("Node needs no reboot".to_owned());
+                        "None".clone_into(&mut none.parent.reason);
+                        said.push(none);
+                    }
+                    some => said.push(done(some.join(" "))),
                 }
                 said
             }
@@ -410,7 +423,7 @@ mod tests {
             (Milestone::Wanted, c::UPDATED, "False"),
             (Milestone::Prepared(Cost::default()), c::UPDATE_PREPARED, "True"),
             (Milestone::Applying, c::APPLIED_FILES_AND_OS, "Unknown"),
-            (Milestone::Applied { reboots: true }, c::APPLIED_FILES_AND_OS, "True"),
+            (Milestone::Applied { reboots: true, services: vec![] }, c::APPLIED_FILES_AND_OS, "True"),
             (Milestone::Rebooting, c::REBOOTED_NODE, "Unknown"),
             (Milestone::Rebooted, c::REBOOTED_NODE, "True"),
             (Milestone::Updated, c::UPDATED, "True"),
@@ -434,6 +447,112 @@ mod tests {
     }
 
     #[test]
+    fn every_step_says_what_the_reference_says_of_it() {
+        let node = NodeFacts {
+            desired: "rendered-worker-2".into(),
+            current: "rendered-worker-1".into(),
+            reason: "disk".into(),
+            ..NodeFacts::default()
+        };
+        let no = |back| Milestone::NotCordoned { back, why: "denied".to_owned() };
+        let applied = |reboots, services: &[&str]| Milestone::Applied {
+            reboots,
+            services: services.iter().map(|s| (*s).to_owned()).collect(),
+        };
+        let cost = |drain| Milestone::Prepared(Cost { drain, reboot: true });
+        // Condition, status, reason.
+        type Row = (Milestone, &'static [(&'static str, &'static str, &'static str)]);
+        let rows: [Row; 18] = [
+            (Milestone::Wanted, &[("Updated", "False", "Updated")]),
+            (Milestone::Refused("x".into()), &[("UpdatePrepared", "Unknown", "UpdatePrepared")]),
+            (cost(true), &[("UpdatePrepared", "True", "UpdatePrepared")]),
+            (
+                cost(false),
+                &[
+                    ("UpdatePrepared", "True", "UpdatePrepared"),
+                    ("UpdateExecuted", "Unknown", "Drained"),
+                    ("Drained", "False", "UpdateExecutedDrained"),
+                ],
+            ),
+            (
+                Milestone::Cordoned,
+                &[
+                    ("UpdateExecuted", "Unknown", "Drained"),
+                    ("Cordoned", "True", "UpdateExecutedCordoned"),
+                    ("Drained", "Unknown", "UpdateExecutedDrained"),
+                ],
+            ),
+            (
+                no(false),
+                &[
+                    ("UpdateExecuted", "Unknown", "Cordoned"),
+                    ("Cordoned", "Unknown", "UpdateExecutedCordoned"),
+                ],
+            ),
+            (
+                Milestone::Drained,
+                &[("UpdateExecuted", "Unknown", "Drained"), ("Drained", "True", "UpdateExecutedDrained")],
+            ),
+            (
+                Milestone::Applying,
+                &[
+                    ("UpdateExecuted", "Unknown", "AppliedFilesAndOS"),
+                    ("AppliedFilesAndOS", "Unknown", "UpdateExecutedAppliedFilesAndOS"),
+                ],
+            ),
+            (
+                applied(true, &["reloaded crio"]),
+                &[
+                    ("UpdateExecuted", "True", "AppliedFilesAndOS"),
+                    ("AppliedFilesAndOS", "True", "UpdateExecutedAppliedFilesAndOS"),
+                ],
+            ),
+            (applied(false, &[]), &[("UpdatePostActionComplete", "True", "None")]),
+            (
+                applied(false, &["reloaded crio"]),
+                &[("UpdatePostActionComplete", "True", "UpdatePostActionComplete")],
+            ),
+            (Milestone::Rebooting, &[("RebootedNode", "Unknown", "RebootedNode")]),
+            (Milestone::Rebooted, &[("RebootedNode", "True", "RebootedNode")]),
+            (
+                Milestone::Uncordoned,
+                &[
+                    ("UpdateComplete", "True", "Uncordoned"),
+                    ("Uncordoned", "True", "UpdateCompleteUncordoned"),
+                ],
+            ),
+            (
+                no(true),
+                &[
+                    ("UpdateComplete", "Unknown", "Uncordoned"),
+                    ("Uncordoned", "Unknown", "UpdateCompleteUncordoned"),
+                ],
+            ),
+            (
+                Milestone::Updated,
+                &[("Updated", "True", "Updated"), ("NodeDegraded", "False", "NodeDegraded")],
+            ),
+            (Milestone::Troubled, &[("Updated", "True", "Updated")]),
+            (Milestone::Degraded, &[("NodeDegraded", "True", "NodeDegraded")]),
+        ];
+        for (milestone, want) in rows {
+            let said: Vec<Said> = milestone.says("n", &node).into_iter().map(|p| (at(1), p)).collect();
+            let status = after(None, &said, &node_view("n", &node), 1).unwrap();
+            for (type_, value, reason) in want {
+                let list = status.conditions.as_deref().unwrap();
+                let got = list.iter().find(|c| c.type_ == *type_).unwrap();
+                assert_eq!(
+                    (got.status.as_str(), got.reason.as_str()),
+                    (*value, *reason),
+                    "{milestone:?}: {type_}"
+                );
+            }
+        }
+        let said = applied(false, &["reloaded crio"]).says("n", &node);
+        assert_eq!(said[1].parent.message, "reloaded crio");
+    }
+
+    #[test]
     fn steps_in_one_write_keep_each_its_own_time_and_say_what_they_would_have_said_alone() {
         let node = NodeFacts { desired: "rendered-worker-2".into(), ..NodeFacts::default() };
         let view = node_view("n", &node);
@@ -443,7 +562,7 @@ mod tests {
             Milestone::Cordoned,
             Milestone::Drained,
             Milestone::Applying,
-            Milestone::Applied { reboots: true },
+            Milestone::Applied { reboots: true, services: vec![] },
             Milestone::Rebooting,
             Milestone::Rebooted,
             Milestone::Uncordoned,

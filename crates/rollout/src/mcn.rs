@@ -194,6 +194,18 @@ impl Progress {
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::CORDONED, "True"), message)
     }
 
+    /// It is to be cordoned, and that does not work.
+    pub fn not_cordoned(node: &str, why: &str) -> Self {
+        let message = format!("Node {node} cannot be cordoned, and is tried again: {why}");
+        Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::CORDONED, "Unknown"), message)
+    }
+
+    /// It is to be given back, and that does not work.
+    pub fn not_uncordoned(node: &str, why: &str) -> Self {
+        let message = format!("Node {node} cannot be given back, and is tried again: {why}");
+        Self::part((c::UPDATE_COMPLETE, "Unknown"), (c::UNCORDONED, "Unknown"), message)
+    }
+
     /// Its pods leave; what they wait for, where that is known.
     pub fn draining(node: &str, waits_for: Option<&str>) -> Self {
         let mut message = format!("Node {node} is being drained");

@@ -59,6 +59,32 @@ fn evicted(plan: &DrainPlan) -> Vec<&str> {
 }
 
 #[test]
+fn a_cordon_that_is_refused_is_told_of_as_such() {
+    let told = |node: &NodeView, state: &Drain| {
+        let plan = run(node, &[], &[], state, 0);
+        let progress = plan.told_of_refusal("denied");
+        progress.map(|p| (p.parent.type_, p.parent.status, p.child.unwrap().type_, p.parent.message))
+    };
+    let rows = [
+        (node("drain-v1", "").view(), Some(("UpdateExecuted", "Cordoned", "cordoned"))),
+        (
+            node("uncordon-v1", "drain-v1").cordoned().view(),
+            Some(("UpdateComplete", "Uncordoned", "given back")),
+        ),
+        // Only that it is drained cannot be written.
+        (node("drain-v1", "").cordoned().note("cordon", "drain").view(), None),
+        (node("drain-v1", "drain-v1").view(), None),
+    ];
+    for (node, want) in rows {
+        let got = told(&node, &Drain::Idle);
+        assert_eq!(got.is_some(), want.is_some(), "{got:?}");
+        let (Some((parent, status, child, message)), Some(want)) = (got, want) else { continue };
+        assert_eq!((parent.as_str(), status.as_str(), child.as_str()), (want.0, "Unknown", want.1));
+        assert!(message.contains(want.2) && message.contains("denied"), "{message}");
+    }
+}
+
+#[test]
 fn a_request_is_open_until_it_is_echoed() {
     let rows = [
         ("drain-v1", "", Request::Drain("drain-v1")),

@@ -384,6 +384,20 @@ fn say(node: &Arc<str>, told: Told, text: &str) -> EventPlan {
     }
 }
 
+impl DrainPlan {
+    /// What the MachineConfigNode says when the plan's patch is refused; nothing, where that is not about a cordon.
+    pub fn told_of_refusal(&self, why: &str) -> Option<Progress> {
+        let patch = self.patch.as_ref()?;
+        match (&patch.last_applied_drain, patch.unschedulable) {
+            (Change::Set(request), _) if verb(request) == "uncordon" => {
+                Some(Progress::not_uncordoned(&self.node, why))
+            }
+            (_, Some(true)) => Some(Progress::not_cordoned(&self.node, why)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for DrainPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "drain of {}:", self.node)?;
