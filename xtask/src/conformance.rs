@@ -27,7 +27,7 @@ const STEP_LIMIT_S: &str = "180";
 /// `cargo xtask conformance`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask conformance render serve       need no cluster\n  cargo xtask conformance rollout            with a control plane and our controller\n  cargo xtask conformance host --only t-users  on a machine that boots (needs root)\n  cargo xtask conformance all"
+    after_help = "Examples:\n  cargo xtask conformance render serve       need no cluster\n  cargo xtask conformance rollout            with a control plane and our controller\n  cargo xtask conformance host --only t-users  on a machine that boots (needs root)\n  cargo xtask conformance host --random 7  three machines through chains that nobody recorded\n  cargo xtask conformance all"
 )]
 pub(crate) struct Conformance {
     /// What to compare
@@ -36,6 +36,13 @@ pub(crate) struct Conformance {
     /// host: only these chains (the names of their files)
     #[arg(long, value_name = "CHAIN")]
     only: Vec<String>,
+    /// host: random chains instead, from this number on, one for each machine; a folder with a systemd that is played
+    /// says what is expected
+    #[arg(long, value_name = "SEED", conflicts_with = "only")]
+    random: Option<u32>,
+    /// host: steps of a random chain
+    #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    steps: u8,
     /// host: how many machines are led at the same time
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     jobs: u8,
@@ -155,10 +162,16 @@ impl Place<'_> {
     async fn host(&self, a: &Conformance) -> anyhow::Result<bool> {
         println!("host:");
         let mut chains = vec![];
-        for entry in std::fs::read_dir(self.cases.join("host"))? {
-            let chain = Chain::read(&entry?.path())?;
-            if a.only.is_empty() || a.only.contains(&chain.name) {
-                chains.push(chain);
+        if let Some(seed) = a.random {
+            for i in 0..u32::from(a.jobs) {
+                chains.push(Chain::read(&self.random(seed.wrapping_add(i), a.steps).await?)?);
+            }
+        } else {
+            for entry in std::fs::read_dir(self.cases.join("host"))? {
+                let chain = Chain::read(&entry?.path())?;
+                if a.only.is_empty() || a.only.contains(&chain.name) {
+                    chains.push(chain);
+                }
             }
         }
         if chains.is_empty() {
@@ -184,6 +197,25 @@ impl Place<'_> {
             .await?;
         }
         Ok(good)
+    }
+
+    /// Lets the tests of `host` lead a folder through a random chain and write down what became of it.
+    async fn random(&self, seed: u32, steps: u8) -> anyhow::Result<PathBuf> {
+        let folder = self.root.join("target/conformance");
+        std::fs::create_dir_all(&folder)?;
+        let file = folder.join(format!("random-{seed}.json"));
+        let mut cargo = Program::new(env!("CARGO"));
+        cargo
+            .args(["test", "-q", "-p", "host", "--test", "random_chains", "--", "--ignored", "--exact"])
+            .arg("a_random_chain_is_written_down")
+            .env("MCO_CHAIN_FILE", &file)
+            .env("MCO_CHAIN_FROM", seed.to_string())
+            .env("MCO_CHAIN_STEPS", steps.to_string());
+        let (ok, text) = status(cargo).await?;
+        if !ok {
+            bail!("no random chain: {text}");
+        }
+        Ok(file)
     }
 
     /// Machines as the recorded ones were: stubs that say what they are told, and a count of boots.

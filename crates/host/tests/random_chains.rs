@@ -7,7 +7,11 @@
 //! `MCO_CHAINS=N` more of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+#[path = "common/chain.rs"]
+mod chain;
 mod common;
+#[path = "common/random.rs"]
+mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +22,8 @@ use std::sync::Arc;
 use api::v1::MachineConfigSpec;
 use common::{is_root, mk_host, mk_host_tree, tree};
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Systemd, plan};
+use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Root, Systemd, plan};
+use random::{Dice, Place, config, empty};
 use serde_json::{Value, json};
 
 /// Where the chains begin that are led through without being told: they meet most of what went wrong once.
@@ -34,141 +39,6 @@ const SKIP: [&str; 6] = [
     "/etc/.pwd.lock",
     "/etc/passwd-",
 ];
-
-struct Dice(usize);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
-    }
-
-    fn often(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
-
-fn file(dice: &mut Dice, path: &str) -> Value {
-    // "hello\n" plain, escaped, in base64 and packed: the same bytes.
-    let contents = dice.one(&[
-        json!({"source": "data:,hello%0A"}),
-        json!({"source": "data:;base64,aGVsbG8K"}),
-        json!({"source": "data:;base64,H4sIAAAAAAACA8tIzcnJ5wIAIDA6NgYAAAA=", "compression": "gzip"}),
-        json!({"source": "data:,"}),
-        json!({"source": "data:,other"}),
-        json!({}),
-    ]);
-    let mut out = json!({"path": path, "contents": contents});
-    if dice.often(50) {
-        out["mode"] = json!(dice.one(&[0o600, 0o640, 0o755, 0o777, 0o400]));
-    }
-    if dice.often(40) {
-        out["user"] =
-            dice.one(&[json!({"name": "core"}), json!({"id": 1000}), json!({"id": 12345}), json!({})]);
-        out["group"] = dice.one(&[json!({"name": "adm"}), json!({"id": 0}), json!({})]);
-    }
-    if dice.often(30) {
-        out["overwrite"] = json!(dice.often(50));
-    }
-    out
-}
-
-const INSTALL: [&str; 4] = [
-    "[Install]\nWantedBy=multi-user.target\n",
-    "[Install]\nRequiredBy=new.target\nAlias=ALIAS\n",
-    "[Install]\nWantedBy=multi-user.target a.target\n",
-    "",
-];
-
-fn unit(dice: &mut Dice, name: &str) -> Value {
-    let mut out = json!({"name": name});
-    let ours = name.starts_with("new");
-    if ours && dice.often(85) || dice.often(25) {
-        let mut text = format!("[Service]\nExecStart=/bin/true {}\n{}", dice.below(3), dice.one(&INSTALL));
-        if name == "new@.service" && !text.ends_with("]\n") && dice.often(80) {
-            text = text.replace("[Install]\n", "[Install]\nDefaultInstance=one\n");
-        }
-        // Only a service can be called like one.
-        let alias = if name.ends_with(".service") && !name.contains('@') {
-            format!("Alias=also-{name}\n")
-        } else {
-            String::new()
-        };
-        out["contents"] = json!(text.replace("Alias=ALIAS\n", &alias));
-    } else if dice.often(10) {
-        out["contents"] = json!("");
-    }
-    match dice.below(10) {
-        0 => out["mask"] = json!(true),
-        1 => out["mask"] = json!(false),
-        _ => {}
-    }
-    match dice.below(3) {
-        0 if out["mask"] != json!(true) => out["enabled"] = json!(true),
-        1 => out["enabled"] = json!(false),
-        _ => {}
-    }
-    if dice.often(40) {
-        let mut dropins = Vec::new();
-        for n in ["10-a.conf", "20-b.conf"] {
-            match dice.below(6) {
-                0 => dropins.push(json!({"name": n, "contents": ""})),
-                1 => dropins.push(json!({"name": n})),
-                2 => {}
-                i => dropins.push(json!({"name": n, "contents": format!("[Service]\nNice={i}\n")})),
-            }
-        }
-        out["dropins"] = json!(dropins);
-    }
-    out
-}
-
-fn config(dice: &mut Dice) -> MachineConfigSpec {
-    let paths = [
-        "/etc/issue.net",
-        "/etc/host.conf",
-        "/etc/debian_version",
-        "/etc/app/a",
-        "/etc/app/deep/er/b",
-        "/opt/x/y",
-        "/usr/local/bin/tool",
-        "/usr/lib/systemd/system/vendor.service",
-        "/etc/systemd/system/crio.service.d/05-file.conf",
-    ];
-    let names = [
-        "new.service",
-        "new@.service",
-        "new@two.service",
-        "new.timer",
-        "crio.service",
-        "chronyd.service",
-        "vendor.service",
-        "getty@.service",
-        "getty@tty1.service",
-        "systemd-journald.service",
-        "nowhere.service",
-    ];
-    let chosen: Vec<&str> = paths.into_iter().filter(|_| dice.often(35)).collect();
-    let files: Vec<Value> = chosen.iter().map(|p| file(dice, p)).collect();
-    let chosen: Vec<&str> = names.into_iter().filter(|_| dice.often(35)).collect();
-    let units: Vec<Value> = chosen.iter().map(|n| unit(dice, n)).collect();
-    let users: Vec<Value> = match dice.below(4) {
-        0 => vec![json!({"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA one"]})],
-        1 => vec![json!({"name": "core", "passwordHash": "$6$a", "sshAuthorizedKeys": ["k1", "k2"]})],
-        _ => vec![],
-    };
-    let config = json!({
-        "ignition": {"version": "3.5.0"},
-        "storage": {"files": files},
-        "systemd": {"units": units},
-        "passwd": {"users": users},
-    });
-    MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() }
-}
 
 /// Contents, mode, owner and group.
 type Wanted = (Vec<u8>, u32, u32, u32);
@@ -291,14 +161,21 @@ fn lasting(at: &Path) -> BTreeMap<String, String> {
     out
 }
 
+#[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
+fn told(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(name: &str, otherwise: usize) -> usize {
+    told(name).map_or(otherwise, |n| n.parse().unwrap())
+}
+
 #[test]
 fn random_chains_are_led_through_and_back() {
     if !is_root() {
         return;
     }
-    #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
-    let told = |name: &str| std::env::var(name).ok().map(|n| n.parse::<usize>().unwrap());
-    let (from, chains) = (told("MCO_CHAIN_FROM").unwrap_or(FROM), told("MCO_CHAINS").unwrap_or(CHAINS));
+    let (from, chains) = (number("MCO_CHAIN_FROM", FROM), number("MCO_CHAINS", CHAINS));
     let (mut done, mut refused) = (0, BTreeSet::new());
     for chain in 0..chains {
         let mut dice = Dice(from.wrapping_add(chain.wrapping_mul(7919)));
@@ -368,7 +245,7 @@ fn random_chains_are_led_through_and_back() {
             Ok(())
         };
         for step in 0..STEPS {
-            let to = config(&mut dice);
+            let to = config(&mut dice, Place::Folder);
             match go(to, format!("chain {chain} step {step}")) {
                 Ok(()) => done += 1,
                 Err(why) => refused.extend(why),
@@ -381,15 +258,6 @@ fn random_chains_are_led_through_and_back() {
     }
     println!("{done} steps; refused for: {refused:?}");
     assert!(done > chains * STEPS / 3, "only {done} steps were not refused");
-}
-
-fn empty() -> Value {
-    json!({
-        "ignition": {"version": "3.5.0"},
-        "storage": {"files": []},
-        "systemd": {"units": []},
-        "passwd": {"users": []},
-    })
 }
 
 /// Rare among random configs: systemd could not disable the instance as long as its template was masked.
@@ -412,4 +280,30 @@ fn a_disabled_instance_stays_so_when_its_template_is_unmasked() {
         assert_eq!(host.drifts(&to).unwrap(), [], "{plan}");
         at = to;
     }
+}
+
+/// Leads a folder through a random chain and writes down what became of it, in the form of the recorded ones: for
+/// `check_host.py`, which leads a machine that boots through the same, with a real systemd.
+#[test]
+#[ignore = "for: cargo xtask conformance host --random SEED"]
+fn a_random_chain_is_written_down() {
+    let Some(file) = told("MCO_CHAIN_FILE").filter(|_| is_root()) else { return };
+    let (from, steps) = (number("MCO_CHAIN_FROM", FROM), number("MCO_CHAIN_STEPS", STEPS));
+    let mut dice = Dice(from);
+    let dir = mk_host_tree();
+    // Lets the stubs say what they are told, as those of the machines do.
+    fs::write(dir.path().join("var/svc.log"), "").unwrap();
+    let mut machine =
+        chain::Machine::new(dir.path(), mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults)), &[]);
+    let root = Root::open(dir.path()).unwrap();
+    let mut reboot = |_: &mut Host| FakeSystemd::new(&root).complete_reboot().unwrap();
+    let written: Vec<Value> = (0..steps)
+        .map(|i| {
+            let spec = config(&mut dice, Place::Machine);
+            let got = machine.step(&format!("rendered-worker-{i:02}"), &spec, &mut reboot);
+            json!({"about": format!("random {i}"), "spec": spec, "expect": got.recorded()})
+        })
+        .collect();
+    let chain = json!({"id": format!("random-{from}"), "about": "random", "strict": true, "steps": written});
+    fs::write(file, serde_json::to_string_pretty(&chain).unwrap()).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Leads one machine through recorded chains and compares, as `check_host.py` does; for a folder and for a real
 //! machine.
-#![allow(unreachable_pub, reason = "a module of tests")]
+#![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,15 @@ pub struct Outcome {
     /// Paths that are not as at the start.
     pub changed: Tree,
     why: String,
+}
+
+impl Outcome {
+    /// As the recorded chains have it.
+    pub fn recorded(&self) -> Value {
+        let Self { done, drain, reboot, services, changed, why: _ } = self;
+        let result = if *done { "done" } else { "refused" };
+        serde_json::json!({"result": result, "drain": drain, "reboot": reboot, "services": services, "changed": changed})
+    }
 }
 
 /// One machine that is led through a chain.
