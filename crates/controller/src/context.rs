@@ -11,11 +11,12 @@ use crate::leader::Terms;
 use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
-use crate::settings::{self, API_SERVER, Settings};
+use crate::settings::{self, API_SERVER, FEATURE_GATE, STREAMS, Settings};
 use crate::store::{Change, Item, Store};
 use crate::template_watch::{self, Place};
 use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
 use api::k8s::{Node, ObjectMeta, Pod, ResourceExt};
+use api::names::WORKER;
 use api::selector;
 use api::v1::{
     ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfigPoolSpec,
@@ -286,8 +287,16 @@ impl Context {
 
     /// A setting came, went or says something else.
     pub(crate) fn setting_changed(&self, kind: settings::Kind) {
-        // TLS versions stand in templates, too.
-        if kind == API_SERVER { self.mark_templates() } else { self.mark_generated() }
+        if [STREAMS, FEATURE_GATE].contains(&kind) {
+            self.queues.render.mark_all(self.stores.pools.names());
+        }
+        match kind {
+            // Nothing is generated from it.
+            STREAMS => {}
+            // TLS versions stand in templates, too.
+            API_SERVER => self.mark_templates(),
+            _ => self.mark_generated(),
+        }
     }
 
     /// Starts the watches; they run until `stop`, whoever leads.
@@ -450,6 +459,11 @@ impl Context {
         });
         if !same_input {
             self.queues.render.mark(name.clone());
+        }
+        let stream = |p: &MachineConfigPool| p.spec.os_image_stream.clone();
+        if name == WORKER && old.map(stream) != Some(stream(new)) {
+            // Custom pools follow its stream where they name none.
+            self.queues.render.mark_all(self.stores.pools.names().into_iter().filter(|other| other != name));
         }
         let reached = |p: &MachineConfigPool| p.status.as_ref().map(|s| s.configuration.name.clone());
         if old.is_some_and(|old| reached(old) != reached(new)) {

@@ -14,13 +14,14 @@ use crate::leader::now;
 use crate::metrics;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
+use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::writes::write_status;
 use api::conditions::{self, Condition};
 use api::k8s::{LabelSelector, ResourceExt};
-use api::names::{CONTROLLER_CONFIG, annotation, pool_condition};
+use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
 use kube::api::{Patch, PatchParams, PostParams};
-use render::{Inputs, RenderPlan, Versions};
+use render::{Inputs, Mode, Reason, RenderError, RenderPlan, Versions};
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -153,8 +154,29 @@ impl Rendering {
                 call(|| format!("machineconfig {current}"), api.get_opt(current)).await?
             }
         };
+        let settings = &self.context.settings;
+        let streams = settings
+            .one(STREAMS)
+            .filter(|_| !render::streams::switched_off(settings.one(FEATURE_GATE).as_deref()));
+        let worker = self.context.stores.pools.get(WORKER);
+        let stream = render::streams::stream(
+            pool,
+            worker.as_deref(),
+            streams.as_deref(),
+            &self.versions,
+            Mode::Cluster,
+        );
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(finding) => {
+                let why =
+                    RenderError { pool: name.clone(), reason: Reason::Refused, findings: vec![finding] };
+                return Ok(Err(Why::degraded(&format!("{:?}", why.reason), why.to_string())));
+            }
+        };
         let inputs = Inputs {
             current: current.as_ref(),
+            stream: stream.as_ref(),
             ..Inputs::new(pool, &selected, &controller_config, &self.versions)
         };
         match render::plan(&inputs) {

@@ -77,8 +77,13 @@ pub(crate) const CLUSTER_POLICY: Kind = Kind { name: "ClusterImagePolicy", ..DIG
 /// The same for the pods of one namespace.
 pub(crate) const POLICY: Kind = Kind { name: "ImagePolicy", read: &["spec", "status"], ..DIGEST_MIRRORS };
 
+/// Images of the OS, for pools that follow a stream of them.
+pub(crate) const STREAMS: Kind =
+    Kind { name: "OSImageStream", only: Some(api::names::CLUSTER), ..KUBELET_CONFIG };
+
 /// All of them.
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
+    STREAMS,
     KUBELET_CONFIG,
     RUNTIME_CONFIG,
     FEATURE_GATE,

@@ -7,9 +7,9 @@ use crate::provenance::Provenance;
 use crate::template::{self, TemplateError, TemplateSet};
 use crate::template_data::Data;
 use crate::tls::TlsProfile;
-use crate::{Inputs, Mode, RenderError, Versions, plan as render, select};
+use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
 use api::k8s::ResourceExt as _;
-use api::names::CLUSTER;
+use api::names::{CLUSTER, WORKER};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,6 +42,9 @@ pub enum BootstrapError {
     /// What is generated from the cluster's settings.
     #[error(transparent)]
     Generated(#[from] GeneratedError),
+    /// A stream of OS images.
+    #[error("{0}")]
+    Stream(Finding),
     /// A pool.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -53,6 +56,12 @@ pub enum BootstrapError {
         /// What is wrong.
         message: String,
     },
+}
+
+impl From<Finding> for BootstrapError {
+    fn from(finding: Finding) -> Self {
+        Self::Stream(finding)
+    }
 }
 
 /// Everything that there is to write.
@@ -110,6 +119,7 @@ struct Manifests {
     policies: Vec<Value>,
     kubelet_configs: Vec<Value>,
     runtime_configs: Vec<Value>,
+    streams: Option<Value>,
     warnings: Vec<Finding>,
 }
 
@@ -144,6 +154,7 @@ impl Manifests {
                 ("config.openshift.io", "ImagePolicy") => m.policies.push(value),
                 (api::names::GROUP, "KubeletConfig") => m.kubelet_configs.push(value),
                 (api::names::GROUP, "ContainerRuntimeConfig") => m.runtime_configs.push(value),
+                (api::names::GROUP, "OSImageStream") if name == CLUSTER => m.streams = Some(value),
                 (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
                     m.warnings.push(Finding {
                         object: format!("{kind} {name}"),
@@ -184,9 +195,29 @@ pub fn plan(
     versions: &Versions,
 ) -> Result<BootstrapOutput, BootstrapError> {
     let m = Manifests::read(manifests)?;
-    let controller_config = m.controller_config.ok_or(BootstrapError::Missing(
+    let mut controller_config = m.controller_config.ok_or(BootstrapError::Missing(
         "there is no ControllerConfig among the manifests; add machine-config-controller",
     ))?;
+    let mut warnings = m.warnings;
+    let streams = m.streams.filter(|_| !streams::switched_off(m.feature_gate.as_ref())).filter(|object| {
+        // Installers write the wish only; which images it stands for is found out by looking into images.
+        let listed = object.pointer("/status/availableStreams").is_some();
+        if !listed {
+            warnings.push(Finding {
+                object: format!("OSImageStream {CLUSTER}"),
+                path: "status.availableStreams".to_owned(),
+                message:
+                    "is not there, and nothing here looks into images; those of ControllerConfig are used"
+                        .to_owned(),
+            });
+        }
+        listed
+    });
+    let no_pool = MachineConfigPool::default();
+    if let Some(default) = streams::stream(&no_pool, None, streams.as_ref(), versions, Mode::Bootstrap)? {
+        controller_config.spec.base_os_container_image = default.images.os;
+        controller_config.spec.base_os_extensions_container_image = Some(default.images.extensions);
+    }
     let pull_secret = pull_secret.map(docker_config).transpose()?;
     let tls = TlsProfile::from_api_server(m.api_server.as_ref());
     let data = Data { controller_config: &controller_config, pull_secret: pull_secret.as_deref(), tls: &tls };
@@ -217,13 +248,18 @@ pub fn plan(
         return Err(error.clone().into());
     }
     all.extend(generated.wanted);
-    let mut out =
-        BootstrapOutput { warnings: m.warnings, api_server: m.api_server, ..BootstrapOutput::default() };
+    let mut out = BootstrapOutput { warnings, api_server: m.api_server, ..BootstrapOutput::default() };
     let mut rendered = Vec::new();
+    let worker = pools.iter().find(|p| p.name_any() == WORKER).cloned();
     for pool in &mut pools {
         let configs = select(pool, &all)?;
         let mut inputs = Inputs::new(pool, &configs, &controller_config, versions);
         inputs.mode = Mode::Bootstrap;
+        let stream = match streams {
+            Some(_) => streams::stream(pool, worker.as_ref(), streams.as_ref(), versions, Mode::Bootstrap)?,
+            None => None,
+        };
+        inputs.stream = stream.as_ref();
         let plan = render(&inputs)?;
         let configuration = PoolConfiguration {
             name: plan.name().to_owned(),

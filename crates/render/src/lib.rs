@@ -24,6 +24,7 @@ pub mod provenance;
 mod reconcile;
 mod registries;
 mod signatures;
+pub mod streams;
 pub mod template;
 mod template_data;
 mod template_functions;
@@ -43,6 +44,7 @@ pub use provenance::{Origin, Provenance, ProvenanceError};
 pub use reconcile::{Overrides, reconcilable};
 pub use registries::RegistriesError;
 pub use signatures::{Conflict, SignatureError};
+pub use streams::Stream;
 pub use template::{TemplateError, TemplateSet};
 pub use template_data::Data as TemplateData;
 pub use tls::TlsProfile;
@@ -92,8 +94,8 @@ pub struct Inputs<'a> {
     pub current: Option<&'a MachineConfig>,
     /// The build that renders.
     pub versions: &'a Versions,
-    /// The images of the pool's OS stream, where it follows one; else ControllerConfig's.
-    pub stream: Option<&'a OsImages>,
+    /// The OS image stream that the pool follows, where there are streams; else the images are ControllerConfig's.
+    pub stream: Option<&'a Stream>,
     /// Changes that are let pass although machines will not follow.
     pub overrides: Overrides,
     /// How strict.
@@ -187,7 +189,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     sort(&mut components);
     let order: Vec<&MachineConfig> = components.iter().map(|c| c.machine_config).collect();
     let provenance = provenance::trace(&components);
-    let base = base_images(controller_config, stream);
+    let base = base_images(controller_config, stream.map(|s| &s.images));
     let merged = merge(components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
     let overridden = merged.spec.os_image_url != base.os;
     if overridden && pool.spec.os_image_stream.is_some() {
@@ -199,6 +201,12 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         let by = order.iter().rev().find(|mc| mc.spec.os_image_url == merged.spec.os_image_url);
         let name = by.map(|mc| mc.name_any()).unwrap_or_default();
         warnings.push(Finding::on(&name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
+    }
+    // Whether another image has runc only a look into it could say.
+    if let Some(stream) = stream.filter(|_| !overridden)
+        && let Some(finding) = streams::missing_runtime(stream, &merged.config, &provenance)
+    {
+        return Err(fail(Reason::Refused, vec![finding]));
     }
     if mode == Mode::Cluster {
         let findings = mixed(&merged.config, &provenance);

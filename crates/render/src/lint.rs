@@ -11,9 +11,12 @@ use crate::kubelet_config::KubeletConfig;
 use crate::mirrors::MirrorSets;
 use crate::provenance::{self, Kind};
 use crate::template::{self, TemplateSet};
-use crate::{Inputs, Mode, TemplateData, TlsProfile, Versions, plan, select, sort, validate_machine_config};
+use crate::{
+    Inputs, Mode, Stream, TemplateData, TlsProfile, Versions, plan, select, sort, streams,
+    validate_machine_config,
+};
 use api::k8s::ResourceExt as _;
-use api::names::{ARBITER, GROUP, MASTER, WORKER, annotation, label};
+use api::names::{ARBITER, CLUSTER, GROUP, MASTER, WORKER, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -120,9 +123,21 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
     // Those that were exported along are the same.
     configs.extend(made.into_iter().filter(|mc| !there.contains(&mc.name_any())));
     for pool in &pools {
-        let Some(names) = lint_pool(&mut all, pool, &configs, &bad, read.controller_config.as_ref()) else {
-            continue;
+        let worker = pools.iter().find(|p| p.name_any() == WORKER);
+        // Manifests without the list of streams are no whole cluster.
+        let stream = read
+            .streams
+            .as_ref()
+            .map(|list| streams::stream(pool, worker, Some(list), &Versions::unknown(), Mode::Bootstrap));
+        let stream = match stream.transpose() {
+            Ok(stream) => stream.flatten(),
+            Err(finding) => {
+                all.push(of(Severity::Error, finding));
+                None
+            }
         };
+        let facts = (read.controller_config.as_ref(), stream.as_ref());
+        let Some(names) = lint_pool(&mut all, pool, &configs, &bad, facts) else { continue };
         picked.extend(names);
     }
     // Rendered ones that were exported along are results, and those from templates are nobody's mistake.
@@ -177,6 +192,7 @@ struct Read {
     configs: Vec<(MachineConfig, Value)>,
     pools: Vec<MachineConfigPool>,
     controller_config: Option<ControllerConfig>,
+    streams: Option<Value>,
 }
 
 fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
@@ -223,6 +239,7 @@ fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 Ok(config) => read.controller_config = Some(config),
                 Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
             },
+            (GROUP, "OSImageStream") if name == CLUSTER => read.streams = Some(value.clone()),
             (GROUP, "KubeletConfig") => {
                 if let Err(e) = KubeletConfig::read(value) {
                     say(Severity::Error, "kubelet-config", "spec", e.to_string(), "correct the field");
@@ -339,7 +356,7 @@ fn lint_pool(
     pool: &MachineConfigPool,
     configs: &[MachineConfig],
     bad: &BTreeSet<String>,
-    controller_config: Option<&ControllerConfig>,
+    (controller_config, stream): (Option<&ControllerConfig>, Option<&Stream>),
 ) -> Option<Vec<String>> {
     let picked = match select(pool, configs) {
         Ok(picked) => picked,
@@ -375,7 +392,8 @@ fn lint_pool(
     let hash =
         good.iter().map(|c| note(c.metadata.annotations.as_ref(), annotation::GENERATED_BY_CONTROLLER));
     let versions = Versions { raw, hash: hash.max().unwrap_or_default() };
-    let inputs = Inputs { mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
+    let inputs =
+        Inputs { stream, mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
     match plan(&inputs) {
         Ok(plan) => all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f))),
         Err(e) if e.reason == Reason::VersionSkew => {}
@@ -441,6 +459,7 @@ fn of(severity: Severity, finding: Finding) -> Lint {
 
 fn rule(object: &str, path: &str, message: &str) -> &'static str {
     let rules = [
+        (path.contains("osImageStream") || object.starts_with("OSImageStream"), "os-image-stream"),
         (object.starts_with("MachineConfigPool"), "selector"),
         (message.contains(" bytes of at most "), "too-large"),
         (path.starts_with("spec.kernelType"), "kernel-type"),
@@ -496,6 +515,20 @@ mod tests {
     fn sound_manifests_have_no_findings() {
         let file = json!([{"path": "/a", "mode": 420, "contents": {"source": "data:,a"}}]);
         assert_eq!(lint(&[mk_files("50-a", "worker", file)]), []);
+    }
+
+    #[test]
+    fn a_pool_that_follows_no_listed_stream_is_told_where_streams_are_listed() {
+        let pool = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigPool", "metadata": {"name": "worker"},
+            "spec": {"osImageStream": {"name": "x"}, "machineConfigSelector": {"matchLabels": {label::ROLE: "worker"}}}});
+        let list = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "OSImageStream", "metadata": {"name": "cluster"},
+            "status": {"defaultStream": "y", "availableStreams": [{"name": "y", "osImage": "i@sha256:1"}]}});
+        let one =
+            || vec![mk("50-a", "worker", json!({"kernelArguments": ["a"]})), ("p".to_owned(), pool.clone())];
+        assert_eq!(rules(&one()), [], "no list, no rule");
+        let mut all = one();
+        all.push(("s".to_owned(), list));
+        assert_eq!(rules(&all), [(Severity::Error, "os-image-stream", "spec.osImageStream.name".to_owned())]);
     }
 
     #[test]

@@ -22,7 +22,8 @@ const PAGE: u32 = 500;
 const MAX_DEPTH: usize = 24;
 
 /// Kinds that need not be installed.
-const OPTIONAL: [(&str, &str); 4] = [
+const OPTIONAL: [(&str, &str); 5] = [
+    (GROUP, "OSImageStream"),
     (GROUP, "MachineOSConfig"),
     (GROUP, "MachineOSBuild"),
     ("config.openshift.io", "Scheduler"),

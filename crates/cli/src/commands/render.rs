@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use api::names::{self, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
 use render::bootstrap::plan;
 use render::{TemplateSet, Versions};
 use serde_json::{Value, json};
@@ -173,8 +174,18 @@ async fn live(client: &kube::Client) -> anyhow::Result<Live> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let settings: Api<ControllerConfig> = Api::all(client.clone());
     let all = ListParams::default();
-    let (configs, pools, settings) =
-        tokio::try_join!(configs.list(&all), pools.list(&all), settings.list(&all))?;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "OSImageStream"));
+    let streams: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let streams = async {
+        match streams.get(names::CLUSTER).await {
+            Ok(found) => Ok(Some(found)),
+            // The object, or its kind.
+            Err(kube::Error::Api(e)) if e.code == 404 => Ok(None),
+            Err(e) => Err(e),
+        }
+    };
+    let (configs, pools, settings, streams) =
+        tokio::try_join!(configs.list(&all), pools.list(&all), settings.list(&all), streams)?;
     let by_name: BTreeMap<String, &MachineConfig> = configs.items.iter().map(|c| (c.name_any(), c)).collect();
     let in_force = |p: &MachineConfigPool| {
         by_name.get(&p.spec.configuration.name).map(|mc| (p.name_any(), (*mc).clone()))
@@ -186,6 +197,7 @@ async fn live(client: &kube::Client) -> anyhow::Result<Live> {
     objects.retain(|(_, v)| pool_of(v).is_none());
     objects.extend(pools.items.iter().map(|p| (origin(), typed(p, "MachineConfigPool"))));
     objects.extend(settings.items.iter().map(|c| (origin(), typed(c, "ControllerConfig"))));
+    objects.extend(streams.map(|s| (origin(), typed(&s, "OSImageStream"))));
     Ok(Live { objects, rendered })
 }
 

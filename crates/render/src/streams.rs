@@ -1,0 +1,166 @@
+//! OS image streams: which images a pool's machines run when no MachineConfig says otherwise, and which container runtime
+//! does not go with them. Pure.
+//!
+//! What it is not: how streams are found. Whoever ships OS images writes the OSImageStream `cluster`; nothing here looks
+//! into an image.
+
+use crate::error::Finding;
+use crate::merge::OsImages;
+use crate::provenance::Provenance;
+use crate::{Mode, Versions};
+use api::k8s::ResourceExt as _;
+use api::names::{ARBITER, MASTER, WORKER, annotation};
+use api::v1::MachineConfigPool;
+use ignition::Config;
+use serde_json::Value;
+
+/// A stream that a pool follows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// Its name.
+    pub name: String,
+    /// Its images.
+    pub images: OsImages,
+}
+
+/// OpenShift's gate for streams.
+pub(crate) const GATE: &str = "OSStreams";
+
+/// The object that lists streams.
+const OBJECT: &str = "OSImageStream cluster";
+
+/// Where CRI-O reads its settings from, the later name winning.
+const CRIO: &str = "/etc/crio/crio.conf.d/";
+
+/// Streams whose images have no runc.
+const WITHOUT_RUNC: [&str; 2] = ["rhel-10", "centos-10"];
+
+/// The stream that a pool follows: its own, for a custom pool else that of `worker`, else the default. Without the object
+/// `OSImageStream cluster` there are no streams.
+///
+/// # Errors
+/// A stream that does not exist; in a cluster, a list of streams from another release.
+pub fn stream(
+    pool: &MachineConfigPool,
+    worker: Option<&MachineConfigPool>,
+    object: Option<&Value>,
+    versions: &Versions,
+    mode: Mode,
+) -> Result<Option<Stream>, Finding> {
+    let own = |p: &MachineConfigPool| {
+        p.spec.os_image_stream.as_ref().map(|s| s.name.clone()).filter(|n| !n.is_empty())
+    };
+    let pool_name = pool.name_any();
+    let custom = ![MASTER, WORKER, ARBITER].contains(&pool_name.as_str());
+    let named = own(pool).map(|name| (name, pool_name.clone()));
+    let named =
+        named.or_else(|| worker.filter(|_| custom).and_then(own).map(|name| (name, WORKER.to_owned())));
+    let at_pool = |pool: &str, message| Finding {
+        object: format!("MachineConfigPool {pool}"),
+        path: "spec.osImageStream.name".to_owned(),
+        message,
+    };
+    let Some(object) = object else {
+        return match named {
+            Some((name, pool)) => {
+                let message =
+                    format!("is {name:?}, and there is no {OBJECT} that lists it; make that, or remove this");
+                Err(at_pool(&pool, message))
+            }
+            None => Ok(None),
+        };
+    };
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let by = object
+        .pointer("/metadata/annotations")
+        .and_then(|a| a.get(annotation::RELEASE_IMAGE_VERSION)?.as_str());
+    if let Some(by) = by.filter(|by| mode == Mode::Cluster && *by != versions.hash) {
+        return Err(Finding {
+            object: OBJECT.to_owned(),
+            path: format!("metadata.annotations[{}]", annotation::RELEASE_IMAGE_VERSION),
+            message: format!(
+                "is {by:?}, this controller is {:?}; waiting for it to be made anew",
+                versions.hash
+            ),
+        });
+    }
+    let all = object.pointer("/status/availableStreams").and_then(Value::as_array);
+    let all: Vec<&Value> = all.into_iter().flatten().collect();
+    let name_of = |s: &Value| s.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let default = text("/status/defaultStream").to_owned();
+    let name = named.as_ref().map_or(&default, |(name, _)| name);
+    let Some(found) = all.iter().find(|s| !name.is_empty() && name_of(s) == *name) else {
+        let known: Vec<String> = all.iter().map(|s| name_of(s)).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(match named {
+            Some((name, pool)) => at_pool(
+                &pool,
+                format!("is {name:?}, which {OBJECT} does not list; it lists: {known}; use one of those"),
+            ),
+            None => Finding {
+                object: OBJECT.to_owned(),
+                path: "status.defaultStream".to_owned(),
+                message: format!(
+                    "is {default:?}, which status.availableStreams does not list; it lists: {known}; name one of those"
+                ),
+            },
+        });
+    };
+    let image = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let images = OsImages { os: image("osImage"), extensions: image("osExtensionsImage") };
+    if images.os.is_empty() {
+        let message = format!("stream {name:?} has no osImage; write its pull spec");
+        return Err(Finding {
+            object: OBJECT.to_owned(),
+            path: "status.availableStreams".to_owned(),
+            message,
+        });
+    }
+    Ok(Some(Stream { name: name.clone(), images }))
+}
+
+/// Does a FeatureGate switch streams off?
+pub fn switched_off(feature_gate: Option<&Value>) -> bool {
+    let Some(feature_gate) = feature_gate else { return false };
+    let lists = feature_gate.pointer("/status/featureGates").and_then(Value::as_array);
+    let named = |list: Option<&Value>| {
+        let list = list.and_then(Value::as_array);
+        list.is_some_and(|l| l.iter().any(|g| g.get("name").unwrap_or(g).as_str() == Some(GATE)))
+    };
+    // A list of gates that does not know this one is of a release without streams.
+    match lists.filter(|l| !l.is_empty()) {
+        Some(lists) => !lists.iter().any(|entry| named(entry.get("enabled"))),
+        None => named(feature_gate.pointer("/spec/customNoUpgrade/disabled")),
+    }
+}
+
+/// The container runtime that CRI-O is told to use does not exist in the stream's images: no pod would start.
+pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Provenance) -> Option<Finding> {
+    if !WITHOUT_RUNC.contains(&stream.name.as_str()) {
+        return None;
+    }
+    let mut files: Vec<_> = config.storage.files.iter().filter(|f| f.path.starts_with(CRIO)).collect();
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    let sets = |bytes: Vec<u8>| -> Option<String> {
+        let table: toml::Table = String::from_utf8(bytes).ok()?.parse().ok()?;
+        let runtime = table.get("crio")?.get("runtime")?.get("default_runtime")?.as_str()?;
+        Some(runtime.to_owned())
+    };
+    // What cannot be read is another rule's finding.
+    let last = files.iter().rev().find_map(|f| Some((f, sets(f.contents.decode().ok()?)?)));
+    let (file, _) = last.filter(|(_, runtime)| runtime == "runc")?;
+    let by = provenance.of(&file.path).find(|o| o.field == "contents").map(|o| o.set_by.clone());
+    let message = format!(
+        "{} sets default_runtime to runc, which images of stream {} do not have; write crun, or have the pool follow another stream",
+        file.path, stream.name
+    );
+    let i = config.storage.files.iter().position(|f| f.path == file.path).unwrap_or_default();
+    let path = format!("spec.config.storage.files[{i}].contents");
+    let object =
+        by.map_or_else(|| "the rendered MachineConfig".to_owned(), |name| format!("MachineConfig {name}"));
+    Some(Finding { object, path, message })
+}
+
+#[cfg(test)]
+#[path = "streams_tests.rs"]
+mod tests;
