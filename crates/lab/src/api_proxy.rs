@@ -42,6 +42,8 @@ pub enum Verdict {
     LoseAnswer,
     /// Never answers, and does not pass it on.
     Swallow,
+    /// Never answers, and passes it on when [`ApiProxy::deliver`] says so, whatever has become of whoever sent it.
+    Astray,
 }
 
 /// One request, as far as a fault may depend on it.
@@ -53,6 +55,8 @@ pub struct Call<'a> {
     pub path: &'a str,
     /// The query, or nothing.
     pub query: &'a str,
+    /// Whether it asks for metadata only.
+    pub metadata_only: bool,
 }
 
 impl Call<'_> {
@@ -89,6 +93,7 @@ struct Shared {
     rule: Mutex<Rule>,
     told: watch::Receiver<Told>,
     hit: AtomicU64,
+    astray: Mutex<Vec<Request<Body>>>,
 }
 
 /// A running proxy. Dropping it closes all connections.
@@ -118,8 +123,13 @@ impl ApiProxy {
         let address = listener.local_addr().map_err(failed)?;
         let (told, receiver) = watch::channel(Told::default());
         let rule: Rule = Arc::new(|_: &Call<'_>| Verdict::Pass);
-        let shared =
-            Arc::new(Shared { client, rule: Mutex::new(rule), told: receiver, hit: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            client,
+            rule: Mutex::new(rule),
+            told: receiver,
+            hit: AtomicU64::new(0),
+            astray: Mutex::default(),
+        });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, told, task })
     }
@@ -145,6 +155,20 @@ impl ApiProxy {
     /// How many requests were not simply passed on since the last call.
     pub fn hits(&self) -> u64 {
         self.shared.hit.swap(0, Ordering::Relaxed)
+    }
+
+    /// Passes on what went astray, in the order in which it came; the codes of the API server's answers.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn deliver(&self) -> Result<Vec<u16>> {
+        let astray = std::mem::take(&mut *lock(&self.shared.astray));
+        let mut codes = vec![];
+        for request in astray {
+            let answer = self.shared.client.send(request).await;
+            codes.push(answer.map_err(Error::kube("pass a request on".to_owned()))?.status().as_u16());
+        }
+        Ok(codes)
     }
 
     /// Closes every open connection once, watches among them.
@@ -212,6 +236,10 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
         method: request.method(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or_default(),
+        metadata_only: request
+            .headers()
+            .get(header::ACCEPT)
+            .is_some_and(|accept| accept.to_str().is_ok_and(|a| a.contains("as=PartialObjectMetadata"))),
     };
     let watches = call.is_watch();
     let rule = Arc::clone(&*lock(&shared.rule));
@@ -223,6 +251,11 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
         Verdict::Pass | Verdict::LoseAnswer => {}
         Verdict::Late(delay) => tokio::time::sleep(delay).await,
         Verdict::Swallow => std::future::pending().await,
+        Verdict::Astray => {
+            let request = whole(request).await.map_err(|_| Lost)?;
+            lock(&shared.astray).push(request);
+            return std::future::pending().await;
+        }
         Verdict::Refuse(code, reason) => return Ok(refusal(code, reason)),
     }
     let mut told = shared.told.clone();
@@ -245,6 +278,11 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
 }
 
 async fn pass_on(client: &Client, request: Request<Incoming>) -> Result<Response<Body>> {
+    client.send(whole(request).await?).await.map_err(Error::kube("pass a request on".to_owned()))
+}
+
+/// The request with all of its body, as the client that passes it on wants it.
+async fn whole(request: Request<Incoming>) -> Result<Request<Body>> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|error| Error::Io {
         step: "read",
@@ -254,8 +292,7 @@ async fn pass_on(client: &Client, request: Request<Incoming>) -> Result<Response
     // The client that passes it on sets its own.
     parts.headers.remove(header::HOST);
     parts.headers.remove(header::CONNECTION);
-    let request = Request::from_parts(parts, Body::from(body.to_bytes()));
-    client.send(request).await.map_err(Error::kube("pass a request on".to_owned()))
+    Ok(Request::from_parts(parts, Body::from(body.to_bytes())))
 }
 
 fn refusal(code: u16, reason: &str) -> Answer {

@@ -1,5 +1,5 @@
-//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, and clocks that are a minute
-//! wrong. Each time the new leader goes on with the rollout that it finds, and an observer sees to it that never more
+//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, patches of a dead leader that
+//! arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the new leader goes on with the rollout that it finds, and an observer sees to it that never more
 //! nodes are out of service than the pool allows.
 //!
 //! What it is not: a measure. The times that it prints are for people; the bounds that fail it are several times those
@@ -8,12 +8,13 @@
 
 mod product;
 
-use lab::{Fault, FaultProxy};
-use product::controllers::{Controller, all_well, faketime, middle};
+use lab::{ApiProxy, Call, Fault, FaultProxy, Verdict};
+use product::controllers::{Controller, all_well, faketime, middle, slow};
 use product::observer::Observer;
-use product::{Cluster, MCO, lab, text};
+use product::{Cluster, MCO, lab, note, text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What a simulated reboot takes.
@@ -134,6 +135,85 @@ async fn a_rollout_goes_from_leader_to_leader() {
     // A MachineConfig and a rendered one for each of the three changes: no leader has made one of its own.
     let made = cluster.list("MachineConfig").await.len().saturating_sub(rendered);
     assert!(made <= 2 * 3, "{made} MachineConfigs for three changes");
+    cluster.stop().await;
+}
+
+/// What one controller reads of a kind of object, whole: `(kind, only its metadata)`, in order.
+type Lists = Arc<Mutex<Vec<(String, bool)>>>;
+
+/// Notes every list of what a rollout is decided on.
+fn note_lists(call: &Call<'_>, lists: &Lists) {
+    let kind = call.path.rsplit('/').next().unwrap_or_default();
+    let read = call.method == "GET" && !call.is_watch();
+    if read && ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"].contains(&kind) {
+        lists.lock().unwrap().push((kind.to_owned(), call.metadata_only));
+    }
+}
+
+/// The leader dies with a patch on its way that would send the second node; the pool gets another config; the next leader
+/// sends the first node again, and then that patch arrives. It must be refused. And the standby, that had its caches long
+/// before it led, reads no list again but for names and versions.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_leader_has_sent_comes_too_late() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(Duration::from_secs(3))).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let plane = cluster.lab.control_plane();
+    let (one, two) = (ApiProxy::start(plane).await.unwrap(), ApiProxy::start(plane).await.unwrap());
+    let kubeconfigs = [one.kubeconfig(plane, "one").unwrap(), two.kubeconfig(plane, "two").unwrap()];
+    let leader = Controller::with(&cluster, "one", &kubeconfigs[0], &[], &[]);
+    cluster.settled("worker", 4, &["00-worker"], &[]).await;
+    let lists = Lists::default();
+    let noted = lists.clone();
+    two.set(move |call| {
+        note_lists(call, &noted);
+        Verdict::Pass
+    });
+    let standby = Controller::with(&cluster, "two", &kubeconfigs[1], &[], &[]);
+    let observer = Observer::start(&cluster, "worker", 1).await;
+
+    // The first node goes; whoever would go next, its patch gets lost on the way.
+    cluster.create(slow("50-first", "worker")).await;
+    let first = cluster
+        .wait("the first node to go", async || observer.starts().into_iter().next().map(|s| s.node))
+        .await;
+    let own = format!("/api/v1/nodes/{first}");
+    one.set(move |call| {
+        let other = call.path.starts_with("/api/v1/nodes/") && call.path != own;
+        if call.method == "PATCH" && other { Verdict::Astray } else { Verdict::Pass }
+    });
+    let scenario = async {
+        cluster.wait("a patch of another node", async || (one.hits() > 0).then_some(())).await;
+        let known: Vec<String> = lists.lock().unwrap().drain(..).map(|(kind, _)| kind).collect();
+        for kind in ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"] {
+            assert!(known.iter().any(|k| k == kind), "the standby has not read the {kind} yet: {known:?}");
+        }
+        assert!(!leads(&standby, &holder(&cluster).await));
+        let before = cluster.rendered("worker").await;
+        cluster.create(slow("51-second", "worker")).await;
+        cluster
+            .wait("another target", async || (cluster.rendered("worker").await != before).then_some(()))
+            .await;
+        leader.kill().await;
+        let before = observer.starts().len();
+        let next = cluster
+            .wait("the next leader to send a node", async || observer.starts().get(before).cloned())
+            .await;
+        assert_eq!(next.node, first, "it begins with the first again");
+        assert_eq!(one.deliver().await.unwrap(), [409], "what comes too late is refused");
+        cluster.settled("worker", 4, &["50-first", "51-second"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    let mut read = lists.lock().unwrap().clone();
+    read.sort();
+    let names = [("machineconfigpools".to_owned(), true), ("nodes".to_owned(), true)];
+    assert_eq!(read, names, "its caches were warm: names and versions are all it reads");
+    for node in cluster.list("Node").await {
+        let sealed = note(&node, "sealed");
+        assert_eq!(sealed.is_empty(), text(&node["metadata"]["name"]) == first, "{sealed:?}");
+    }
+    all_well(&cluster, &[0, 1, 2, 3], &["50-first", "51-second"]).await;
+    standby.stop().await;
     cluster.stop().await;
 }
 

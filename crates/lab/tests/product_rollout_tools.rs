@@ -8,35 +8,21 @@ mod product;
 
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
-use product::{Cluster, condition, is_done, lab, machine_config, note, one_file, repository, text};
+use product::controllers::Controller;
+use product::{Cluster, condition, is_done, lab, machine_config, note, one_file, text};
 use serde_json::{Value, json};
 use std::net::{SocketAddr, TcpListener};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
 
 const NODES: usize = 4;
 /// The name of the MachineConfig that is rolled out.
 const CHANGE: &str = "50-tools";
 
-fn controller(cluster: &Cluster, metrics: SocketAddr) -> Child {
-    let log = std::fs::File::options().create(true).append(true).open(cluster.lab.controller_log()).unwrap();
-    Command::new("setpriv")
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(lab::built_mco().unwrap())
-        .args(["controller", "start", "--leader-elect=false"])
-        .arg(format!("--metrics-listen={metrics}"))
-        .arg("--kubeconfig")
-        .arg(cluster.lab.kubeconfig())
-        .arg("--templates")
-        .arg(repository().join("templates"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(log))
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
+/// A controller whose metrics are served here.
+fn controller(cluster: &Cluster, metrics: SocketAddr) -> Controller {
+    let args = ["--leader-elect=false", &format!("--metrics-listen={metrics}")];
+    Controller::with(cluster, "mco-controller", cluster.lab.kubeconfig(), &args, &[])
 }
 
 /// All samples that `/metrics` gives now.
@@ -61,7 +47,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(1))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut running = controller(&cluster, free);
+    let running = controller(&cluster, free);
     cluster.settled("worker", NODES, &["00-worker"], &[]).await;
     let before = cluster.rendered("worker").await;
     let quiet = scrape(free).await;
@@ -194,9 +180,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
 
     let said = cluster.mco(&["resume", "nope"]).await;
     assert!(said.code == 1 && said.err.contains("nope"), "{said:?}");
-    cluster.no_panic();
-    running.start_kill().unwrap();
-    running.wait().await.unwrap();
+    running.kill().await;
     cluster.stop().await;
 }
 
