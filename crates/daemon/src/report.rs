@@ -98,8 +98,8 @@ impl Milestone {
                 };
                 vec![
                     Progress::of(c::RESUMED, "True", format!("Node is in config {config} and runs as usual")),
-                    degraded,
                     Progress::of(c::UPDATED, "True", format!("Node is in config {config}")),
+                    degraded,
                 ]
             }
             Self::Cordoned => vec![Progress::cordoned(name), Progress::draining(name, None)],
@@ -427,6 +427,9 @@ mod tests {
             (Milestone::Rebooting, c::REBOOTED_NODE, "Unknown"),
             (Milestone::Rebooted, c::REBOOTED_NODE, "True"),
             (Milestone::Updated, c::UPDATED, "True"),
+            (Milestone::Troubled, c::UPDATED, "True"),
+            (Milestone::Troubled, c::NODE_DEGRADED, "True"),
+            (Milestone::Updated, c::NODE_DEGRADED, "False"),
             (Milestone::Wanted, c::UPDATE_PREPARED, "False"),
         ];
         let mut status = None;
