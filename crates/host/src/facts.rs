@@ -30,6 +30,8 @@ pub struct Facts {
     pub default_instances: BTreeMap<String, String>,
     /// Units that stand in a folder other than the administrator's, so that removing ours uncovers them.
     pub vendor_units: BTreeSet<String>,
+    /// Instances of templates that are masked by links of the administrator's folder.
+    pub masked_instances: BTreeSet<String>,
     /// Why the operating system cannot be changed here; `None` when it can.
     pub os_unsupported: Option<String>,
     /// What the operating system will boot into.

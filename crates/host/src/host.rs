@@ -12,7 +12,7 @@ use crate::batch::{MANY, together};
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::fault::{Fault, Point};
-use crate::found::FsError;
+use crate::found::{Found, FsError};
 use crate::journal::{Journal, Stage};
 use crate::os::{OsBackend, OsState};
 use crate::paths;
@@ -23,9 +23,9 @@ use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
-use crate::unit_file::{Install, is_template, is_unit_name};
+use crate::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::users::{Users, hash_of};
-use crate::wanted::Wanted;
+use crate::wanted::{DEV_NULL, Wanted};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
@@ -191,6 +191,14 @@ impl Host {
         }
         for dir in paths::UNIT_DIRS.into_iter().chain(paths::GENERATED_UNIT_DIRS) {
             facts.unit_files.extend(root.list(dir)?.into_iter().filter(|n| is_unit_name(n)));
+        }
+        for name in
+            root.list(paths::UNITS_DIR)?.into_iter().filter(|n| template_of(n).is_some_and(|t| t != *n))
+        {
+            let path = paths::unit(&name);
+            if matches!(root.found(&path)?, Found::Link { target, .. } if target == DEV_NULL) {
+                facts.masked_instances.insert(name);
+            }
         }
         facts.boot_id = self.systemd.boot_id()?;
         match self.os.supported() {

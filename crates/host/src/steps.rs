@@ -345,18 +345,26 @@ impl Steps<'_> {
         self.steps.iter().any(|s| s.paths().iter().any(|p| file(p)))
     }
 
-    /// Puts masks of instances back that systemd takes away when it disables their template.
+    /// Puts masks of instances back, the config's and an administrator's, that systemd takes away when it disables their
+    /// template.
     fn mask_again(&mut self) {
         let acts = |s: &Step, unit: &String| match s {
             Step::Units { action: UnitAction::Disable | UnitAction::Preset, units } => units.contains(unit),
             _ => false,
         };
-        for u in self.new.config.systemd.units.iter().filter(|u| u.mask == Some(true)) {
-            let lost = |t: String| t != u.name && self.steps.iter().any(|s| acts(s, &t));
-            if template_of(&u.name).is_some_and(lost) {
-                let (path, target) = (paths::unit(&u.name), DEV_NULL.to_owned());
-                self.steps.push(Step::Link { path, target, replaces: Replaces::Link });
-            }
+        let ours = self.new.config.systemd.units.iter().filter(|u| u.mask == Some(true)).map(|u| &u.name);
+        let named = |name: &&String| {
+            let path = paths::unit(name);
+            self.new.at(&path).is_some() || self.old.at(&path).is_some()
+        };
+        let theirs = self.facts.masked_instances.iter().filter(|name| !named(name));
+        let lost = |name: &&String| {
+            template_of(name).is_some_and(|t| t != **name && self.steps.iter().any(|s| acts(s, &t)))
+        };
+        let again: Vec<String> = ours.chain(theirs).filter(lost).map(|name| paths::unit(name)).collect();
+        for path in again {
+            let target = DEV_NULL.to_owned();
+            self.steps.push(Step::Link { path, target, replaces: Replaces::Link });
         }
     }
 

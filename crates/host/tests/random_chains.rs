@@ -282,6 +282,23 @@ fn a_disabled_instance_stays_so_when_its_template_is_unmasked() {
     }
 }
 
+/// systemd takes an instance's mask away with its template's links, whoever made it.
+#[test]
+fn an_administrators_mask_of_an_instance_outlives_its_template_being_disabled() {
+    let dir = mk_host_tree();
+    let mask = dir.path().join("etc/systemd/system/getty@tty7.service");
+    std::os::unix::fs::symlink("/dev/null", &mask).unwrap();
+    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+    let none = MachineConfigSpec { config: Some(empty()), ..MachineConfigSpec::default() };
+    let mut config = empty();
+    config["systemd"]["units"] = json!([{"name": "getty@.service", "enabled": false}]);
+    let off = MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() };
+    let facts = host.probe(&none, &off).unwrap();
+    let plan = plan(&none, &off, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(fs::read_link(&mask).unwrap(), Path::new("/dev/null"), "{plan}");
+}
+
 /// Leads a folder through a random chain and writes down what became of it, in the form of the recorded ones: for
 /// `check_host.py`, which leads a machine that boots through the same, with a real systemd.
 #[test]
