@@ -414,7 +414,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__install)
-            opts="-o -h --kubeconfig --pool --cluster-dns-ip --daemon-image --openshift-config-crds --dry-run --output --log --log-json --help"
+            opts="-o -h --kubeconfig --pool --cluster-dns-ip --image --require-token --api-server-url --daemon-image --openshift-config-crds --dry-run --output --log --log-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -429,6 +429,14 @@ _mco() {
                     return 0
                     ;;
                 --cluster-dns-ip)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-server-url)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -46,11 +46,14 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a she
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run controller, config server and operator as pods of this image [default: they run elsewhere]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server, as machines reach it [default: as the kubeconfig says]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: they run as services of their hosts]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -s o -l output -d 'With --dry-run: how to print the objects' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token'
 complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds that are read where they exist'
 complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Say what would be done and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand install" -l log-json -d 'One JSON object per log line'

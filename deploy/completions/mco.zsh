@@ -35,6 +35,8 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service]:IP:_default' \
+'--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
+'--api-server-url=[The API server, as machines reach it \[default\: as the kubeconfig says\]]:URL:_default' \
 '--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \
 '-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
 json\:"For programs"
@@ -43,6 +45,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--require-token[With --image\: the config server gives configs only to machines with a boot token]' \
 '--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds that are read where they exist]' \
 '--dry-run[Say what would be done and do nothing]' \
 '--log-json[One JSON object per log line]' \

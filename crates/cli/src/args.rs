@@ -90,7 +90,7 @@ pub(crate) struct Cluster {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Running it again upgrades the CRDs and leaves ControllerConfig and pools as they are.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less"
+    after_help = "Running it again upgrades the CRDs and leaves ControllerConfig and pools as they are.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
 )]
 pub(crate) struct Install {
     #[command(flatten)]
@@ -101,6 +101,15 @@ pub(crate) struct Install {
     /// The address of the cluster's DNS service
     #[arg(long, value_name = "IP", default_value = "10.96.0.10")]
     pub(crate) cluster_dns_ip: String,
+    /// Run controller, config server and operator as pods of this image [default: they run elsewhere]
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// With --image: the config server gives configs only to machines with a boot token
+    #[arg(long, requires = "image")]
+    pub(crate) require_token: bool,
+    /// The API server, as machines reach it [default: as the kubeconfig says]
+    #[arg(long, value_name = "URL")]
+    pub(crate) api_server_url: Option<String>,
     /// Run the node agents as pods of this image [default: they run as services of their hosts]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) daemon_image: Option<String>,

@@ -3,6 +3,7 @@
 //! Objects that a user may edit afterwards (ControllerConfig, pools) are only created where they are missing; the
 //! namespace and the CRDs are applied, so that running it again upgrades them.
 
+use crate::pods::Parts;
 use api::crds::{Crd, CrdError};
 use api::k8s::{ByteString, LabelSelector};
 use api::names::{self, annotation, label};
@@ -39,6 +40,10 @@ pub struct Options {
     pub control_plane_topology: String,
     /// The image of the agents' pods. `None`: agents run as services of their hosts.
     pub daemon_image: Option<String>,
+    /// The image of the pods of controller, config server and operator. `None`: they run elsewhere.
+    pub image: Option<String>,
+    /// With `image`: the config server gives configs only to machines with a boot token.
+    pub require_token: bool,
     /// Also the CRDs of OpenShift's own config and operator kinds, for a plain cluster that wants to use them.
     pub openshift_config_crds: bool,
 }
@@ -52,6 +57,8 @@ impl Default for Options {
             api_server_url: String::new(),
             control_plane_topology: "HighlyAvailable".to_owned(),
             daemon_image: None,
+            image: None,
+            require_token: false,
             openshift_config_crds: false,
         }
     }
@@ -120,6 +127,9 @@ pub enum InstallError {
         /// The step.
         step: String,
     },
+    /// The config server tells machines how they reach the API server.
+    #[error("the config server's pods must know how machines reach the API server: pass --api-server-url")]
+    NoUrl,
     /// The API server took a CRD and does not serve it.
     #[error("{name} is not served {} s after it was applied: {why}", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {
@@ -133,7 +143,7 @@ pub enum InstallError {
 /// The objects, in the order in which they must come.
 ///
 /// # Errors
-/// Only a fault in this build's own data.
+/// Pods without an API server's URL; else only a fault in this build's own data.
 pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     let apply = |object| Step { how: How::Apply, object };
     let mut steps = vec![apply(json!({
@@ -147,6 +157,15 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     }))];
     steps.extend(crate::agent::rights().into_iter().map(apply));
     steps.extend(options.daemon_image.as_deref().map(crate::agent::daemon_set).map(apply));
+    if let Some(image) = &options.image {
+        if options.api_server_url.is_empty() {
+            return Err(InstallError::NoUrl);
+        }
+        let parts =
+            Parts { image, api_server_url: &options.api_server_url, require_token: options.require_token };
+        steps.extend(crate::rights::all(options.require_token).into_iter().map(apply));
+        steps.extend(crate::pods::all(&parts).into_iter().map(apply));
+    }
     let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
     steps.extend(api::crds::all()?.into_iter().filter(wanted).map(|crd| apply(crd.object)));
     steps.push(create("ControllerConfig", &controller_config(options))?);
@@ -261,6 +280,10 @@ fn resource(object: &Value) -> Option<ApiResource> {
         "Role" => "roles",
         "RoleBinding" => "rolebindings",
         "DaemonSet" => "daemonsets",
+        "Deployment" => "deployments",
+        "PodDisruptionBudget" => "poddisruptionbudgets",
+        "Service" => "services",
+        "Secret" => "secrets",
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
         "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
         _ => return None,
@@ -342,6 +365,23 @@ mod tests {
             ]
         );
         assert!(!lines.iter().any(|l| l.contains("config.openshift.io")), "only ours by default");
+    }
+
+    #[test]
+    fn the_parts_are_pods_where_an_image_is_given_and_every_object_can_be_applied() {
+        let none = plan(&Options::default()).unwrap();
+        assert!(!none.iter().any(|s| s.object["kind"] == "Deployment"));
+        let with = Options { image: Some("mco:1".to_owned()), ..Options::default() };
+        assert!(matches!(plan(&with), Err(InstallError::NoUrl)));
+        let api_server_url = "https://api:6443".to_owned();
+        let steps = plan(&Options { api_server_url, ..with }).unwrap();
+        for step in &steps {
+            assert!(resource(&step.object).is_some(), "{step}");
+        }
+        let lines: Vec<String> = steps.iter().map(ToString::to_string).collect();
+        for part in ["Deployment machine-config-controller", "DaemonSet machine-config-server"] {
+            assert!(lines.contains(&format!("apply {part}")), "{part}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Installs and keeps the other parts: namespace, CRDs, ControllerConfig, built-in pools.
+//! Installs and keeps the other parts: namespace, CRDs, rights, pods, ControllerConfig, built-in pools.
 //!
 //! What stands here today: [`install`], which `mco install` runs once, and [`keep`], which `mco operator start` runs: the
-//! config server's CA and certificate, and user data of machines. What does not: ClusterOperator status, component
-//! manifests and upgrades.
+//! config server's CA and certificate, and user data of machines. What does not: ClusterOperator status and
+//! upgrades.
 //!
 //! Flow: [`install::plan`] says which objects are to stand in the cluster, in order (pure); [`install::apply`] puts
 //! them there by server-side apply and waits until the API server serves the new kinds.
@@ -11,4 +11,6 @@ mod agent;
 pub mod certificates;
 pub mod install;
 pub mod keep;
+mod pods;
+mod rights;
 pub mod user_data;

@@ -9,17 +9,27 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
         pools: a.pools,
         cluster_dns_ip: a.cluster_dns_ip,
         daemon_image: a.daemon_image,
+        image: a.image,
+        require_token: a.require_token,
+        api_server_url: a.api_server_url.clone().unwrap_or_default(),
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
     if a.dry_run {
+        if options.image.is_some() && a.api_server_url.is_none() {
+            options.api_server_url = url(&client::config(a.cluster.kubeconfig.as_deref()).await?);
+        }
         let steps = plan(&options)?;
         let objects: Vec<_> = steps.iter().map(|s| &s.object).collect();
-        output::print(a.output, &objects, || steps.iter().map(|s| format!("{s}\n")).collect())?;
+        // As kubectl takes it.
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        output::print(a.output, &list, || steps.iter().map(|s| format!("{s}\n")).collect())?;
         return Ok(exit::OK);
     }
     let config = client::config(a.cluster.kubeconfig.as_deref()).await?;
-    options.api_server_url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    if a.api_server_url.is_none() {
+        options.api_server_url = url(&config);
+    }
     options.kube_api_ca = pem(config.root_cert.as_deref().unwrap_or_default());
     let steps = plan(&options)?;
     let client = kube::Client::try_from(config)?;
@@ -27,6 +37,10 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     output::write(&format!("installed: {} objects\n", steps.len()))?;
     Ok(exit::OK)
+}
+
+fn url(config: &kube::Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
 }
 
 /// The client holds certificates in DER; ControllerConfig wants PEM.

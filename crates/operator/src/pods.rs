@@ -1,0 +1,244 @@
+//! Controller, config server and operator as pods: Deployments, the server's DaemonSet, Services and the budget of the
+//! controller. Pure.
+//!
+//! What it is not: their rights (see `rights`) and the agents (see `agent`).
+
+use crate::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
+use api::names::NAMESPACE;
+use serde_json::{Value, json};
+
+/// Where the image has the templates.
+const TEMPLATES: &str = "/usr/share/mco/templates";
+/// Where the controller serves its metrics.
+const CONTROLLER_METRICS: u16 = 8797;
+/// Where the server serves `/healthz`, `/readyz` and metrics: on its host alone, whose network it has.
+const SERVER_METRICS: u16 = 8798;
+/// The program's own user. No part needs to be root.
+const USER: u32 = 65_532;
+/// Memory that is not used goes back soon: the parts rest most of the time. Not at once, which would cost the server a
+/// third of its speed under load.
+const ALLOCATOR: &str = "narenas:2,dirty_decay_ms:100,muzzy_decay_ms:0";
+/// Two controllers: one leads, the other takes over when its node is drained.
+const CONTROLLERS: u32 = 2;
+
+/// What the pods are told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    /// The image of all of them.
+    pub(crate) image: &'a str,
+    /// The API server, as machines that boot reach it.
+    pub(crate) api_server_url: &'a str,
+    /// Configs only for machines with a boot token.
+    pub(crate) require_token: bool,
+}
+
+/// All objects, in the order in which they must come.
+pub(crate) fn all(parts: &Parts<'_>) -> Vec<Value> {
+    vec![controller(parts), budget(), controller_service(), operator(parts), server(parts), server_service()]
+}
+
+fn labels(name: &str) -> Value {
+    json!({"k8s-app": name})
+}
+
+fn metadata(name: &str) -> Value {
+    json!({"name": name, "namespace": NAMESPACE, "labels": labels(name)})
+}
+
+/// What the pods of all parts have in common.
+fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "command": ["/usr/bin/mco"],
+        "args": args,
+        "env": [{"name": "_RJEM_MALLOC_CONF", "value": ALLOCATOR}],
+        "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    });
+    if let (Some(container), Value::Object(more)) = (container.as_object_mut(), more) {
+        container.extend(more);
+    }
+    let tolerations = ["master", "control-plane", "etcd"].map(|role| {
+        json!({"key": format!("node-role.kubernetes.io/{role}"), "operator": "Exists", "effect": "NoSchedule"})
+    });
+    json!({
+        "metadata": {
+            "labels": labels(name),
+            "annotations": {"target.workload.openshift.io/management": "{\"effect\": \"PreferredDuringScheduling\"}"},
+        },
+        "spec": {
+            "serviceAccountName": name,
+            "priorityClassName": "system-cluster-critical",
+            "nodeSelector": {"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
+            "tolerations": tolerations,
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+        },
+    })
+}
+
+fn probe(path: &str, port: u16, host: Option<&str>) -> Value {
+    json!({"httpGet": {"path": path, "port": port, "host": host}, "periodSeconds": 10, "timeoutSeconds": 5})
+}
+
+fn controller(parts: &Parts<'_>) -> Value {
+    let args = [
+        "controller".to_owned(),
+        "start".to_owned(),
+        format!("--templates={TEMPLATES}"),
+        format!("--metrics-listen=0.0.0.0:{CONTROLLER_METRICS}"),
+    ];
+    let more = json!({
+        "ports": [{"name": "metrics", "containerPort": CONTROLLER_METRICS}],
+        "livenessProbe": probe("/healthz", CONTROLLER_METRICS, None),
+    });
+    let mut pod = pod(CONTROLLER, parts.image, &args, more);
+    // On nodes of their own where there are several: it is the controller that drains them.
+    pod["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels(CONTROLLER)},
+    }]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(CONTROLLER),
+        "spec": {
+            "replicas": CONTROLLERS,
+            "selector": {"matchLabels": labels(CONTROLLER)},
+            "template": pod,
+        },
+    })
+}
+
+fn budget() -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(CONTROLLER),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": labels(CONTROLLER)},
+            // A controller that does not come up must not keep its node from being drained.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    })
+}
+
+fn operator(parts: &Parts<'_>) -> Value {
+    let mut args = vec!["operator".to_owned(), "start".to_owned()];
+    args.extend(parts.require_token.then(|| "--require-token".to_owned()));
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(OPERATOR),
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels(OPERATOR)},
+            "template": pod(OPERATOR, parts.image, &args, json!({})),
+        },
+    })
+}
+
+fn server(parts: &Parts<'_>) -> Value {
+    let mut args = vec![
+        "server".to_owned(),
+        "start".to_owned(),
+        format!("--apiserver-url={}", parts.api_server_url),
+        format!("--metrics-listen=127.0.0.1:{SERVER_METRICS}"),
+    ];
+    args.extend(parts.require_token.then(|| "--require-token".to_owned()));
+    let here = Some("127.0.0.1");
+    let more = json!({
+        "ports": [
+            {"name": "https", "containerPort": api::user_data::PORT},
+            {"name": "http", "containerPort": api::user_data::PORT + 1},
+        ],
+        "livenessProbe": probe("/healthz", SERVER_METRICS, here),
+        "readinessProbe": probe("/readyz", SERVER_METRICS, here),
+        "volumeMounts": [
+            {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
+            {"name": "token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},
+        ],
+    });
+    let mut pod = pod(SERVER, parts.image, &args, more);
+    pod["spec"]["hostNetwork"] = json!(true);
+    pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
+    pod["spec"]["volumes"] = json!([
+        // Made by the operator: the pod waits for it.
+        {"name": "certs", "secret": {"secretName": api::server_tls::SERVING}},
+        {"name": "token", "secret": {"secretName": BOOTSTRAP_TOKEN}},
+    ]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(SERVER),
+        "spec": {
+            "selector": {"matchLabels": labels(SERVER)},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+            "template": pod,
+        },
+    })
+}
+
+fn service(name: &str, ports: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name),
+        "spec": {"selector": labels(name), "ports": ports},
+    })
+}
+
+fn controller_service() -> Value {
+    service(CONTROLLER, &json!([{"name": "metrics", "port": CONTROLLER_METRICS}]))
+}
+
+fn server_service() -> Value {
+    let port = api::user_data::PORT;
+    service(SERVER, &json!([{"name": "https", "port": port}, {"name": "http", "port": port + 1}]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(require_token: bool) -> Vec<Value> {
+        let parts =
+            Parts { image: "registry.example.com/mco:1", api_server_url: "https://api:6443", require_token };
+        all(&parts)
+    }
+
+    #[test]
+    fn pods_run_as_nobody_in_particular_and_with_their_own_account() {
+        for object in objects(false).iter().filter(|o| o["spec"].get("template").is_some()) {
+            let pod = &object["spec"]["template"]["spec"];
+            assert_eq!(pod["serviceAccountName"], object["metadata"]["name"]);
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+            assert_eq!(pod["containers"][0]["image"], "registry.example.com/mco:1");
+            assert_eq!(
+                object["spec"]["selector"]["matchLabels"],
+                object["spec"]["template"]["metadata"]["labels"]
+            );
+        }
+    }
+
+    #[test]
+    fn tokens_are_asked_for_by_the_server_and_made_by_the_operator_or_neither() {
+        for (require, parts) in [(false, 0), (true, 2)] {
+            let asking =
+                objects(require).iter().filter(|o| o.to_string().contains("--require-token")).count();
+            assert_eq!(asking, parts);
+        }
+    }
+}
