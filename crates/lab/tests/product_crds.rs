@@ -25,7 +25,8 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
         assert!(said.out.contains(line), "{line}: {}", said.out);
     }
     let said = cluster.mco(&["install", "--dry-run", "-o", "json"]).await;
-    let objects: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap();
+    let list: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let objects = list["items"].as_array().unwrap();
     assert!(objects.iter().any(|o| o["kind"] == "ControllerConfig"));
     assert_eq!(cluster.list("CustomResourceDefinition").await.len(), 0);
 
