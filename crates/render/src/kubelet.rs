@@ -240,7 +240,10 @@ fn overlay(under: &mut Value, over: Value) {
 }
 
 /// Fields that hold a duration, at any depth.
-pub(crate) const DURATIONS: [&str; 17] = [
+pub(crate) const DURATIONS: [&str; 20] = [
+    "containerLogMonitorInterval",
+    "cpuCFSQuotaPeriod",
+    "maxContainerRestartPeriod",
     "cacheTTL",
     "cacheAuthorizedTTL",
     "cacheUnauthorizedTTL",

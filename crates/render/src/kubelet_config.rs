@@ -5,6 +5,7 @@
 
 use crate::Versions;
 use crate::kubelet::{self, Form, KubeletError};
+use crate::kubelet_fields;
 use crate::tls::TlsProfile;
 use crate::yaml;
 use api::k8s::{LabelSelector, ResourceExt as _};
@@ -49,6 +50,8 @@ pub(crate) struct KubeletConfig<'a> {
     name: &'a str,
     spec: &'a Value,
     user: Map<String, Value>,
+    /// Paths of the user's fields that no kubelet of the release that this was built for knows.
+    unknown: Vec<String>,
 }
 
 fn text<'a>(v: &'a Value, key: &str) -> &'a str {
@@ -83,7 +86,11 @@ impl<'a> KubeletConfig<'a> {
             }
             Some(_) => return Err(bad("spec.kubeletConfig", "must be a KubeletConfiguration".to_owned())),
         };
-        let config = Self { name, spec, user };
+        let mut user = user;
+        let unknown = kubelet_fields::conform(&mut user).map_err(|wrong| {
+            bad(&format!("spec.kubeletConfig.{}", wrong.path), format!("must be {}", wrong.expected))
+        })?;
+        let config = Self { name, spec, user, unknown };
         config.check()?;
         Ok(config)
     }
@@ -92,11 +99,6 @@ impl<'a> KubeletConfig<'a> {
         let bad = |key: &str, message: String| {
             Err(Self::field(self.name, &format!("spec.kubeletConfig.{key}"), message))
         };
-        for (key, value) in &self.user {
-            if let Some(expected) = wrong_type(key, value) {
-                return bad(key, format!("must be {expected}"));
-            }
-        }
         let set = |key: &str| self.user.get(key).filter(|v| !is_zero(v));
         for key in ["cgroupDriver", "clusterDNS", "clusterDomain", "featureGates"] {
             if set(key).is_some() {
@@ -132,6 +134,11 @@ impl<'a> KubeletConfig<'a> {
         self.name
     }
 
+    /// Paths of fields that have no effect where the whole config is ours.
+    pub(crate) fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+
     /// `99-POOL-generated-kubelet`, over the pool's config with feature gates.
     pub(crate) fn machine_config(
         &self,
@@ -147,6 +154,8 @@ impl<'a> KubeletConfig<'a> {
         let level = self.spec.get("logLevel").and_then(Value::as_i64);
         match form {
             Form::Whole => {
+                // A drop-in is read by a kubelet that others have chosen: a newer one may know more.
+                self.unknown.iter().for_each(|path| kubelet_fields::remove(&mut user, path));
                 if let Some(env) = self.sizing(&mut user) {
                     files.push(kubelet::file(SIZING_ENV, env.as_bytes()));
                 }
@@ -275,7 +284,7 @@ fn is_zero(v: &Value) -> bool {
         Value::Null => true,
         Value::Bool(b) => !b,
         Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(s) => s.is_empty() || s == "0s",
+        Value::String(s) => s.is_empty(),
         Value::Array(all) => all.is_empty(),
         Value::Object(map) => map.is_empty(),
     }
@@ -286,7 +295,9 @@ fn lay_over(under: &mut Value, over: Value) {
     match (under, over) {
         (_, over) if is_zero(&over) => {}
         (Value::Object(under), Value::Object(over)) => {
-            for (key, value) in over.into_iter().filter(|(_, v)| !is_zero(v)) {
+            // A grace period of `0s` in a map says something.
+            let no_time = |key: &str, v: &Value| v == "0s" && kubelet::DURATIONS.contains(&key);
+            for (key, value) in over.into_iter().filter(|(k, v)| !is_zero(v) && !no_time(k, v)) {
                 match under.get_mut(&key) {
                     Some(slot) => lay_over(slot, value),
                     None => drop(under.insert(key, value)),
@@ -295,120 +306,6 @@ fn lay_over(under: &mut Value, over: Value) {
         }
         (under, over) => *under = over,
     }
-}
-
-/// What a field must be, where it is something else.
-fn wrong_type(key: &str, value: &Value) -> Option<&'static str> {
-    const NUMBERS: [&str; 24] = [
-        "port",
-        "readOnlyPort",
-        "registryPullQPS",
-        "registryBurst",
-        "maxParallelImagePulls",
-        "eventRecordQPS",
-        "eventBurst",
-        "healthzPort",
-        "oomScoreAdj",
-        "nodeLeaseDurationSeconds",
-        "imageGCHighThresholdPercent",
-        "imageGCLowThresholdPercent",
-        "maxPods",
-        "podPidsLimit",
-        "podsPerCore",
-        "kubeAPIQPS",
-        "kubeAPIBurst",
-        "evictionMaxPodGracePeriod",
-        "iptablesMasqueradeBit",
-        "iptablesDropBit",
-        "containerLogMaxFiles",
-        "containerLogMaxWorkers",
-        "nodeStatusMaxImages",
-        "maxOpenFiles",
-    ];
-    const FLAGS: [&str; 18] = [
-        "enableServer",
-        "rotateCertificates",
-        "serverTLSBootstrap",
-        "serializeImagePulls",
-        "enableDebuggingHandlers",
-        "enableContentionProfiling",
-        "failSwapOn",
-        "protectKernelDefaults",
-        "makeIPTablesUtilChains",
-        "cpuCFSQuota",
-        "enableControllerAttachDetach",
-        "enableProfilingHandler",
-        "enableDebugFlagsHandler",
-        "enableSystemLogHandler",
-        "enableSystemLogQuery",
-        "seccompDefault",
-        "registerNode",
-        "localStorageCapacityIsolation",
-    ];
-    const LISTS: [&str; 6] = [
-        "clusterDNS",
-        "tlsCipherSuites",
-        "enforceNodeAllocatable",
-        "allowedUnsafeSysctls",
-        "registerWithTaints",
-        "reservedMemory",
-    ];
-    const OBJECTS: [&str; 15] = [
-        "featureGates",
-        "evictionHard",
-        "evictionSoft",
-        "evictionSoftGracePeriod",
-        "evictionMinimumReclaim",
-        "systemReserved",
-        "kubeReserved",
-        "cpuManagerPolicyOptions",
-        "topologyManagerPolicyOptions",
-        "qosReserved",
-        "authentication",
-        "authorization",
-        "logging",
-        "memorySwap",
-        "crashLoopBackOff",
-    ];
-    const STRINGS: [&str; 21] = [
-        "staticPodPath",
-        "address",
-        "tlsCertFile",
-        "tlsPrivateKeyFile",
-        "tlsMinVersion",
-        "healthzBindAddress",
-        "clusterDomain",
-        "kubeletCgroups",
-        "systemCgroups",
-        "cgroupRoot",
-        "cgroupDriver",
-        "cpuManagerPolicy",
-        "memoryManagerPolicy",
-        "topologyManagerPolicy",
-        "topologyManagerScope",
-        "hairpinMode",
-        "resolvConf",
-        "systemReservedCgroup",
-        "kubeReservedCgroup",
-        "containerLogMaxSize",
-        "reservedSystemCPUs",
-    ];
-    if value.is_null() {
-        return None;
-    }
-    let expected = match key {
-        k if NUMBERS.contains(&k) => (!value.is_i64() && !value.is_u64(), "a whole number"),
-        k if FLAGS.contains(&k) => (!value.is_boolean(), "true or false"),
-        k if LISTS.contains(&k) => (!value.is_array(), "a list"),
-        k if OBJECTS.contains(&k) => (!value.is_object(), "an object"),
-        k if STRINGS.contains(&k) => (!value.is_string(), "a string"),
-        k if kubelet::DURATIONS.contains(&k) => {
-            (value.as_str().and_then(kubelet::parse_duration).is_none(), "a duration such as 5m or 1h30m")
-        }
-        _ => return None,
-    };
-    let (wrong, what) = expected;
-    wrong.then_some(what)
 }
 
 #[cfg(test)]
@@ -464,6 +361,18 @@ mod tests {
         let m = merged(json!({"enforceNodeAllocatable": ["pods"]}), base.clone()).unwrap();
         assert_eq!(m.get("systemReservedCgroup"), None);
         assert!(merged(json!({"systemCgroups": "/foo.slice"}), base).unwrap_err().contains("systemCgroups"));
+    }
+
+    #[test]
+    fn no_time_sets_no_duration_and_is_a_grace_period_all_the_same() {
+        let user =
+            json!({"syncFrequency": "0m", "cpuCFSQuotaPeriod": "0s", "evictionSoftGracePeriod": {"a": "0s"}});
+        let m =
+            merged(user, json!({"syncFrequency": "1m0s", "evictionSoftGracePeriod": {"a": "1m"}})).unwrap();
+        assert_eq!(
+            m,
+            *json!({"syncFrequency": "1m0s", "evictionSoftGracePeriod": {"a": "0s"}}).as_object().unwrap()
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod explain;
 pub mod generated;
 pub mod kubelet;
 mod kubelet_config;
+mod kubelet_fields;
 mod lint;
 mod merge;
 mod mirrors;

@@ -240,11 +240,23 @@ fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
             },
             (GROUP, "OSImageStream") if name == CLUSTER => read.streams = Some(value.clone()),
-            (GROUP, "KubeletConfig") => {
-                if let Err(e) = KubeletConfig::read(value) {
-                    say(Severity::Error, "kubelet-config", "spec", e.to_string(), "correct the field");
+            (GROUP, "KubeletConfig") => match KubeletConfig::read(value) {
+                Err(e) => say(Severity::Error, "kubelet-config", "spec", e.to_string(), "correct the field"),
+                Ok(config) => {
+                    for field in config.unknown() {
+                        let message =
+                            format!("{field} is no field of a KubeletConfiguration that is known here");
+                        let path = format!("spec.kubeletConfig.{field}");
+                        say(
+                            Severity::Warning,
+                            "unknown-field",
+                            &path,
+                            message,
+                            "correct its name, or take it out",
+                        );
+                    }
                 }
-            }
+            },
             (GROUP, "ContainerRuntimeConfig") => {
                 if let Err(e) = ContainerRuntimeConfig::read(value) {
                     say(
