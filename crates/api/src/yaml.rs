@@ -13,6 +13,22 @@ fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { legacy_octal_numbers: true }
 }
 
+/// For a stream of this many bytes: as much as can stand in so many is read. The limits on aliases, which make much out of
+/// little, stay as they are.
+fn options_for(bytes: usize) -> serde_saphyr::Options {
+    let mut options = options();
+    if let Some(budget) = &mut options.budget {
+        let limits = [
+            &mut budget.max_events,
+            &mut budget.max_nodes,
+            &mut budget.max_documents,
+            &mut budget.max_total_scalar_bytes,
+        ];
+        limits.into_iter().for_each(|limit| *limit = bytes.max(*limit));
+    }
+    options
+}
+
 /// Reads one document.
 ///
 /// # Errors
@@ -26,8 +42,8 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
 /// # Errors
 /// As [`from_str`].
 pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
-    let all: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| YamlError(e.to_string()))?;
+    let all: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options_for(text.len()))
+        .map_err(|e| YamlError(e.to_string()))?;
     Ok(all.into_iter().filter(|v| !v.is_null()).collect())
 }
 

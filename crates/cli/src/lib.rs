@@ -12,6 +12,7 @@ mod args_render;
 mod args_rollout;
 mod client;
 mod commands;
+mod dump;
 pub mod exit;
 pub mod explain;
 mod manifests;

@@ -3,9 +3,10 @@
 //! What it is not: a decision. [`Situation::forecast`] makes the controller's plans, [`render`] the configs,
 //! [`host::preview`] says what a change costs.
 
-use super::plan_objects::{from_cluster, from_files};
+use super::plan_objects::from_cluster;
 use super::render::{Documents, Rendered, laid_over, pool_of, rendered};
 use crate::args_rollout::{Plan, Refuse};
+use crate::dump::{self, Dump};
 use crate::{client, exit, manifests, output};
 use anyhow::{Context, bail};
 use api::k8s::Time;
@@ -20,18 +21,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
-    let objects = match a.from.is_empty() {
-        false => from_files(&a.from)?,
+    let Dump { objects, notes } = match a.from.is_empty() {
+        false => dump::read(&a.from)?,
         true => {
             let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
-            from_cluster(&client, !a.files.is_empty()).await?
+            Dump { objects: from_cluster(&client, !a.files.is_empty()).await?, notes: vec![] }
         }
     };
     let now = Time(jiff::Timestamp::now());
-    let situation = situation(&objects)?;
+    let mut situation = situation(&objects)?;
     if situation.pools.is_empty() {
-        bail!("there is no MachineConfigPool in what was read");
+        let notes: String = notes.iter().map(|n| format!("; {n}")).collect();
+        bail!("there is no MachineConfigPool in what was read{notes}");
     }
+    situation.notes.splice(0..0, notes);
     if let Some(missing) = a.pools.iter().find(|p| !situation.pools.contains_key(*p)) {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
         bail!("there is no pool {missing:?}; there is: {}", there.join(", "));

@@ -1,8 +1,7 @@
-//! The objects that `mco plan` reads: from files and folders, or from a cluster. What it is not: what they mean.
+//! The objects that `mco plan` reads from a cluster. What it is not: those from files (`dump.rs`), or what they mean.
 
 use super::render::{Documents, typed};
-use crate::manifests;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::GROUP;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -11,15 +10,12 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An API server that needs longer for all lists is as good as away.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Objects in one answer.
 const PAGE: u32 = 500;
-/// A must-gather dump is a dozen folders deep; deeper is a loop of links.
-const MAX_DEPTH: usize = 24;
 
 /// Kinds that need not be installed.
 const OPTIONAL: [(&str, &str); 5] = [
@@ -29,39 +25,6 @@ const OPTIONAL: [(&str, &str); 5] = [
     ("config.openshift.io", "Scheduler"),
     ("operator.openshift.io", "MachineConfiguration"),
 ];
-
-/// All documents of the files, and of folders with their subfolders.
-pub(super) fn from_files(paths: &[PathBuf]) -> anyhow::Result<Documents> {
-    let mut files = vec![];
-    for path in paths {
-        match path.is_dir() {
-            true => below(path, 0, &mut files)?,
-            false => files.push(path.clone()),
-        }
-    }
-    if files.is_empty() {
-        bail!("there is no .yaml, .yml or .json file in what --from names");
-    }
-    manifests::read(&files)
-}
-
-fn below(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    if depth > MAX_DEPTH {
-        bail!("{}: folders are nested too deep; is there a link that leads back?", folder.display());
-    }
-    let cannot = || format!("cannot list {}", folder.display());
-    let entries: Result<Vec<_>, _> = std::fs::read_dir(folder).with_context(cannot)?.collect();
-    let mut paths: Vec<PathBuf> = entries.with_context(cannot)?.into_iter().map(|e| e.path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            below(&path, depth + 1, files)?;
-        } else if path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json") {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
 
 /// What a plan reads; MachineConfigs with their contents only where these are wanted: they are megabytes.
 pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyhow::Result<Documents> {
