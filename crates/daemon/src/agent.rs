@@ -9,38 +9,30 @@
 //! clock ───────────┘
 //! ```
 
-use crate::check::Repair;
-use crate::cluster::{CallError, Cluster, is_ours};
+mod jobs;
+
+use crate::cluster::{CallError, Cluster};
 use crate::drift::Drift;
 use crate::error::DaemonError;
 use crate::feed::Feed;
 use crate::jitter::jitter;
-use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
 use crate::parts::{Exit, Reporting, Trouble};
-use crate::policy::policy;
 use crate::protocol::{
-    Action, Changes, Cordon, Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note,
-    Pair, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
+    Action, Changes, Cordon, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair, View,
+    Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use crate::report::{Milestone, Reporter};
 use api::k8s::Node;
 use api::names::{annotation, state};
-use api::v1::MachineConfig;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How often a node without a pool, or a pool without a config, is looked at again.
-const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
-
 /// A write that came too late is decided anew after a few hundredths of a second.
 const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
-
-/// How long a repair waits for the API server to say what services are to be told of it.
-const REPAIR_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One node's agent while it runs.
 pub(crate) struct Agent {
@@ -467,262 +459,6 @@ impl Agent {
         // away is not the node's.
         let kind = if error.is_refusal() { FailureKind::Degraded } else { FailureKind::Transient };
         self.failed(job, kind, None, error.to_string()).await
-    }
-
-    async fn adopt_file(&mut self) -> Next {
-        let notes = match self.host(Machine::first_annotations).await {
-            Ok(notes) => notes,
-            Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
-        };
-        // A Node that has a config keeps what it says: the file is of an earlier life of this machine.
-        if self.view.node.current.is_empty() {
-            let notes = notes.into_iter().filter(|(k, _)| is_ours(k)).collect();
-            match self.cluster.annotate_from_file(&notes).await {
-                Ok(node) => self.absorb_answer(&node),
-                Err(error) => return self.missed(&error),
-            }
-        }
-        match self.host(|m| m.retire_first_annotations().and_then(|()| m.facts())).await {
-            Ok(disk) => self.view.disk = disk,
-            Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
-        }
-        Next::Step
-    }
-
-    async fn join(&mut self) -> Next {
-        let pools = match self.cluster.pools().await {
-            Ok(pools) => pools,
-            // No pools' kind yet: the operator is still installing.
-            Err(error) if error.is_not_found() => return self.not_yet("there are no MachineConfigPools yet"),
-            Err(error) => return self.call_failed(Job::Join, &error).await,
-        };
-        let config = match join::membership(&self.view.node.labels, &pools) {
-            Ok(Membership::Pool { config, .. }) if !config.is_empty() => config,
-            Ok(Membership::Pool { pool, .. }) => {
-                return self.not_yet(&format!("MachineConfigPool {pool} has no rendered config yet"));
-            }
-            Ok(Membership::NoPool) => return self.not_yet("no MachineConfigPool selects this node"),
-            Err(error) => {
-                return self.failed(Job::Join, FailureKind::Degraded, None, error.to_string()).await;
-            }
-        };
-        let pair = Pair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
-        let cost = match self.plan(&pair).await {
-            Ok((cost, _)) => cost,
-            Err(PlanError::Call(error)) => return self.call_failed(Job::Join, &error).await,
-            // The update itself will meet the same refusal, and say it on the Node.
-            Err(PlanError::Machine(_)) => Cost::default(),
-        };
-        let changes = join::first_annotations(&self.view.node, &config, cost);
-        tracing::info!(%config, ?cost, first = ?changes.get(annotation::DESIRED_CONFIG), "first contact");
-        self.write(changes, vec![], None, true).await
-    }
-
-    fn not_yet(&self, why: &str) -> Next {
-        tracing::info!(%why, "waiting for a config");
-        Next::Wait(Some(Timestamp::now() + JOIN_POLL.mul_f64(0.5 + jitter() / 2.0)))
-    }
-
-    async fn check(&mut self, config: String, record: bool) -> Next {
-        let job = Job::Check { config: config.clone() };
-        let fetched = if record {
-            match self.config_in_effect(&config).await {
-                Ok(fetched) => Some(fetched),
-                Err(PlanError::Call(error)) => return self.call_failed(job, &error).await,
-                Err(PlanError::Machine(e)) => return self.failed(job, e.kind, e.event, e.text).await,
-            }
-        } else {
-            None
-        };
-        // A node that said Done and is found changed has drifted; at the start that has another name.
-        let drifts = self.view.node.state == state::DONE && self.ever_checked;
-        self.ever_checked = true;
-        self.checked_at = Instant::now();
-        let found = self.host(move |m| m.check(fetched.as_ref()).and_then(|r| Ok((r, m.facts()?)))).await;
-        self.tell(&self.machine.remarks());
-        match found {
-            Ok((Some(repair), _)) => self.repair(job, repair).await,
-            Ok((None, disk)) => {
-                self.view.disk = disk;
-                self.view.checked = true;
-                self.view.hand = Hand::Nothing;
-                self.settings.metrics.drift(None);
-                Next::Step
-            }
-            Err(e) => {
-                // A person may have asked by a file for a repair.
-                if let Ok(disk) = self.host(Machine::facts).await {
-                    self.view.disk = disk;
-                }
-                if e.event.is_some() {
-                    self.settings.metrics.drift(Some(self.view.now));
-                    // A repair by hand is to be seen as soon as the damage.
-                    self.watch_disk().await;
-                }
-                let event = e.event.map(|e| if drifts { EventKind::ConfigDriftDetected } else { e });
-                self.failed(job, e.kind, event, e.text).await
-            }
-        }
-    }
-
-    /// Puts back what drifted and may be put back; the disk is looked at once more then.
-    async fn repair(&mut self, job: Job, repair: Repair) -> Next {
-        // What services are told is worth a moment of waiting; the repair is not held up by an outage.
-        let asked = tokio::time::timeout(REPAIR_PATIENCE, self.cluster.machine_configuration()).await;
-        let policy = match asked {
-            Ok(Ok(found)) => policy(found.as_ref()).ok(),
-            Ok(Err(_)) | Err(_) => None,
-        };
-        match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
-            Ok(notes) => {
-                self.tell(&notes);
-                Next::Step
-            }
-            Err(e) => {
-                self.watch_disk().await;
-                self.failed(job, e.kind, e.event, e.text).await
-            }
-        }
-    }
-
-    /// The config that a node says it is in, where the disk has no record of it: the cluster's object, or what the
-    /// config server left when it set the machine up. That may be older than anything that the cluster still has.
-    async fn config_in_effect(&self, name: &str) -> Result<MachineConfig, PlanError> {
-        match self.cluster.config(name).await {
-            Err(error) if error.is_not_found() => {
-                let wanted = name.to_owned();
-                self.host(move |m| m.served(&wanted)).await?.ok_or(PlanError::Call(error))
-            }
-            other => Ok(other?),
-        }
-    }
-
-    async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
-        let to = self.cluster.config(&pair.to).await?;
-        let from = match self.host(Machine::current).await? {
-            Some(from) => from,
-            None => self.config_in_effect(&pair.from).await?,
-        };
-        let policy = policy(self.cluster.machine_configuration().await?.as_ref());
-        let policy = policy.map_err(MachineError::broken)?;
-        Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
-    }
-
-    async fn prepare(&mut self, pair: Pair) -> Next {
-        self.stop_watching().await;
-        self.reporter.reach(&self.view, &Milestone::Wanted);
-        match self.plan(&pair).await {
-            Ok((cost, work)) => {
-                tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
-                self.work = Some(work);
-                self.view.hand = Hand::Prepared { pair, cost, asked: None };
-                self.view.checked = true;
-                self.reporter.reach(&self.view, &Milestone::Prepared(cost));
-                Next::Step
-            }
-            Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
-            Err(PlanError::Machine(e)) => {
-                self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
-                if e.event == Some(EventKind::PreflightConfigDriftCheckFailed) {
-                    // Tried again as soon as it is repaired.
-                    self.watch_disk().await;
-                }
-                self.failed(Job::Update(pair), e.kind, e.event, e.text).await
-            }
-        }
-    }
-
-    async fn apply(&mut self, pair: Pair) -> Next {
-        let (Some(work), Hand::Prepared { cost, .. }) = (self.work.take(), &self.view.hand) else {
-            self.view.hand = Hand::Nothing;
-            return Next::Step;
-        };
-        let reboots = cost.reboot;
-        if cost.drain && self.view.node.own_cordon {
-            self.reporter.reach(&self.view, &Milestone::Drained);
-        }
-        self.reporter.reach(&self.view, &Milestone::Applying);
-        let done = {
-            let mut work = std::pin::pin!(self.host(move |m| {
-                let applied = m.apply(work);
-                Ok((applied, m.facts()?))
-            }));
-            tokio::select! {
-                done = &mut work => done,
-                () = self.shutdown.cancelled() => {
-                    let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.tell(&[Note { kind: EventKind::GotSigtermDuringUpdate, text }]);
-                    work.await
-                }
-            }
-        };
-        let (applied, disk) = match done {
-            Ok(done) => done,
-            Err(e) => return self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
-        };
-        self.view.disk = disk;
-        match applied {
-            Ok(notes) => {
-                tracing::info!(config = %pair.to, reboots, "applied");
-                self.tell(&notes);
-                let served = [EventKind::ServiceReload, EventKind::ServiceRestart];
-                let services = notes.into_iter().filter(|n| served.contains(&n.kind)).map(|n| n.text).collect();
-                self.reporter.reach(&self.view, &Milestone::Applied { reboots, services });
-                self.view.checked = true;
-                self.checked_at = Instant::now();
-                self.ever_checked = true;
-                self.lost = None;
-                self.view.hand = Hand::Applied { config: pair.to, asked: None };
-                Next::Step
-            }
-            Err(e) => self.failed_after(e.disturbing, Job::Update(pair), e.kind, e.event, e.text),
-        }
-    }
-
-    async fn reboot(&mut self, config: String) -> Next {
-        self.reporter.reach(&self.view, &Milestone::Rebooting);
-        self.reporter.last_word().await;
-        let why = format!("Node will reboot into config {config}");
-        match self.host(move |m| m.reboot(&why)).await {
-            Ok(()) => {
-                tracing::info!(%config, "rebooting");
-                Next::Exit(Exit::Rebooting)
-            }
-            Err(e) => {
-                self.settings.metrics.reboot_failed();
-                self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await
-            }
-        }
-    }
-
-    async fn forget_reboot(&mut self, config: String) -> Next {
-        match self.host(|m| m.reboot_done().and_then(|()| m.facts())).await {
-            Ok(disk) => {
-                self.view.disk = disk;
-                self.view.checked = false;
-                tracing::info!(%config, "rebooted");
-                self.reporter.reach(&self.view, &Milestone::Rebooted);
-                Next::Step
-            }
-            Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,
-        }
-    }
-}
-
-enum PlanError {
-    Call(CallError),
-    Machine(MachineError),
-}
-
-impl From<CallError> for PlanError {
-    fn from(e: CallError) -> Self {
-        Self::Call(e)
-    }
-}
-
-impl From<MachineError> for PlanError {
-    fn from(e: MachineError) -> Self {
-        Self::Machine(e)
     }
 }
 
