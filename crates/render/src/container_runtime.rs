@@ -3,6 +3,7 @@
 
 use crate::Versions;
 use crate::kubelet;
+use crate::quantity::Quantity;
 use api::k8s::{LabelSelector, ResourceExt as _};
 use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::Value;
@@ -71,8 +72,16 @@ impl ContainerRuntimeConfig {
                 .map_err(|e| bad("machineConfigPoolSelector", &e.to_string()))?;
         }
         let config = object.pointer("/spec/containerRuntimeConfig").unwrap_or(&Value::Null);
-        let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (log_level, default_runtime) = (text("logLevel"), text("defaultRuntime"));
+        let given = |key: &str| config.get(key).filter(|v| !v.is_null());
+        let text = |key: &str| match given(key) {
+            None => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(_) => Err(bad(&format!("containerRuntimeConfig.{key}"), "must be a string")),
+        };
+        if !config.is_null() && !config.is_object() {
+            return Err(bad("containerRuntimeConfig", "must be an object"));
+        }
+        let (log_level, default_runtime) = (text("logLevel")?, text("defaultRuntime")?);
         if !["", "error", "fatal", "panic", "warn", "info", "debug", "trace"].contains(&log_level.as_str()) {
             let message = "must be error, fatal, panic, warn, info, debug or trace";
             return Err(bad("containerRuntimeConfig.logLevel", message));
@@ -80,22 +89,30 @@ impl ContainerRuntimeConfig {
         if !["", "crun", "runc"].contains(&default_runtime.as_str()) {
             return Err(bad("containerRuntimeConfig.defaultRuntime", "must be crun or runc"));
         }
-        let pids_limit = config.get("pidsLimit").and_then(Value::as_i64);
+        let pids_limit = given("pidsLimit")
+            .map(|v| {
+                v.as_i64().ok_or_else(|| bad("containerRuntimeConfig.pidsLimit", "must be a whole number"))
+            })
+            .transpose()?;
         if pids_limit.is_some_and(|p| p != 0 && p < PIDS_MIN) {
             return Err(bad("containerRuntimeConfig.pidsLimit", "must be 0 (no limit) or at least 20"));
         }
-        let log_size_max = size(config.get("logSizeMax"))
-            .ok_or_else(|| bad("containerRuntimeConfig.logSizeMax", "must be a quantity such as 10M"))?;
+        let size = |key: &str, like: &str| -> Result<(i64, String), ContainerRuntimeError> {
+            let Some(value) = given(key) else { return Ok((0, String::new())) };
+            let read = Quantity::read(value).and_then(|q| Some((q.bytes()?, q.canonical())));
+            read.ok_or_else(|| {
+                bad(&format!("containerRuntimeConfig.{key}"), &format!("must be a quantity such as {like}"))
+            })
+        };
+        let (log_size_max, _) = size("logSizeMax", "10M")?;
         if log_size_max > 0 && log_size_max <= LOG_SIZE_MIN {
             return Err(bad("containerRuntimeConfig.logSizeMax", "must be more than 8192 bytes"));
         }
-        let overlay = config.get("overlaySize");
-        let overlay_bytes = size(overlay)
-            .ok_or_else(|| bad("containerRuntimeConfig.overlaySize", "must be a quantity such as 10G"))?;
+        let (overlay_bytes, overlay) = size("overlaySize", "10G")?;
         if overlay_bytes < 0 {
             return Err(bad("containerRuntimeConfig.overlaySize", "must not be negative"));
         }
-        let overlay_size = overlay.filter(|_| overlay_bytes > 0).and_then(Value::as_str).map(str::to_owned);
+        let overlay_size = (overlay_bytes > 0).then_some(overlay);
         let mut found = Vec::new();
         for field in ["additionalLayerStores", "additionalImageStores", "additionalArtifactStores"] {
             let paths = stores(config, field).map_err(|e| match e.split_once(": ") {
@@ -197,32 +214,6 @@ impl ContainerRuntimeConfig {
     }
 }
 
-/// A quantity in bytes; absent is 0.
-fn size(quantity: Option<&Value>) -> Option<i64> {
-    let text = match quantity {
-        None | Some(Value::Null) => return Some(0),
-        Some(Value::Number(n)) => return n.as_i64(),
-        Some(Value::String(s)) if s.is_empty() => return Some(0),
-        Some(Value::String(s)) => s.as_str(),
-        Some(_) => return None,
-    };
-    let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '-' | '+')).unwrap_or(text.len());
-    let (number, suffix) = text.split_at_checked(end)?;
-    let scale: i64 = match suffix {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        _ => return None,
-    };
-    number.parse::<i64>().ok()?.checked_mul(scale)
-}
-
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests {
@@ -245,7 +236,13 @@ mod tests {
             (json!({"logSizeMax": 8192}), false),
             (json!({"logSizeMax": "10k"}), true),
             (json!({"logSizeMax": "much"}), false),
+            (json!({"logSizeMax": ""}), false),
+            (json!({"logSizeMax": "1.5M"}), true),
             (json!({"logLevel": "loud"}), false),
+            (json!({"logLevel": 5}), false),
+            (json!({"pidsLimit": "100"}), false),
+            (json!({"pidsLimit": null, "logLevel": null, "overlaySize": null}), true),
+            (json!([]), false),
             (json!({"defaultRuntime": "kata"}), false),
             (json!({"overlaySize": "-1G"}), false),
             (json!({}), true),

@@ -22,6 +22,7 @@ mod mirrors;
 mod name;
 mod policy;
 pub mod provenance;
+mod quantity;
 mod reconcile;
 mod registries;
 mod signatures;
