@@ -308,6 +308,14 @@ fn a_random_chain_is_written_down() {
     let (from, steps) = (number("MCO_CHAIN_FROM", FROM), number("MCO_CHAIN_STEPS", STEPS));
     let mut dice = Dice(from);
     let dir = mk_host_tree();
+    // As the machines are: their users, and no console.
+    if let Some(root) = told("MCO_CHAIN_ROOT") {
+        for name in ["etc/passwd", "etc/group", "etc/shadow"] {
+            let text = fs::read(Path::new(&root).join(name)).unwrap();
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+    }
+    fs::remove_dir_all(dir.path().join("etc/systemd/system/getty.target.wants")).unwrap();
     // Lets the stubs say what they are told, as those of the machines do.
     fs::write(dir.path().join("var/svc.log"), "").unwrap();
     let mut machine =

@@ -1,0 +1,56 @@
+//! Small configs and plans on a folder, for the tests of what goes wrong.
+#![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use api::v1::MachineConfigSpec;
+use host::fault::NoFaults;
+use host::{DisruptionPolicy, FakeOs, Host, HostPlan, Irreconcilable, Names, plan};
+use serde_json::{Value, json};
+
+use crate::common::mk_host;
+
+pub const SKIP: [&str; 4] = ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock"];
+
+pub fn files(files: &[Value]) -> MachineConfigSpec {
+    MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}})),
+        ..MachineConfigSpec::default()
+    }
+}
+
+pub fn file(path: &str) -> Value {
+    json!({"path": path, "contents": {"source": "data:,secret"}})
+}
+
+pub fn mk(at: &Path) -> Host {
+    mk_host(at, &FakeOs::default(), Arc::new(NoFaults))
+}
+
+pub fn planned(
+    host: &mut Host,
+    new: &MachineConfigSpec,
+    policy: &DisruptionPolicy,
+) -> Result<HostPlan, Vec<Irreconcilable>> {
+    let old = MachineConfigSpec::default();
+    let facts = host.probe(&old, new).unwrap();
+    let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
+    plan(&old, new, &names, policy, &facts)
+}
+
+/// Leaves a change half-way, with its journal.
+pub fn interrupted(at: &Path) {
+    #[derive(Debug)]
+    struct KillAtCommit;
+    impl host::fault::Faults for KillAtCommit {
+        fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+            if p.call == "rename" { Err(host::fault::Fault::Killed) } else { Ok(()) }
+        }
+    }
+    let mut host = mk_host(at, &FakeOs::default(), Arc::new(KillAtCommit));
+    let new = files(&[file("/etc/issue.net"), file("/etc/x")]);
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    assert!(host.apply(&plan).unwrap_err().killed());
+}
