@@ -427,3 +427,61 @@ async fn old_ones(cluster: &Cluster, config: &str) {
     let log = std::fs::read_to_string(cluster.lab.controller_log()).unwrap();
     assert!(log.contains("not a whole number"), "nobody is told");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_follow_streams_of_os_images_and_say_where_one_is_not_listed() {
+    let Some(builder) = with_controller() else { return };
+    let cluster = Cluster::start(builder.nodes(0)).await;
+    cluster.add_pool("infra", &[]).await;
+    cluster.settled("worker", 0, &["00-worker"], &[]).await;
+    let image = async |pool: &str| {
+        let name = cluster.rendered(pool).await;
+        text(&cluster.get("MachineConfig", &name).await["spec"]["osImageURL"])
+    };
+    let has = async |pool: &str, want: &str| {
+        cluster
+            .wait(&format!("{pool} is on {want:?}"), async || (image(pool).await == want).then_some(()))
+            .await;
+    };
+    has("worker", "").await;
+    let digest = |name: &str| format!("r.example.com/os/{name}@sha256:{}", "a".repeat(64));
+    let streams: kube::Api<DynamicObject> = kube::Api::all_with(
+        cluster.client.clone(),
+        &kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
+            "machineconfiguration.openshift.io",
+            "v1",
+            "OSImageStream",
+        )),
+    );
+    let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "OSImageStream",
+        "metadata": {"name": "cluster"}, "spec": {"defaultStream": "nine"}});
+    streams.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    let listed =
+        |name: &str| json!({"name": name, "osImage": digest(name), "osExtensionsImage": digest(name)});
+    let status =
+        json!({"status": {"defaultStream": "nine", "availableStreams": [listed("nine"), listed("ten")]}});
+    let patch = kube::api::Patch::Merge(status);
+    streams.patch_status("cluster", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    has("worker", &digest("nine")).await;
+    has("master", &digest("nine")).await;
+    // A custom pool follows worker.
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"osImageStream": {"name": "ten"}}})).await;
+    has("worker", &digest("ten")).await;
+    has("infra", &digest("ten")).await;
+    assert_eq!(image("master").await, digest("nine"));
+    cluster.patch("MachineConfigPool", "infra", json!({"spec": {"osImageStream": {"name": "eleven"}}})).await;
+    let words = ["MachineConfigPool infra", "spec.osImageStream.name", "eleven", "nine, ten"];
+    cluster.complains("infra", "RenderDegraded", &words).await;
+    assert_eq!(image("infra").await, digest("ten"), "what was rendered last stays");
+    cluster.patch("MachineConfigPool", "infra", json!({"spec": {"osImageStream": null}})).await;
+    healthy(&cluster, "infra").await;
+    // Offline it is the same.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let change = machine_config("50-stream", "worker", one_file("/etc/stream", "x"));
+    std::fs::write(file.path(), change.to_string()).unwrap();
+    let said =
+        cluster.mco(&["render", "--pool", "worker", "--diff", "-f", file.path().to_str().unwrap()]).await;
+    assert!(said.out.contains("/etc/stream") && !said.out.contains("osImageURL"), "{said:?}");
+    cluster.no_panic();
+    cluster.stop().await;
+}

@@ -7,6 +7,7 @@ mod product;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use product::controllers::Controller;
 use product::{Cluster, condition, lab, one_file, repository, text};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -171,4 +172,44 @@ async fn layers(cluster: &Cluster) {
     has(cluster, "01-worker-container-runtime", "/etc/containerd/config.toml", "SystemdCgroup").await;
     on_node(cluster, "/etc/systemd/system/containerd.service.d/10-mco-proxy.conf", "/etc/mco/proxy.env")
         .await;
+}
+
+/// No controller runs: somebody edits one of its MachineConfigs, and the settings of another one change. The edit is told
+/// of when the next controller puts it back; the settings are nobody's edit.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_was_made_while_no_controller_ran_is_told_too_and_a_changed_setting_is_none() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(0)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let kubeconfig = cluster.lab.kubeconfig().to_owned();
+    let controller = Controller::alone(&cluster, &kubeconfig);
+    cluster.settled("worker", 0, &["00-worker", "01-worker-kubelet"], &[]).await;
+    controller.stop().await;
+    let before = cluster.get("MachineConfig", "01-worker-kubelet").await;
+    cluster
+        .patch(
+            "MachineConfig",
+            "01-worker-kubelet",
+            json!({"spec": {"config": one_file("/etc/edited", "secret-text")}}),
+        )
+        .await;
+    let layers = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/template-layers": "containerd"}}});
+    cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
+
+    let controller = Controller::alone(&cluster, &kubeconfig);
+    let about = |name: &'static str| {
+        let cluster = &cluster;
+        async move {
+            let events = cluster.events(name).await;
+            events.into_iter().find(|e| e.starts_with("PutBack"))
+        }
+    };
+    let event = cluster.wait("an event about the edit", async || about("01-worker-kubelet").await).await;
+    assert!(event.contains("50-worker-mine") && !event.contains("secret-text"), "{event}");
+    assert_eq!(cluster.get("MachineConfig", "01-worker-kubelet").await["spec"], before["spec"]);
+    has(&cluster, "01-worker-container-runtime", "/etc/containerd/config.toml", "SystemdCgroup").await;
+    assert_eq!(about("01-worker-container-runtime").await, None, "a setting has changed, and nobody's edit");
+    controller.stop().await;
+    cluster.no_panic();
+    cluster.stop().await;
 }
