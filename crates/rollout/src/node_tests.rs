@@ -10,6 +10,9 @@ const OLD: &str = "rendered-worker-0";
 const FIRST: &str = "rendered-worker-1";
 const SECOND: &str = "rendered-worker-2";
 
+/// What a node is like, its annotations, the mark of its cordon, and whether it is sent on.
+type Row = (&'static str, Vec<(&'static str, &'static str)>, Option<&'static str>, bool);
+
 /// A worker that is in `OLD`, with these annotations; cordoned by this mark.
 fn node(name: &str, notes: &[(&str, &str)], cordon: Option<&str>) -> NodeView {
     let mut node = json!({
@@ -59,7 +62,7 @@ fn only_who_has_changed_nothing_for_the_first_config_is_sent_on_to_the_second() 
     let answered = ("lastAppliedDrain", drain);
     let before =
         [("desiredDrain", "uncordon-rendered-worker-0"), ("lastAppliedDrain", "uncordon-rendered-worker-0")];
-    let rows: [(&str, Vec<(&str, &str)>, Option<&str>, bool); 11] = [
+    let rows: [Row; 11] = [
         ("has not begun", vec![to, done], None, true),
         ("has not begun, and was drained before", [&[to, done][..], &before].concat(), None, true),
         ("its pods are leaving", vec![to, working, asked], Some("daemon"), true),
