@@ -12,7 +12,7 @@ use api::names::{ARBITER, MASTER};
 /// Control-plane pools go one at a time whatever stands there: etcd's quorum does not survive more.
 ///
 /// # Errors
-/// A negative number, or a string that is not a whole number followed by `%`; as it stands.
+/// A negative number or percentage, or a string that is not a whole number followed by `%`; as it stands.
 pub fn max_unavailable(pool: &str, value: Option<&IntOrString>, nodes: usize) -> Result<usize, String> {
     let wanted = match value {
         None => 1,
@@ -20,8 +20,7 @@ pub fn max_unavailable(pool: &str, value: Option<&IntOrString>, nodes: usize) ->
         Some(IntOrString::String(text)) => {
             let percent = text
                 .strip_suffix('%')
-                .filter(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
-                .and_then(|digits| digits.parse::<usize>().ok())
+                .and_then(|number| number.parse::<usize>().ok())
                 .ok_or_else(|| text.clone())?;
             // Above 100 % means all: the product must not overflow.
             nodes.saturating_mul(percent) / 100

@@ -111,6 +111,9 @@ fn max_unavailable_is_rounded_down_and_at_least_one() {
         ("18", json!("60"), Err("60")),
         ("18", json!("40 %"), Err("40 %")),
         ("empty", json!("%"), Err("%")),
+        ("signed", json!("+50%"), Ok(2)),
+        ("signed", json!("-50%"), Err("-50%")),
+        ("twice", json!("50%%"), Err("50%%")),
         ("negative", json!(-1), Err("-1")),
         ("all", json!("100%"), Ok(4)),
     ];

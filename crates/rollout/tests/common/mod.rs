@@ -64,6 +64,12 @@ impl Mk {
         self
     }
 
+    pub(crate) fn with_conditions(mut self, conditions: &[(&str, &str)]) -> Self {
+        let list = conditions.iter().map(|(type_, status)| json!({"type": type_, "status": status}));
+        self.0["status"]["conditions"] = list.collect();
+        self
+    }
+
     pub(crate) fn cordoned(mut self) -> Self {
         self.0["spec"]["unschedulable"] = json!(true);
         self
