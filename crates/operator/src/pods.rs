@@ -15,9 +15,9 @@ const CONTROLLER_METRICS: u16 = 8797;
 const SERVER_METRICS: u16 = 8798;
 /// The program's own user. No part needs to be root.
 const USER: u32 = 65_532;
-/// Memory that is not used goes back soon: the parts rest most of the time. Not at once, which would cost the server a
-/// third of its speed under load.
-const ALLOCATOR: &str = "narenas:2,dirty_decay_ms:100,muzzy_decay_ms:0";
+/// The server's memory that is not used goes back to its host at once: 29 instead of 35 MiB with 20 pools, for some
+/// hundredths of a millisecond of each request. Buffers of TLS records stay at hand.
+const SERVER_ALLOCATOR: &str = "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0,lg_tcache_max:16";
 /// Two controllers: one leads, the other takes over when its node is drained.
 const CONTROLLERS: u32 = 2;
 
@@ -52,7 +52,6 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
         "image": image,
         "command": ["/usr/bin/mco"],
         "args": args,
-        "env": [{"name": "_RJEM_MALLOC_CONF", "value": ALLOCATOR}],
         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -160,6 +159,7 @@ fn server(parts: &Parts<'_>) -> Value {
     args.extend(parts.require_token.then(|| "--require-token".to_owned()));
     let here = Some("127.0.0.1");
     let more = json!({
+        "env": [{"name": "_RJEM_MALLOC_CONF", "value": SERVER_ALLOCATOR}],
         "ports": [
             {"name": "https", "containerPort": api::user_data::PORT},
             {"name": "http", "containerPort": api::user_data::PORT + 1},

@@ -169,7 +169,9 @@ fn mco(root: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<Side> {
     std::fs::write(token.join("token"), "bench")?;
     std::fs::write(token.join("ca.crt"), std::fs::read(dir.join("cert"))?)?;
     let port = free_port()?;
-    let child = Command::new(root.join("target/release/mco"))
+    let program = root.join("target/release/mco");
+    let child = Command::new(&program)
+        .envs(environment_of_its_pod(&program)?)
         .args(["server", "start", "--apiserver-url", "https://api-int.example.com:6443"])
         .args(["--insecure-port", "0", "--metrics-listen", "off", "--bind-address", "127.0.0.1"])
         .args(["--secure-port", &port.to_string()])
@@ -185,6 +187,23 @@ fn mco(root: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<Side> {
         .spawn()
         .context("cannot run target/release/mco")?;
     Ok(Side { name: "mco", port, child })
+}
+
+/// What `mco install` gives the server's pods: how its memory is kept is part of what is measured.
+fn environment_of_its_pod(program: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let said = Command::new(program)
+        .args(["install", "--dry-run", "-o", "json", "--image", "x", "--api-server-url", "https://x"])
+        .output()
+        .context("cannot run target/release/mco")?;
+    let list: serde_json::Value = serde_json::from_slice(&said.stdout).context("mco install says no JSON")?;
+    let objects = list["items"].as_array().context("mco install says no list")?;
+    let pods = objects
+        .iter()
+        .find(|o| o["kind"] == "DaemonSet" && o["metadata"]["name"] == "machine-config-server")
+        .context("mco install has no pods of the server")?;
+    let env = pods["spec"]["template"]["spec"]["containers"][0]["env"].as_array().into_iter().flatten();
+    let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
+    Ok(env.map(|e| (text(&e["name"]), text(&e["value"]))).collect())
 }
 
 async fn until_up(clients: &tls::Clients, side: &Side) -> anyhow::Result<()> {
