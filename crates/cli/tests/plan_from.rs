@@ -185,6 +185,72 @@ fn a_dump_is_answered_as_the_controller_would() {
     insta::assert_snapshot!(said.out);
 }
 
+/// The same dump in another shape gives the same answer: a tree as `oc adm must-gather` leaves it, nodes packed and one a
+/// file, pods as the API server's own list, logs, events and archives between them.
+#[test]
+fn a_must_gather_tree_gives_the_same_answer_and_says_what_it_passed_over() {
+    let (plain, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    dump(plain.path());
+    let root = tree.path().join("must-gather.local.1/quay-io-sha256-1");
+    let objects = |file: &str| -> Vec<Value> {
+        api::yaml::documents(&std::fs::read_to_string(plain.path().join(file)).unwrap()).unwrap()
+    };
+    write(
+        &root.join(
+            "cluster-scoped-resources/machineconfiguration.openshift.io/machineconfigpools/worker.yaml",
+        ),
+        &objects("a/pools.yaml"),
+    );
+    for (i, node) in objects("a/b/core/nodes.yaml")[0]["items"].as_array().unwrap().iter().enumerate() {
+        let path = root.join(format!("cluster-scoped-resources/core/nodes/{i}.json.gz"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut out =
+            flate2::write::GzEncoder::new(std::fs::File::create(path).unwrap(), flate2::Compression::fast());
+        serde_json::to_writer_pretty(&mut out, node).unwrap();
+        out.finish().unwrap();
+    }
+    let (mut pods, mut others) = (vec![], vec![]);
+    for mut object in objects("a/b/namespaces/shop/core.yaml") {
+        if object["kind"] == "Pod" {
+            let fields = object.as_object_mut().unwrap();
+            (fields.remove("kind"), fields.remove("apiVersion"));
+            pods.push(object);
+        } else {
+            others.push(
+                json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"}}),
+            );
+            others.push(object);
+        }
+    }
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+    write(&root.join("namespaces/shop/core/pods.yaml"), &[list]);
+    write(&root.join("namespaces/shop/policy/poddisruptionbudgets.yaml"), &others);
+    for (name, text) in [
+        ("monitoring/alerts.json", "{\"status\":\"success\",\"data\":[1,2]}"),
+        ("host_service_logs/masters/kubelet.log", "kind: Node"),
+        ("insights-data/insights.tar.gz", "x"),
+        ("etcd_info/alarm.json", "[1, {\"cut\": "),
+        ("version", "1"),
+    ] {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let answer = |dir: &Path, format: &str| {
+        let said = mco(&["plan", "--from", dir.to_str().unwrap(), "-o", format]);
+        assert_eq!(said.code, 0, "{}", said.err);
+        api::yaml::from_str::<Value>(&said.out).unwrap()
+    };
+    let (want, got) = (answer(plain.path(), "json"), answer(tree.path(), "json"));
+    assert_eq!(got, answer(tree.path(), "yaml"));
+    assert_eq!((&got["pools"], &got["unmanaged"]), (&want["pools"], &want["unmanaged"]));
+    let notes = got["notes"].to_string();
+    for word in ["alarm.json: passed over", "archives are not looked into", "insights.tar.gz"] {
+        assert!(notes.contains(word), "{word} in {notes}");
+    }
+    assert!(!notes.contains("alerts.json") && !notes.contains("kubelet.log"), "{notes}");
+}
+
 #[test]
 fn what_cannot_be_read_and_what_is_not_there_is_told() {
     let dir = tempfile::tempdir().unwrap();
