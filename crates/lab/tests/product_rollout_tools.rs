@@ -159,6 +159,9 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
         (&shown["pools"][0]["percent"], &shown["pools"][0]["estimate"]),
         (&json!(100), &json!("done"))
     );
+    let said = cluster.mco(&["status", "worker", "-o", "yaml"]).await;
+    let words = ["pools:\n", "percent: 100\n", "estimate: done\n"];
+    assert!(said.code == 0 && words.iter().all(|w| said.out.contains(w)), "{said:?}");
 
     let done = scrape(free).await;
     for queue in ["node", "render", "drain"] {
