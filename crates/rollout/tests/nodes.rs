@@ -1,4 +1,5 @@
 //! Which pool owns a node, which nodes move, and what is written: the cases of the reference's own tests, as tables.
+//! The numbers of rows are those of that table: here 1 to 62; 63 to 87 in `pool_status.rs`, 164 to 166 in `drains.rs`.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 
