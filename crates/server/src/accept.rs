@@ -15,8 +15,6 @@ pub const DEFAULT: Version = Version::V2_2;
 /// The versions that are served, for messages. 3.0 can be asked for but not answered, as the reference.
 pub const SERVED: [Version; 6] =
     [Version::V2_2, Version::V3_1, Version::V3_2, Version::V3_3, Version::V3_4, Version::V3_5];
-/// The most of a header that is looked at. Ignition's own are under 200 bytes.
-const MAX_HEADER: usize = 4096;
 
 /// The version to answer in.
 ///
@@ -24,16 +22,32 @@ const MAX_HEADER: usize = 4096;
 /// [`Refusal::Version`] where the deciding element asks for a version that does not exist here.
 pub fn negotiate(header: Option<&[u8]>) -> Result<Version, Refusal> {
     let Some(bytes) = header else { return Ok(DEFAULT) };
-    let text = String::from_utf8_lossy(bytes.get(..MAX_HEADER).unwrap_or(bytes));
+    let text = String::from_utf8_lossy(bytes);
     let asked = text.split(',').filter_map(element);
     // The first of the highest: a later one of the same quality does not win.
     let best = asked.reduce(|best, next| if next.quality > best.quality { next } else { best });
-    best.map_or(Ok(DEFAULT), |e| served(&e.version))
+    best.map_or(Ok(DEFAULT), |e| served(e.version))
+}
+
+/// A version as it is asked for.
+type Asked = [u64; 3];
+
+/// Three numbers, with or without a pre-release or build behind them: semver as the reference reads it, which takes
+/// `3.04.0` and `3.4.0-` too.
+fn version(text: &str) -> Option<Asked> {
+    let (text, build) = text.split_once('+').unwrap_or((text, ""));
+    let (numbers, pre) = text.split_once('-').unwrap_or((text, ""));
+    let plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    if !plain(build) || !plain(pre) {
+        return None;
+    }
+    let mut parts = numbers.splitn(3, '.').map(|n| n.parse::<i64>().ok().and_then(|n| u64::try_from(n).ok()));
+    Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
 /// One element that names a version.
 struct Element {
-    version: semver::Version,
+    version: Asked,
     quality: f64,
 }
 
@@ -43,20 +57,20 @@ fn element(text: &str) -> Option<Element> {
     if subtype != SUBTYPE {
         return None;
     }
-    let (mut version, mut quality) = (None, None);
+    let (mut asked, mut quality) = (None, None);
     for part in parts {
         // The first of each counts, also where it cannot be read.
         if let Some(v) = part.strip_prefix("version=") {
-            version.get_or_insert_with(|| semver::Version::parse(v).ok());
+            asked.get_or_insert_with(|| version(v));
         } else if let Some(q) = part.strip_prefix("q=") {
             quality.get_or_insert_with(|| q.parse::<f64>().ok().filter(|q| q.is_finite()));
         }
     }
-    Some(Element { version: version??, quality: quality.flatten().unwrap_or(1.0) })
+    Some(Element { version: asked??, quality: quality.flatten().unwrap_or(1.0) })
 }
 
-fn served(asked: &semver::Version) -> Result<Version, Refusal> {
-    match (asked.major, asked.minor) {
+fn served([major, minor, patch]: Asked) -> Result<Version, Refusal> {
+    match (major, minor) {
         (2, 2..) => Ok(Version::V2_2),
         (3, 0) => Ok(Version::V3_0),
         (3, 1) => Ok(Version::V3_1),
@@ -64,7 +78,7 @@ fn served(asked: &semver::Version) -> Result<Version, Refusal> {
         (3, 3) => Ok(Version::V3_3),
         (3, 4) => Ok(Version::V3_4),
         (3, _) => Ok(Version::V3_5),
-        _ => Err(Refusal::Version { asked: format!("{}.{}.{}", asked.major, asked.minor, asked.patch) }),
+        _ => Err(Refusal::Version { asked: format!("{major}.{minor}.{patch}") }),
     }
 }
 
@@ -111,6 +125,27 @@ mod tests {
             (ign("3.1"), DEFAULT),
             (ign("\"3.1.0\""), DEFAULT),
             (ign("99999999999999999999.0.0"), DEFAULT),
+            (ign("3.99999999999999999999.0"), DEFAULT),
+            (ign("3.04.0"), Version::V3_4),
+            (ign("3.4.0-"), Version::V3_4),
+            (ign("3.4.0-01+b.7"), Version::V3_4),
+            (ign("3.4.0-a_b"), DEFAULT),
+            (ign("3.4.0.1"), DEFAULT),
+            (ign("3.4."), DEFAULT),
+            (ign("v3.4.0"), DEFAULT),
+            (ign(" 3.4.0"), DEFAULT),
+            (ign("3. 4.0"), DEFAULT),
+            (ign("-3.4.0"), DEFAULT),
+            (ign("3.+4.0"), DEFAULT),
+            ("application/vnd.coreos.ignition+json; Version=3.4.0".to_owned(), DEFAULT),
+            ("application/vnd.coreos.ignition+json; charset=utf-8; version=3.4.0".to_owned(), Version::V3_4),
+            ("  application/vnd.coreos.ignition+json ;  version=3.4.0 ; q=0".to_owned(), Version::V3_4),
+            ("APPLICATION/VND.COREOS.IGNITION+JSON;version=3.4.0".to_owned(), DEFAULT),
+            ("*/vnd.coreos.ignition+json;version=3.4.0".to_owned(), Version::V3_4),
+            ("application/*;version=3.4.0".to_owned(), DEFAULT),
+            ("*/*;version=3.4.0".to_owned(), DEFAULT),
+            (",,application/vnd.coreos.ignition+json;;version=3.1.0,".to_owned(), Version::V3_1),
+            (format!("{}{}", "text/html, ".repeat(900), ign("3.3.0")), Version::V3_3),
             ("application/vnd.coreos.ignition+json".to_owned(), DEFAULT),
             ("vnd.coreos.ignition+json;version=3.4.0".to_owned(), DEFAULT),
             ("text/plain".to_owned(), DEFAULT),

@@ -28,13 +28,17 @@ const MAX_NAME: usize = 253;
 /// # Errors
 /// [`Refusal::NoSuchPath`] and [`Refusal::PoolName`].
 pub fn route(path: &str) -> Result<Route, Refusal> {
-    let decoded = percent_decode(&clean(path)).ok_or(Refusal::PoolName)?;
+    let clean = clean(path);
+    let decoded = percent_decode(&clean).ok_or(Refusal::PoolName)?;
     match decoded.as_str() {
         "/healthz" => return Ok(Route::Healthz),
         "/readyz" => return Ok(Route::Readyz),
         _ => {}
     }
-    let below = decoded.strip_prefix("/config/").ok_or(Refusal::NoSuchPath)?;
+    // Which of the server's paths it is, is said by elements as they are written: an escaped slash parts none.
+    let first = clean.strip_prefix('/').and_then(|path| Some(path.split_once('/')?.0));
+    let is_config = first.and_then(percent_decode).is_some_and(|element| element == "config");
+    let below = decoded.strip_prefix("/config/").filter(|_| is_config).ok_or(Refusal::NoSuchPath)?;
     let pool = below.rsplit('/').find(|part| !part.is_empty()).ok_or(Refusal::PoolName)?;
     if !valid_name(pool) {
         return Err(Refusal::PoolName);
@@ -103,6 +107,8 @@ mod tests {
             "/config/a/b/master",
             "/config/%2e%2e%2fmaster",
             "/config/mas%74er",
+            "/%63onfig/master",
+            "/config/a%2fmaster%2f",
             "/config//master//",
             "/config/../config/master",
             "//config/master",
@@ -135,6 +141,11 @@ mod tests {
             "//",
             "/.",
             "/%63onfig",
+            "/config%2fmaster",
+            "/config%2Fmaster%2f",
+            "/config%2f",
+            "/config%2Fmaster%2f/x",
+            "/healthz%2f",
             "//evil.example/x",
         ] {
             assert_eq!(route(path), Err(Refusal::NoSuchPath), "{path}");
