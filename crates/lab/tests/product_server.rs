@@ -15,8 +15,9 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use server::{StartOptions, StartServer};
+use server::{Metrics, StartOptions, StartServer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{PATIENCE, Running, certify};
@@ -129,6 +130,18 @@ async fn readiness(server: &Running) -> Value {
     serde_json::from_slice(&server.ask("GET", "/readyz", &[]).await.unwrap().body).unwrap()
 }
 
+/// A metric's value.
+fn told(registry: &Registry, line: &str) -> f64 {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    let found = text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok());
+    found.unwrap_or_else(|| panic!("no {line} in:\n{text}"))
+}
+
+fn unix_now() -> f64 {
+    std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
 async fn becomes(server: &Running, state: &str) {
     let begun = Instant::now();
     loop {
@@ -158,6 +171,9 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
         bootstrap_token_dir: dir.path().join("token"),
         ..StartOptions::default()
     };
+    let mut registry = Registry::default();
+    options.listen.metrics = Metrics::new(&mut registry);
+    let registry = Arc::new(registry);
     options.listen.cert = dir.path().join("cert");
     options.listen.key = dir.path().join("key");
     options.listen.secure_port = 0;
@@ -209,14 +225,18 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     put_pool(&client, "worker", "c", "a", 1).await;
     put_pool(&client, "custom", "a", "a", 0).await;
     serves(&server, "custom", "/etc/which", "a").await;
-    let told = readiness(&server).await;
-    assert!(told["pools"]["worker"]["heldBack"].as_str().unwrap().contains("9.9.0"), "{told}");
+    assert_eq!(told(&registry, "mcs_config_held_back{pool=\"worker\"}"), 1.0);
+    let ready = readiness(&server).await;
+    assert!(ready["pools"]["worker"]["heldBack"].as_str().unwrap().contains("9.9.0"), "{ready}");
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     put_pool(&client, "worker", "b", "b", 3).await;
 
     // The API server away: the same answers, and it is told.
     plane.stop_api_server().await;
     becomes(&server, "LastGood").await;
+    assert_eq!(told(&registry, "mcs_source_up"), 0.0);
+    let seen = told(&registry, "mcs_source_seen_timestamp_seconds");
+    assert!(seen > 0.0 && seen <= unix_now(), "since when is told");
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     std::fs::write(token.join("token"), "token-2").unwrap();
     let begun = Instant::now();
@@ -226,6 +246,12 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     }
     plane.start_api_server().await.unwrap();
     becomes(&server, "Current").await;
+    assert_eq!(told(&registry, "mcs_source_up"), 1.0);
+    assert!(told(&registry, "mcs_source_seen_timestamp_seconds") > seen);
+    assert!(
+        told(&registry, "mcs_served_config_timestamp_seconds{pool=\"worker\"}") <= seen,
+        "the same as before"
+    );
     put_config(&client, "d", "3.5.0").await;
     put_pool(&client, "worker", "d", "b", 2).await;
     // An API server that has just begun answers lists before it serves watches.
