@@ -108,6 +108,8 @@ pub(crate) struct Rendered {
     pub(crate) metadata: ObjectMeta,
     /// The pool that owns it.
     pub(crate) pool: String,
+    /// `spec.osImageURL`.
+    pub(crate) os_image_url: Box<str>,
 }
 
 impl Rendered {
@@ -132,13 +134,22 @@ impl Config {
                 metadata.managed_fields = None;
                 // Read by people only, through `mco explain`.
                 metadata.annotations.get_or_insert_default().remove(api::names::annotation::PROVENANCE);
-                Self::Rendered(Box::new(Rendered { metadata, pool }))
+                let os_image_url = object.spec.os_image_url.into_boxed_str();
+                Self::Rendered(Box::new(Rendered { metadata, pool, os_image_url }))
             }
             None => {
                 let mut object = object;
                 object.metadata.managed_fields = None;
                 Self::Source(Arc::new(object))
             }
+        }
+    }
+
+    /// `spec.osImageURL`; empty: none.
+    pub(crate) fn os_image_url(&self) -> &str {
+        match self {
+            Self::Source(object) => &object.spec.os_image_url,
+            Self::Rendered(rendered) => &rendered.os_image_url,
         }
     }
 
@@ -289,6 +300,8 @@ impl Context {
     pub(crate) fn setting_changed(&self, kind: settings::Kind) {
         if [STREAMS, FEATURE_GATE].contains(&kind) {
             self.queues.render.mark_all(self.stores.pools.names());
+            // A pool's status names its stream.
+            self.mark_cluster();
         }
         match kind {
             // Nothing is generated from it.

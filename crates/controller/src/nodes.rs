@@ -13,6 +13,7 @@ use crate::leader::now;
 use crate::metrics;
 use crate::queue::Outcome;
 use crate::seal::Seal;
+use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::writes::{patch_node, write_status};
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
@@ -49,6 +50,7 @@ struct Snapshot {
     pools: Vec<Arc<MachineConfigPool>>,
     exists: Vec<bool>,
     layering: Vec<Layering>,
+    streams: Vec<Option<String>>,
     nodes: Vec<Arc<NodeView>>,
     facts: Facts,
 }
@@ -149,6 +151,15 @@ impl Nodes {
             .iter()
             .map(|p| Layering::find(&p.name_any(), &p.spec.configuration.name, &os_configs, &os_builds))
             .collect();
+        let settings = &self.context.settings;
+        let streams = settings
+            .one(STREAMS)
+            .filter(|_| !render::streams::switched_off(settings.one(FEATURE_GATE).as_deref()));
+        let url = |config: &str| stores.configs.get(config).map(|c| c.os_image_url().to_owned());
+        let stream = |p: &Arc<MachineConfigPool>| {
+            streams.as_deref().and_then(|streams| rollout::stream_of(p, url, streams)).map(str::to_owned)
+        };
+        let streams = pools.iter().map(stream).collect();
         let nodes = stores.nodes.all();
         let controller_config = stores.controller_config();
         let first_pivot_pools: BTreeMap<Arc<str>, Arc<str>> = nodes
@@ -176,7 +187,7 @@ impl Nodes {
             },
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
         };
-        Snapshot { pools, exists, layering, nodes, facts }
+        Snapshot { pools, exists, layering, streams, nodes, facts }
     }
 
     async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<(), CallError> {
@@ -345,8 +356,9 @@ impl Snapshot {
             pools: self
                 .pools
                 .iter()
-                .zip(self.exists.iter().zip(&self.layering))
-                .map(|(pool, (exists, layering))| PoolInput {
+                .zip(self.exists.iter().zip(&self.layering).zip(&self.streams))
+                .map(|(pool, ((exists, layering), stream))| PoolInput {
+                    stream: stream.as_deref(),
                     config_exists: *exists,
                     layering: layering.clone(),
                     ..PoolInput::of(pool)

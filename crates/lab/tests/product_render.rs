@@ -468,6 +468,14 @@ async fn pools_follow_streams_of_os_images_and_say_where_one_is_not_listed() {
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"osImageStream": {"name": "ten"}}})).await;
     has("worker", &digest("ten")).await;
     has("infra", &digest("ten")).await;
+    for (pool, want) in [("worker", "ten"), ("infra", "ten"), ("master", "nine")] {
+        cluster
+            .wait(&format!("the status of {pool} names its stream"), async || {
+                let status = cluster.get("MachineConfigPool", pool).await["status"].clone();
+                (status["osImageStream"]["name"] == want).then_some(())
+            })
+            .await;
+    }
     assert_eq!(image("master").await, digest("nine"));
     cluster.patch("MachineConfigPool", "infra", json!({"spec": {"osImageStream": {"name": "eleven"}}})).await;
     let words = ["MachineConfigPool infra", "spec.osImageStream.name", "eleven", "nine, ten"];

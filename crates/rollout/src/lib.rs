@@ -22,6 +22,7 @@ mod plan;
 mod seal;
 mod situation;
 mod status;
+mod streams;
 pub mod view;
 
 pub use capacity::max_unavailable;
@@ -37,3 +38,4 @@ pub use plan::{
 };
 pub use situation::{Situation, SituationError};
 pub use status::MEMBERSHIP_CONFLICT;
+pub use streams::stream_of;

@@ -3,6 +3,7 @@
 
 use crate::layered::Layering;
 use crate::plan::{Facts, Inputs, PoolInput};
+use crate::streams::stream_of;
 use crate::view::{BudgetView, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::k8s::{Node, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE};
@@ -43,17 +44,21 @@ pub struct Situation {
     pub facts: Facts,
     os_configs: Vec<OsConfig>,
     os_builds: Vec<OsBuild>,
+    /// `osImageURL` of MachineConfigs that have one.
+    os_images: BTreeMap<String, String>,
+    streams: Option<Value>,
     /// What is not known and was assumed, in words.
     pub notes: Vec<String>,
 }
 
 /// Kind and, where its kind is read only there, API group.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("MachineConfigPool", GROUP),
     ("MachineConfig", GROUP),
     ("ControllerConfig", GROUP),
     ("MachineOSConfig", GROUP),
     ("MachineOSBuild", GROUP),
+    ("OSImageStream", GROUP),
     ("Scheduler", "config.openshift.io"),
     ("PodDisruptionBudget", "policy"),
     ("Node", ""),
@@ -126,6 +131,10 @@ impl Situation {
                 }
                 "MachineConfig" => {
                     me.configs.get_or_insert_default().insert(name.to_owned());
+                    let image = text(object, "/spec/osImageURL");
+                    if !image.is_empty() {
+                        me.os_images.insert(name.to_owned(), image.to_owned());
+                    }
                     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
                     let pool = owners
                         .into_iter()
@@ -144,6 +153,7 @@ impl Situation {
                 "Scheduler" if name == CLUSTER => {
                     me.facts.masters_schedulable = Some(object["spec"]["mastersSchedulable"] == true);
                 }
+                "OSImageStream" if name == CLUSTER => me.streams = Some(object.clone()),
                 "MachineOSConfig" => me.os_configs.push(OsConfig::new(object)),
                 "MachineOSBuild" => me.os_builds.push(OsBuild::new(object)),
                 _ => {}
@@ -191,7 +201,11 @@ impl Situation {
     ) -> Inputs<'a> {
         let input = |pool: &'a MachineConfigPool| {
             let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
+            let url = |name: &str| self.os_images.get(name).cloned();
+            let had = pool.status.as_ref().and_then(|s| s.os_image_stream.as_ref()).map(|s| &*s.name);
             PoolInput {
+                // A dump without streams says nothing of them.
+                stream: self.streams.as_ref().map_or(had, |streams| stream_of(pool, url, streams)),
                 config_exists: self.configs.as_ref().is_none_or(|all| all.contains(config)),
                 layering: self.layering(input.name(), config),
                 ..input
