@@ -159,8 +159,14 @@ impl Agent {
                     let changes: Changes =
                         [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, reason)]
                             .into();
-                    if let Err(error) = self.cluster.annotate(&changes, None, None).await {
-                        tracing::warn!(%error, "the node's state cannot be told");
+                    match self.cluster.annotate(&changes, None, None).await {
+                        Ok(node) => self.absorb_answer(&node),
+                        Err(error) => tracing::warn!(%error, "the node's state cannot be told"),
+                    }
+                    self.reporter.reach(&self.view, &Milestone::Degraded);
+                    if tries == 1 {
+                        let kind = EventKind::OnDiskStateValidationFailed;
+                        self.tell(&[Note { kind, text: error.text }]);
                     }
                     let until = Timestamp::now() + backoff(tries, jitter());
                     if self.sleep_or_stop(until).await {

@@ -123,6 +123,10 @@ async fn proxy(
 /// What an error says, without the name of the library's variants.
 fn text(e: &zbus::Error) -> String {
     match e {
+        zbus::Error::MethodError(name, ..) if name.as_str() == "org.freedesktop.systemd1.NoSuchUnit" => {
+            "this host has no such unit; make it, or correct the node disruption policy that names it"
+                .to_owned()
+        }
         zbus::Error::MethodError(name, detail, _) => match detail {
             Some(d) => format!("{d} ({name})"),
             None => name.to_string(),

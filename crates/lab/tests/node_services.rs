@@ -1,0 +1,287 @@
+//! What an agent does beside its config, on machines that boot: certificates of the cluster and the node's state when
+//! they cannot be written, the API server's new CA, logins by a real SSH server, a config once from a file; and that an
+//! agent can write nothing of another's node.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "parts of tests")]
+
+mod product;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lab::{DAEMON_UNIT, NodeHandle};
+use product::{Cluster, MCO, condition, machine_config, note, text, with_controller};
+use serde_json::{Value, json};
+
+const NODE: &str = "worker-0";
+const OTHER: &str = "worker-1";
+const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
+/// A kubelet that counts its starts.
+const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    ExecStart=/bin/sh -c 'echo start >> /var/kubelet.log'\n[Install]\nWantedBy=multi-user.target\n";
+/// The file of the first contact of a kubelet, and the one that it then has.
+const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(2)
+        .real()
+        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
+        .node_unit("kubelet.service");
+    let cluster = Cluster::start(builder).await;
+    let node = cluster.lab.node(0);
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    guards(&cluster).await;
+    let before = (node.boot_id().await.unwrap(), asked(&cluster).await);
+    certificates(&cluster, &node).await;
+    rotation(&cluster, &node).await;
+    // Nothing of it was worth a drain or a reboot.
+    assert_eq!((node.boot_id().await.unwrap(), asked(&cluster).await), before);
+    once(&cluster.lab.node(1)).await;
+    logins(&cluster, &node).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// What was asked of the drain controller.
+async fn asked(cluster: &Cluster) -> String {
+    note(&cluster.get("Node", NODE).await, "desiredDrain")
+}
+
+/// With the credentials of one node, the other's objects cannot be written; its own can.
+async fn guards(cluster: &Cluster) {
+    cluster
+        .wait("both nodes have told their progress", async || {
+            let all = cluster.list("MachineConfigNode").await;
+            let told = all.iter().filter(|n| condition(n, "Updated").is_some()).count();
+            (told == 2).then_some(())
+        })
+        .await;
+    let config = cluster.lab.node(1).root_of_boot().unwrap().join("etc/mco-lab/daemon.kubeconfig");
+    let config = config.to_string_lossy().into_owned();
+    let degraded = json!({"status": {"conditions": [{
+        "type": "NodeDegraded", "status": "True", "reason": "Forged", "message": "forged",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}})
+    .to_string();
+    let spec = json!({"metadata": {"labels": {"forged": "yes"}}}).to_string();
+    let state = json!({"metadata": {"annotations": {format!("{MCO}state"): "Degraded"}}}).to_string();
+    let note_own = json!({"metadata": {"annotations": {"example.com/by": "itself"}}}).to_string();
+    for (about, name, args, allowed) in [
+        ("another's status", NODE, vec!["machineconfignode", "--subresource=status", "-p", &degraded], false),
+        ("another's object", NODE, vec!["machineconfignode", "-p", &spec], false),
+        ("another's Node", NODE, vec!["node", "-p", &state], false),
+        ("its own object", OTHER, vec!["machineconfignode", "-p", &note_own], true),
+        ("its own Node", OTHER, vec!["node", "-p", &note_own], true),
+    ] {
+        let (kind, rest) = args.split_first().unwrap();
+        let mut all = vec!["--kubeconfig", &config, "patch", kind, name, "--type=merge"];
+        all.extend(rest);
+        let said = cluster.kubectl(&all).await;
+        assert_eq!(said.code == 0, allowed, "{about}: {said:?}");
+        let by_the_guard = said.err.contains("a node may write its own MachineConfigNode only");
+        assert_eq!(by_the_guard, *kind == "machineconfignode" && !allowed, "{about}: {said:?}");
+    }
+    let forged = cluster.get("MachineConfigNode", NODE).await.to_string();
+    assert!(!forged.contains("orged"), "{forged}");
+}
+
+/// A new CA is on the host without a drain; one that cannot be written makes the node degraded until it can.
+async fn certificates(cluster: &Cluster, node: &NodeHandle) {
+    let ca = async |text: &str| {
+        let spec = json!({"spec": {"kubeAPIServerServingCAData": STANDARD.encode(text)}});
+        cluster.patch("ControllerConfig", "machine-config-controller", spec).await;
+    };
+    let stands = async |text: &'static str| {
+        cluster
+            .wait("the CA is on the host", async || {
+                (node.read_file(KUBELET_CA).await.ok().as_deref() == Some(text)).then_some(())
+            })
+            .await;
+    };
+    ca("NEW CA").await;
+    stands("NEW CA\n").await;
+
+    node.run(["sh", "-c", &format!("rm {KUBELET_CA} && mkdir -p {KUBELET_CA}/x")]).await.unwrap();
+    ca("NEWER CA").await;
+    let words = [KUBELET_CA, "a folder stands there; move it away"];
+    let has_all = |text: &str| words.iter().all(|w| text.contains(w));
+    cluster
+        .wait("the node is degraded, with path and remedy", async || {
+            let found = cluster.get("Node", NODE).await;
+            (note(&found, "state") == "Degraded" && has_all(&note(&found, "reason"))).then_some(())
+        })
+        .await;
+    cluster
+        .wait("so says its MachineConfigNode", async || {
+            let found = cluster.get("MachineConfigNode", NODE).await;
+            condition(&found, "NodeDegraded").filter(|m| has_all(m))
+        })
+        .await;
+    let log = node.logs(DAEMON_UNIT).await.unwrap();
+    assert!(log.lines().any(has_all), "{log}");
+    let events = cluster.events(NODE).await;
+    assert!(events.iter().any(|e| e.starts_with("CertificatesNotWritten") && has_all(e)), "{events:?}");
+    node.run(["rm", "-r", KUBELET_CA]).await.unwrap();
+    stands("NEWER CA\n").await;
+    cluster
+        .wait("the node is done again", async || {
+            let found = cluster.get("Node", NODE).await;
+            (product::is_done(&found) && note(&found, "reason").is_empty()).then_some(())
+        })
+        .await;
+    cluster
+        .wait("so says its MachineConfigNode", async || {
+            let found = cluster.get("MachineConfigNode", NODE).await;
+            (condition(&found, "NodeDegraded").is_none() && condition(&found, "Updated").is_some())
+                .then_some(())
+        })
+        .await;
+}
+
+fn pem(name: &str) -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.self_signed(&key).unwrap().pem()
+}
+
+/// The API server's new CA: in both kubeconfigs; the kubelet reads it at once, or when the agent ends where that may
+/// wait.
+async fn rotation(cluster: &Cluster, node: &NodeHandle) {
+    let starts = async || node.read_file("/var/kubelet.log").await.unwrap().lines().count();
+    let old = pem("old-signer");
+    for path in KUBECONFIGS {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: local\n  cluster:\n    server: https://api\n    certificate-authority-data: {}\n",
+            STANDARD.encode(&old)
+        );
+        let file = node.root_of_boot().unwrap().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+    let rotate = async |bundle: &str, yes: &str| {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "kubeconfig-data", "namespace": "openshift-machine-config-operator"},
+            "data": {"ca-bundle.crt": bundle},
+        });
+        let folder = cluster.lab.folder().make("rotation").unwrap();
+        let file = folder.join("map.json");
+        std::fs::write(&file, map.to_string()).unwrap();
+        let said = cluster.kubectl(&["apply", "-f", &file.to_string_lossy()]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let annotation = json!({"metadata": {"annotations": {format!("{MCO}service-ca-rotate"): yes}}});
+        cluster.patch("ControllerConfig", "machine-config-controller", annotation).await;
+        cluster
+            .wait("the Node says that it has seen the rotation", async || {
+                let found = cluster.get("Node", NODE).await;
+                (note(&found, "lastObservedServerCAAnnotation") == yes).then_some(())
+            })
+            .await;
+    };
+    let first = starts().await;
+    let new = pem("kube-apiserver-service-network-signer");
+    let both = format!("{old}{new}");
+    rotate(&both, "true").await;
+    let holds = async |certificate: &str| {
+        for path in KUBECONFIGS {
+            let config: Value = api::yaml::from_str(&node.read_file(path).await.unwrap()).unwrap();
+            let data = text(&config["clusters"][0]["cluster"]["certificate-authority-data"]);
+            let pem = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+            assert!(pem.contains(certificate.trim()), "{path} has not the new CA: {pem}");
+        }
+    };
+    holds(&new).await;
+    assert_eq!(starts().await, first + 1, "the kubelet has not read the new CA");
+
+    rotate(&both, "false").await;
+    let waits = pem("kube-apiserver-lb-signer");
+    rotate(&format!("{both}{waits}"), "true").await;
+    holds(&waits).await;
+    assert_eq!(starts().await, first + 1, "a restart that can wait has not waited");
+    node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
+    assert_eq!(starts().await, first + 2, "the agent has ended and left the kubelet behind");
+}
+
+/// A config from a file, on a host that is its cluster's and on one that is not any more.
+async fn once(node: &NodeHandle) {
+    node.run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
+    let file = node.root_of_boot().unwrap().join("root/once.json");
+    let config = product::one_file("/etc/once", "yes");
+    std::fs::write(file, config.to_string()).unwrap();
+    let command =
+        ["mco", "daemon", "start", "--root-mount", "/", "--once-from", "/root/once.json", "--skip-reboot"];
+    let refused = node.exec(command).await.unwrap();
+    assert_ne!(refused.code, 0, "{refused:?}");
+    let recorded = "/etc/machine-config-daemon/currentconfig";
+    assert!(refused.stderr.contains("rendered-worker-") && refused.stderr.contains(recorded), "{refused:?}");
+    assert!(node.read_file("/etc/once").await.is_err());
+    // The remedy that it names.
+    node.run(["rm", recorded]).await.unwrap();
+    node.run(command).await.unwrap();
+    assert_eq!(node.read_file("/etc/once").await.unwrap(), "yes");
+}
+
+/// A person logs in by SSH, with a key that a MachineConfig brought.
+async fn logins(cluster: &Cluster, node: &NodeHandle) {
+    let root = node.root_of_boot().unwrap();
+    let debs = cluster.lab.folder().make("debs").unwrap();
+    // What is missing in the node, as its own package database says.
+    let apt = tokio::process::Command::new("apt-get")
+        .args(["install", "-y", "-q", "--download-only", "--no-install-recommends", "-o"])
+        .arg(format!("Dir::State::status={}", root.join("var/lib/dpkg/status").display()))
+        .arg("-o")
+        .arg(format!("Dir::Cache::archives={}", debs.display()))
+        // This computer's own lists of what is installed are not to be taken.
+        .args(["-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="])
+        .args(["openssh-server", "openssh-client", "libpam-systemd"])
+        .output()
+        .await
+        .unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&apt.stdout), String::from_utf8_lossy(&apt.stderr));
+    if !lab::require(
+        (!apt.status.success()).then(|| format!("the SSH server's packages cannot be had: {said}")),
+    ) {
+        return;
+    }
+    std::fs::create_dir_all(root.join("var/debs")).unwrap();
+    for deb in std::fs::read_dir(&debs).unwrap().map(|e| e.unwrap().path()) {
+        if deb.extension().is_some_and(|e| e == "deb") {
+            std::fs::copy(&deb, root.join("var/debs").join(deb.file_name().unwrap())).unwrap();
+        }
+    }
+    node.run(["sh", "-c", "DEBIAN_FRONTEND=noninteractive dpkg -i /var/debs/*.deb"]).await.unwrap();
+    node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/key"]).await.unwrap();
+    let key = node.read_file("/root/key.pub").await.unwrap();
+    let keys = "data:,AuthorizedKeysFile%20.ssh/authorized_keys.d/ignition%0A";
+    let config = json!({
+        "ignition": {"version": "3.4.0"},
+        "storage": {"files": [{"path": "/etc/ssh/sshd_config.d/10-keys.conf", "contents": {"source": keys}}]},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key.trim()]}]},
+    });
+    cluster.create(machine_config("50-keys", "worker", config)).await;
+    cluster
+        .wait("the node has the keys", async || {
+            let found = cluster.get("Node", NODE).await;
+            let rendered = cluster.rendered("worker").await;
+            let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
+            (has && node.read_file("/home/core/.ssh/authorized_keys.d/ignition").await.is_ok()).then_some(())
+        })
+        .await;
+    assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "", "nobody has logged in yet");
+    let ssh = "ssh -i /root/key -o StrictHostKeyChecking=no -o BatchMode=yes core@127.0.0.1";
+    cluster
+        .wait("somebody can log in", async || node.run(["sh", "-c", &format!("{ssh} true")]).await.ok())
+        .await;
+    node.run(["sh", "-c", &format!("{ssh} sleep 3")]).await.unwrap();
+    cluster
+        .wait("the Node says that somebody came by SSH", async || {
+            (note(&cluster.get("Node", NODE).await, "ssh") == "accessed").then_some(())
+        })
+        .await;
+}
