@@ -4,7 +4,8 @@
 //! few boot machines at a time, the plain forms of all would be most of the memory.
 //!
 //! Guarantees: a request for an answer that was asked for lately costs a look-up; the plain forms of others are
-//! [`LIMIT`] together, whatever the number of pools and versions. Answers under way keep theirs until they are sent.
+//! [`LIMIT`] together, whatever the number of pools and versions. Answers under way keep theirs until they are sent; all
+//! that are under way, and those who ask meanwhile, share one.
 //!
 //! What it is not: how an answer is made (see `prepare`), and which there are (see `board`).
 
@@ -28,10 +29,36 @@ pub(crate) struct Reply {
     pub(crate) gzip: Option<Packed>,
     /// How long the plain form is.
     length: usize,
-    /// The plain form, where it is at hand.
-    plain: Mutex<Option<Bytes>>,
+    plain: Mutex<Plain>,
     /// When it was asked for last, in requests.
     used: AtomicU64,
+}
+
+/// The plain form.
+#[derive(Debug, Default)]
+struct Plain {
+    /// Where it is kept at hand.
+    kept: Option<Arc<Vec<u8>>>,
+    /// Where somebody has it: slow machines take minutes.
+    shared: Weak<Vec<u8>>,
+}
+
+impl Plain {
+    fn keep(&mut self, body: Vec<u8>) -> Arc<Vec<u8>> {
+        let body = Arc::new(body);
+        self.shared = Arc::downgrade(&body);
+        self.kept = Some(Arc::clone(&body));
+        body
+    }
+}
+
+/// A plain form that is being sent.
+struct Sent(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// The packed form.
@@ -49,8 +76,11 @@ impl Reply {
         let tag = |etag: &str| HeaderValue::from_str(etag).unwrap_or(HeaderValue::from_static("\"0\""));
         let gzip = gzip.map(|g| Packed { body: Bytes::from(g), etag: tag(&gzip_etag) });
         let length = body.len();
-        let plain = Mutex::new(if gzip.is_some() { None } else { Some(Bytes::from(body)) });
-        Self { etag: tag(&etag), gzip, length, plain, used: AtomicU64::new(0) }
+        let mut plain = Plain::default();
+        if gzip.is_none() {
+            plain.keep(body);
+        }
+        Self { etag: tag(&etag), gzip, length, plain: Mutex::new(plain), used: AtomicU64::new(0) }
     }
 }
 
@@ -77,16 +107,20 @@ impl Warm {
     pub(crate) fn plain(&self, reply: &Arc<Reply>) -> io::Result<Bytes> {
         reply.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let mut plain = reply.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(body) = &*plain {
-            return Ok(body.clone());
+        if let Some(body) = &plain.kept {
+            return Ok(Bytes::from_owner(Sent(Arc::clone(body))));
         }
-        let packed = reply.gzip.as_ref().map(|g| g.body.as_ref()).unwrap_or_default();
-        let body = Bytes::from(unpack(packed, reply.length)?);
-        *plain = Some(body.clone());
+        let body = if let Some(body) = plain.shared.upgrade() {
+            plain.kept = Some(Arc::clone(&body));
+            body
+        } else {
+            let packed = reply.gzip.as_ref().map(|g| g.body.as_ref()).unwrap_or_default();
+            plain.keep(unpack(packed, reply.length)?)
+        };
         // The lists are taken first wherever both are: not while a form is held.
         drop(plain);
         self.keep(reply);
-        Ok(body)
+        Ok(Bytes::from_owner(Sent(body)))
     }
 
     /// Takes an answer in and lets go of those that were not asked for the longest.
@@ -103,7 +137,7 @@ impl Warm {
             if sum <= self.limit {
                 at_hand.push(Arc::downgrade(&other));
             } else {
-                *other.plain.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                other.plain.lock().unwrap_or_else(PoisonError::into_inner).kept = None;
             }
         }
     }
@@ -122,7 +156,7 @@ mod tests {
     }
 
     fn at_hand(reply: &Reply) -> bool {
-        reply.plain.lock().unwrap().is_some()
+        reply.plain.lock().unwrap().kept.is_some()
     }
 
     #[test]
@@ -150,6 +184,21 @@ mod tests {
         drop(large);
         warm.plain(&mk_reply("c", 5000)).unwrap();
         assert_eq!(warm.at_hand.lock().unwrap().len(), 1, "what is not served any more is forgotten");
+    }
+
+    #[test]
+    fn machines_that_are_slow_share_one_form_with_those_that_come_later() {
+        let warm = Warm { limit: 100, ..Warm::default() };
+        let (a, b) = (mk_reply("a", 5000), mk_reply("b", 5000));
+        let under_way = warm.plain(&a).unwrap();
+        for _ in 0..3 {
+            warm.plain(&b).unwrap();
+            assert!(!at_hand(&a));
+            assert_eq!(warm.plain(&a).unwrap().as_ptr(), under_way.as_ptr());
+        }
+        drop(under_way);
+        warm.plain(&b).unwrap();
+        assert!(a.plain.lock().unwrap().shared.upgrade().is_none(), "nobody has it any more");
     }
 
     #[test]
