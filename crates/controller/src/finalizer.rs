@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn an_object_that_has_them_is_not_written_again() {
         let name = format!("99-{}-generated-kubelet", "p".repeat(60));
-        let wanted = ["foregroundDeletion".to_owned(), name.clone()];
+        let wanted = ["foregroundDeletion".to_owned(), name];
         let bare = json!({"metadata": {}});
         let all = differing(&wanted, &bare).unwrap();
         assert_eq!(all.len(), 2);

@@ -258,7 +258,7 @@ mod tests {
         let mut kargs = have.clone();
         kargs.spec.kernel_arguments = Some(vec!["quiet".to_owned()]);
         assert!(edited(&kargs), "a kernel argument");
-        let mut role = have.clone();
+        let mut role = have;
         role.labels_mut().insert(label::ROLE.to_owned(), "infra".to_owned());
         assert!(edited(&role), "another role");
         for key in [annotation::WRITTEN, annotation::GENERATED_BY_CONTROLLER] {

@@ -146,7 +146,7 @@ fn runc_is_refused_where_the_streams_images_have_none_and_nowhere_else() {
         let inputs = Inputs { stream: Some(&stream), ..Inputs::new(&pool, &all, &facts, &versions) };
         match (plan(&inputs), refused) {
             (Ok(plan), None) => {
-                assert!(["os", "mine@sha256:1"].contains(&plan.rendered.spec.os_image_url.as_str()))
+                assert!(["os", "mine@sha256:1"].contains(&plan.rendered.spec.os_image_url.as_str()));
             }
             (Err(e), Some(by)) => {
                 let said = e.to_string();
