@@ -476,7 +476,7 @@ async fn comes_or_goes(trouble: &mut Option<Trouble>) {
     };
     if !told {
         // Whoever tells has ended, and the agent is about to.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -326,7 +326,10 @@ fn a_random_chain_is_written_down() {
         .map(|i| {
             let spec = config(&mut dice, Place::Machine);
             let got = machine.step(&format!("rendered-worker-{i:02}"), &spec, &mut reboot);
-            json!({"about": format!("random {i}"), "spec": spec, "expect": got.recorded()})
+            // Debian's systemd says `/lib` where others say `/usr/lib`; it is the same folder.
+            let expect = got.recorded().to_string().replace("link /usr/lib/systemd/", "link /lib/systemd/");
+            let expect: Value = serde_json::from_str(&expect).unwrap();
+            json!({"about": format!("random {i}"), "spec": spec, "expect": expect})
         })
         .collect();
     let chain = json!({"id": format!("random-{from}"), "about": "random", "strict": true, "steps": written});
