@@ -214,7 +214,7 @@ async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), K
 }
 
 /// Something that a pass depends on changed. An error is one too: the pass says what it is.
-fn changes(client: &Client) -> SelectAll<BoxStream<'static, ()>> {
+fn changes(client: &Client, options: Options) -> SelectAll<BoxStream<'static, ()>> {
     fn of<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -240,13 +240,16 @@ fn changes(client: &Client) -> SelectAll<BoxStream<'static, ()>> {
         Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), api::user_data::NAMESPACE),
         all.clone(),
     ));
-    streams.push(of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), tokens));
+    if options.require_token {
+        // Else it has no right to.
+        streams.push(of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), tokens));
+    }
     streams
 }
 
 /// Keeps until `stop`. A pass that fails is told in the log and made again.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) {
-    let mut changes = changes(&client);
+    let mut changes = changes(&client, options);
     loop {
         let rest = match pass(&client, options).await {
             Ok(done) => {
