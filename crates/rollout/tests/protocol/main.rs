@@ -22,8 +22,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod model;
+mod state;
 
-use model::{Fault, Model, State};
+use model::{Fault, Model};
+use state::State;
 use std::collections::{HashMap, VecDeque};
 
 impl Model {
@@ -100,7 +102,7 @@ fn wider() {
     with(3, 1, |m| (m.late, m.failures, m.edits, m.reverts) = (true, false, 2, true));
     with(3, 2, |m| (m.late, m.failures, m.edits) = (true, false, 1));
     with(3, 1, |m| (m.repeats, m.lag, m.edits) = (true, 2, 1));
-    with(2, 1, |m| (m.late, m.repeats, m.lag, m.stranded) = (true, true, 3, true));
+    with(2, 1, |m| (m.late, m.repeats, m.lag, m.stranded) = (true, true, 2, true));
 }
 
 /// While two believe that they lead, the fixed order of nodes and the versions on patches keep them from adding up, as
