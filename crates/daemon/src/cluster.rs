@@ -15,7 +15,9 @@ use rollout::view::{CordonMark, own};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A call that takes longer is given up: an API server under load answers within seconds, and the agent has nothing to
 /// lose by asking again.
@@ -83,6 +85,8 @@ impl CallError {
 pub(crate) struct Cluster {
     client: Client,
     node: String,
+    /// How many milliseconds the last call took.
+    last: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -91,17 +95,26 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-async fn call<T>(what: String, f: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL_TIMEOUT, f).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(CallError::Api { what, source: Box::new(source) }),
-        Err(_) => Err(CallError::Timeout { what }),
-    }
-}
-
 impl Cluster {
     pub(crate) fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned() }
+        Self { client, node: node.to_owned(), last: Arc::default() }
+    }
+
+    async fn call<T>(&self, what: String, f: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+        let begun = Instant::now();
+        let answer = tokio::time::timeout(CALL_TIMEOUT, f).await;
+        let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(took, Ordering::Relaxed);
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => Err(CallError::Api { what, source: Box::new(source) }),
+            Err(_) => Err(CallError::Timeout { what }),
+        }
+    }
+
+    /// How long the last call took, in whole milliseconds: how much the API server has to do.
+    pub(crate) fn last_call(&self) -> Duration {
+        Duration::from_millis(self.last.load(Ordering::Relaxed))
     }
 
     /// Sets annotations on the own Node, and its cordon, in one patch; with `only_at`, only if the Node is still at that
@@ -137,7 +150,7 @@ impl Cluster {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let api: Api<Node> = Api::all(self.client.clone());
         let what = format!("setting annotations of Node {}", self.node);
-        call(what, api.patch(&self.node, &params, &Patch::Merge(patch))).await
+        self.call(what, api.patch(&self.node, &params, &Patch::Merge(patch))).await
     }
 
     /// A rendered config by name. The empty config has no object. One that is there never changes, so that the API
@@ -148,8 +161,8 @@ impl Cluster {
         }
         let api: Api<MachineConfig> = Api::all(self.client.clone());
         let what = || format!("getting MachineConfig {name}");
-        match call(what(), api.get_with(name, &GetParams::any())).await {
-            Err(error) if error.is_not_found() => call(what(), api.get(name)).await,
+        match self.call(what(), api.get_with(name, &GetParams::any())).await {
+            Err(error) if error.is_not_found() => self.call(what(), api.get(name)).await,
             answer => answer,
         }
     }
@@ -157,7 +170,8 @@ impl Cluster {
     /// All pools; asked for once in a node's life.
     pub(crate) async fn pools(&self) -> Result<Vec<MachineConfigPool>, CallError> {
         let api: Api<MachineConfigPool> = Api::all(self.client.clone());
-        let list = call("listing MachineConfigPools".to_owned(), api.list(&ListParams::default())).await?;
+        let list =
+            self.call("listing MachineConfigPools".to_owned(), api.list(&ListParams::default())).await?;
         Ok(list.items)
     }
 
@@ -165,7 +179,9 @@ impl Cluster {
     pub(crate) async fn machine_configuration(&self) -> Result<Option<Value>, CallError> {
         let kind = GroupVersionKind::gvk("operator.openshift.io", "v1", "MachineConfiguration");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-        match call(format!("getting MachineConfiguration {CLUSTER}"), api.get(CLUSTER)).await {
+        let what = format!("getting MachineConfiguration {CLUSTER}");
+        // The API server's cache may answer: as new as a watch would be, and a thousand nodes ask at once.
+        match self.call(what, api.get_with(CLUSTER, &GetParams::any())).await {
             Ok(object) => {
                 let mut value = object.data;
                 value["metadata"] = json!({ "generation": object.metadata.generation });
@@ -182,12 +198,12 @@ impl Cluster {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let what = || format!("getting MachineConfigNode {}", self.node);
         if !latest {
-            match call(what(), api.get_with(&self.node, &GetParams::any())).await {
+            match self.call(what(), api.get_with(&self.node, &GetParams::any())).await {
                 Err(error) if error.is_not_found() => {}
                 answer => return answer.map(Some),
             }
         }
-        call(what(), api.get_opt(&self.node)).await
+        self.call(what(), api.get_opt(&self.node)).await
     }
 
     /// Makes the own MachineConfigNode. One that the controller has made meanwhile is a conflict.
@@ -197,7 +213,7 @@ impl Cluster {
     ) -> Result<MachineConfigNode, CallError> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let what = format!("creating MachineConfigNode {}", self.node);
-        call(what, api.create(&PostParams::default(), object)).await
+        self.call(what, api.create(&PostParams::default(), object)).await
     }
 
     /// Changes the own MachineConfigNode's status.
@@ -208,7 +224,7 @@ impl Cluster {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let what = format!("changing the status of MachineConfigNode {}", self.node);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        call(what, api.patch_status(&self.node, &params, patch)).await
+        self.call(what, api.patch_status(&self.node, &params, patch)).await
     }
 
     /// The node's name.

@@ -1,6 +1,6 @@
 //! Tells how far an update is: events on the Node, and the conditions of the node's MachineConfigNode. A task of its own
-//! writes them, so that telling holds nothing up. While a write is under way, later steps gather and make the next one:
-//! each condition keeps the time of its own step, and the last word is always written.
+//! writes them, so that telling holds nothing up. While a write is under way, or the API server has much to do, later
+//! steps gather and make the next one: each condition keeps the time of its own step, and the last word is always written.
 //!
 //! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
@@ -12,6 +12,7 @@ use crate::protocol::{Cost, NodeFacts, Note, View, cut_reason, outage_backoff};
 use api::k8s::Time;
 use api::names::node_condition as c;
 use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
+use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::Patch;
 use rollout::mcn::{self, Progress};
@@ -27,14 +28,14 @@ const MISSING_PAUSE: Duration = Duration::from_mins(10);
 const TRIES: usize = 3;
 /// Steps that follow each other within this time are one write. Nobody reads faster than that.
 const GATHER: Duration = Duration::from_secs(1);
-/// After a write the next one waits this many times as long as that one took: an API server with time to spare is told of
-/// each step, one under load of a few at a time.
+/// A report waits this many times as long as the last call took: an API server with time to spare is told of each step,
+/// one under load of a few at a time. What moves nodes on goes before.
 const REST: u32 = 20;
 /// The longest such rest.
 const MOST_REST: Duration = Duration::from_secs(10);
 /// How long the agent waits at its end for what is not written yet. A reboot is not held up for longer.
 const LAST_WORD: Duration = Duration::from_secs(5);
-/// Steps kept while the API server is away; older ones give way. Each condition's last step is among so many.
+/// Steps, and events, kept while the API server is away; older ones give way. Each condition's last step is among so many.
 const KEPT: usize = 64;
 
 /// A point of an update that is worth telling.
@@ -179,16 +180,18 @@ fn timeless(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {
     status
 }
 
-fn rest_after(write: Duration) -> Duration {
-    write.saturating_mul(REST).min(MOST_REST)
+fn rest_after(call: Duration) -> Duration {
+    call.saturating_mul(REST).min(MOST_REST)
+}
+
+struct Told {
+    note: Note,
+    uid: String,
+    at: Timestamp,
 }
 
 enum Message {
-    Event {
-        note: Note,
-        uid: String,
-        at: Timestamp,
-    },
+    Event(Told),
     Steps {
         said: Vec<Said>,
         node: Box<NodeView>,
@@ -211,7 +214,14 @@ impl Reporter {
     pub(crate) fn new(cluster: Cluster, reporting: Reporting) -> Self {
         let (to_writer, messages) = mpsc::unbounded_channel();
         let name = cluster.node().to_owned();
-        let writer = Writer { cluster, seen: None, said: vec![], node: NodeView::default(), missing: None };
+        let writer = Writer {
+            cluster,
+            seen: None,
+            said: vec![],
+            node: NodeView::default(),
+            events: vec![],
+            missing: None,
+        };
         tokio::spawn(writer.run(messages));
         Self { name, reporting, to_writer }
     }
@@ -230,11 +240,8 @@ impl Reporter {
     /// Something for people to know, as an event.
     pub(crate) fn tell(&self, view: &View, note: &Note) {
         if self.reporting.events {
-            self.send(Message::Event {
-                note: note.clone(),
-                uid: view.node.uid.clone(),
-                at: Timestamp::now(),
-            });
+            let uid = view.node.uid.clone();
+            self.send(Message::Event(Told { note: note.clone(), uid, at: Timestamp::now() }));
         } else {
             tracing::info!(event = ?note.kind, "{}", note.text);
         }
@@ -263,18 +270,21 @@ struct Writer {
     said: Vec<Said>,
     /// The node as it was at the last step.
     node: NodeView,
+    /// Events for an API server that has more important things to do.
+    events: Vec<Told>,
     /// The kind was found not to be installed then.
     missing: Option<Instant>,
 }
 
 impl Writer {
     async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
-        let mut due: Option<Instant> = None;
-        let mut rests_until: Option<Instant> = None;
+        let (mut steps_due, mut events_due): (Option<Instant>, Option<Instant>) = (None, None);
         let mut failures = 0;
+        let mut urgent = false;
         let mut closed = false;
         while !closed {
             let mut waiters = vec![];
+            let due = steps_due.into_iter().chain(events_due).min();
             let message = match due {
                 None => messages.recv().await.map(Some),
                 Some(at) => match tokio::time::timeout_at(at, messages.recv()).await {
@@ -283,30 +293,37 @@ impl Writer {
                 },
             };
             match message {
-                Some(Some(Message::Event { note, uid, at })) => self.cluster.tell(&note, &uid, at).await,
-                Some(Some(Message::Steps { said, node, at_once: true })) => {
-                    self.take(said, node);
-                    due = Some(Instant::now());
+                Some(Some(Message::Event(told))) => {
+                    self.events.push(told);
+                    let over = self.events.len().saturating_sub(KEPT);
+                    self.events.drain(..over);
+                    let rest = Some(rest_after(self.cluster.last_call())).filter(|rest| *rest > GATHER);
+                    events_due = events_due.or(Some(Instant::now() + rest.unwrap_or_default()));
                 }
-                Some(Some(Message::Steps { said, node, at_once: false })) => {
+                Some(Some(Message::Steps { said, node, at_once })) => {
                     self.take(said, node);
-                    let soon = Instant::now() + GATHER;
-                    due = due.or_else(|| Some(rests_until.map_or(soon, |at| soon.max(at))));
-                    continue;
+                    urgent |= at_once;
+                    steps_due = if urgent {
+                        Some(Instant::now())
+                    } else {
+                        steps_due.or(Some(self.pace(Instant::now())))
+                    };
                 }
                 Some(Some(Message::Flush(waiter))) => waiters.push(waiter),
                 Some(None) => {}
                 None => closed = true,
             }
-            let now = !waiters.is_empty() || closed || due.is_some_and(|at| at <= Instant::now());
-            if now {
-                let (news, begun) = (!self.said.is_empty(), Instant::now());
-                due = match self.write().await {
+            let all = !waiters.is_empty() || closed;
+            if all || steps_due.is_some_and(|at| at <= Instant::now()) {
+                // A new process learns from its first call how much the API server has to do.
+                let begun = Instant::now();
+                if !all && !urgent && self.look().await && self.pace(begun) > Instant::now() {
+                    steps_due = Some(self.pace(begun));
+                    continue;
+                }
+                steps_due = match self.write().await {
                     Ok(()) => {
-                        failures = 0;
-                        if news {
-                            rests_until = Some(Instant::now() + rest_after(begun.elapsed()));
-                        }
+                        (failures, urgent) = (0, false);
                         None
                     }
                     Err(error) => {
@@ -317,11 +334,30 @@ impl Writer {
                     }
                 };
             }
+            if all || events_due.is_some_and(|at| at <= Instant::now()) {
+                events_due = None;
+                let told = std::mem::take(&mut self.events);
+                join_all(told.iter().map(|t| self.cluster.tell(&t.note, &t.uid, t.at))).await;
+            }
             for waiter in waiters {
                 // Who waited may have given up.
                 let _ = waiter.send(());
             }
         }
+    }
+
+    /// When steps that are not urgent are written, if the first of them came at that time.
+    fn pace(&self, from: Instant) -> Instant {
+        from + rest_after(self.cluster.last_call()).max(GATHER)
+    }
+
+    /// Gets the object where it was not seen yet; `true` if it had to be asked for and is there.
+    async fn look(&mut self) -> bool {
+        if self.seen.is_some() || self.missing.is_some() {
+            return false;
+        }
+        self.seen = self.cluster.progress(false).await.ok().flatten();
+        self.seen.is_some()
     }
 
     fn take(&mut self, said: Vec<Said>, node: Box<NodeView>) {
