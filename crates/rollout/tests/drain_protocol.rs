@@ -1,6 +1,6 @@
 //! A drain, explored to the end: one node's daemon, a controller that forgets everything between two plans and whose
 //! view of the node lags, patches that arrive late, twice decided, or never, a scheduler that binds pods while it may,
-//! evictions that are refused, and a person who cordons or uncordons at any moment.
+//! evictions that are refused, a pool that gets another config meanwhile, and a person who cordons or uncordons at any moment.
 //!
 //! The decisions are the real `rollout::drain::plan`. What is checked: a node is called drained only while it is
 //! cordoned and empty, a person's cordon is there at the end and only then, and from every state there is a way to the
@@ -57,6 +57,8 @@ struct State {
     person: bool,
     /// How many times they change their mind.
     moods: u8,
+    /// The node is sent on to another config while its drain waits: so many times yet.
+    targets: u8,
 }
 
 fn view(node: &Node) -> NodeView {
@@ -106,27 +108,39 @@ fn write(s: &State, change: impl FnOnce(&mut State)) -> State {
     t
 }
 
+/// The config that the node is on its way to.
+fn config(s: &State) -> String {
+    format!("v{}", 2 - s.targets)
+}
+
 fn daemon(s: &State, out: &mut Vec<State>) {
     let ask = |verb: &str, phase| {
         write(s, |t| {
-            t.node.desired = Some(format!("{verb}-v1").into());
+            t.node.desired = Some(format!("{verb}-{}", config(s)).into());
             t.phase = phase;
         })
     };
+    // Also when the answer to the first request is there and not seen yet.
+    if s.phase == Phase::WaitsForDrain && s.targets > 0 {
+        out.push(write(s, |t| {
+            t.targets -= 1;
+            t.node.desired = Some(format!("drain-{}", config(t)).into());
+        }));
+    }
     let answered = s.node.desired == s.node.applied;
     let go = |phase| State { phase, ..s.clone() };
     match s.phase {
         // A daemon of ours cordons a node that takes pods together with its request, and only if the node is still as it
         // was seen: what it sees late is refused, and decided anew.
         Phase::Before if s.cordons && !s.node.unschedulable => out.push(write(s, |t| {
-            t.node.desired = Some("drain-v1".into());
+            t.node.desired = Some(format!("drain-{}", config(t)).into());
             (t.node.unschedulable, t.node.mark) = (true, Some(CordonMark::Daemon.text()));
             t.phase = Phase::WaitsForDrain;
         })),
         Phase::Before => out.push(ask("drain", Phase::WaitsForDrain)),
         Phase::WaitsForDrain if answered => out.push(go(Phase::Applies)),
         Phase::Applies if s.node.mark == Some(CordonMark::Daemon.text()) => out.push(write(s, |t| {
-            t.node.desired = Some("uncordon-v1".into());
+            t.node.desired = Some(format!("uncordon-{}", config(t)).into());
             t.node.applied = t.node.desired.clone();
             (t.node.unschedulable, t.node.mark) = (false, None);
             t.phase = Phase::Finished;
@@ -144,7 +158,8 @@ fn controller(s: &State, out: &mut Vec<State>) {
     if let Some((node, valid)) = &s.flight {
         let lost = State { flight: None, ..s.clone() };
         if *valid {
-            let newly_drained = node.applied != s.node.applied && node.applied.as_deref() == Some("drain-v1");
+            let newly_drained = node.applied != s.node.applied
+                && node.applied.as_deref().is_some_and(|a| a.starts_with("drain-"));
             assert!(!newly_drained || (node.unschedulable && pods(s).is_empty()), "drained, it says: {s:#?}");
             out.push(write(&lost, |t| t.node.clone_from(node)));
         }
@@ -225,7 +240,11 @@ fn explore(start: State) -> usize {
 #[test]
 fn a_drain_ends_empty_and_the_node_is_left_as_a_person_wants_it() {
     let rows = [(false, 0), (true, 0), (false, 1), (true, 1)];
-    for (cordons, (person, moods)) in [true, false].into_iter().flat_map(|c| rows.map(|row| (c, row))) {
+    let rows = [0, 1].into_iter().flat_map(|targets| rows.map(|(person, moods)| (person, moods, targets)));
+    let rows: Vec<_> = rows.collect();
+    for (cordons, (person, moods, targets)) in
+        [true, false].into_iter().flat_map(|c| rows.iter().map(move |row| (c, *row)))
+    {
         let node = Node {
             unschedulable: person,
             desired: Some("uncordon-v0".into()),
@@ -242,9 +261,12 @@ fn a_drain_ends_empty_and_the_node_is_left_as_a_person_wants_it() {
             cordons,
             person,
             moods,
+            targets,
         };
         let states = explore(start);
-        println!("daemon cordons {cordons}, person {person}, {moods} changes of mind: {states} states");
+        println!(
+            "daemon cordons {cordons}, person {person}, {moods} changes of mind, {targets} of the target: {states} states"
+        );
         assert!(states > 15, "{states}");
     }
 }
