@@ -385,6 +385,54 @@ mod tests {
         task.await.unwrap();
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_term_begins_cleanly_only_where_nothing_can_be_under_way() {
+        let lease = |holder: &str, strays: bool| {
+            let notes = if strays { serde_json::json!({STRAYS: "true"}) } else { serde_json::json!({}) };
+            serde_json::json!({"metadata": {"name": NAME, "resourceVersion": "5", "annotations": notes},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}})
+        };
+        let clean = Some(Handover::Clean);
+        let unclean = Some(Handover::Unclean);
+        for (about, there, silent, want) in [
+            ("a first controller", None, 0, clean),
+            ("given up", Some(lease("", false)), 0, clean),
+            ("given up soon after a crash, or with a patch unanswered", Some(lease("", true)), 0, unclean),
+            ("held", Some(lease("you", false)), 14, None),
+            ("its holder is silent", Some(lease("you", false)), 15, unclean),
+            ("lost, and nobody took it", Some(lease("me", false)), 0, unclean),
+        ] {
+            let written = Arc::new(Mutex::new(serde_json::Value::Null));
+            let (kept, body) = (written.clone(), there.clone());
+            let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let (kept, body) = (kept.clone(), body.clone());
+                async move {
+                    let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+                    let (code, answer) = if *request.method() == http::Method::GET {
+                        body.map_or((404, missing), |lease| (200, lease))
+                    } else {
+                        let bytes = request.into_body().collect_bytes().await.unwrap();
+                        let lease: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                        *kept.lock().unwrap() = lease.clone();
+                        (200, lease)
+                    };
+                    let body = kube::client::Body::from(answer.to_string().into_bytes());
+                    Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            let api: Api<Lease> = Api::namespaced(Client::new(serve, "default"), NAMESPACE);
+            let mut seen = Some(("5".to_owned(), Instant::now()));
+            tokio::time::advance(Duration::from_secs(silent)).await;
+            let got = match attempt_once(&api, "me", &mut seen).await.unwrap() {
+                Held::Ours(handover) => Some(handover),
+                Held::Theirs(_) => None,
+            };
+            assert_eq!(got, want, "{about}");
+            let left = written.lock().unwrap()["metadata"]["annotations"][STRAYS].clone();
+            assert!(left.is_null(), "{about}: the mark is the last holder's");
+        }
+    }
+
     #[test]
     fn taking_over_counts_a_transition_and_renewing_does_not() {
         let first = taken(None, "a");
