@@ -110,6 +110,10 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
             samples.put(format!("CPU: {name}"), "s", cpu_seconds(*pid)? - before);
         }
         samples.put("controller peak memory", "MiB", memory(controller, "VmHWM:")?);
+        samples.put("controller memory without program text", "MiB", memory(controller, "RssAnon:")?);
+        if let Some((_, api_server)) = parties.iter().find(|(name, _)| *name == "API server") {
+            samples.put("API server peak memory", "MiB", memory(*api_server, "VmHWM:")?);
+        }
         for (what, value) in slots.latencies() {
             samples.put(what, "ms", value);
         }
