@@ -1,39 +1,31 @@
-//! The reference's update controller once more, step by step as its behaviour was written down (which nodes it finds
-//! unavailable, whom it taints and sends, what it counts and says), run to rest on any pool and nodes beside the real
-//! plan. Both must come to the same Nodes and the same status.
+//! The reference's update controller over one pool, and over the two of a control plane with an arbiter.
 //!
-//! What it is not: the recorded situations (`recorded.rs`), or what we do otherwise on purpose: bounds that cannot be read
-//! or are negative, pools of the control plane, nodes under their update's own cordon, configs whose names say that they
-//! were rendered for the same pool, builds that are an error and not paused (there the reference writes no status at all).
-#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
-mod common;
+//! What it is not: what it is run on.
 
+use crate::common::{self, Mk, World, node, pool};
 use api::v1::MachineConfigPoolStatus;
-use common::{Mk, World, node, pool};
-use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
-use proptest::{option, prop_assert_eq};
-use rollout::{BuildState, Layering, OsBuildView, OsConfigView};
+use rollout::{BuildState, Layering};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A Node's annotations and the rest, as the reference reads them.
 #[derive(Clone, Debug)]
-struct Node {
-    name: String,
-    notes: BTreeMap<&'static str, String>,
-    conditions: Vec<(&'static str, &'static str)>,
-    unschedulable: bool,
-    zone: Option<&'static str>,
-    created: i64,
-    tainted: bool,
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) notes: BTreeMap<&'static str, String>,
+    pub(crate) conditions: Vec<(&'static str, &'static str)>,
+    pub(crate) unschedulable: bool,
+    pub(crate) zone: Option<&'static str>,
+    pub(crate) created: i64,
+    pub(crate) tainted: bool,
 }
 
 impl Node {
-    fn note(&self, key: &str) -> Option<&str> {
+    pub(crate) fn note(&self, key: &str) -> Option<&str> {
         self.notes.get(key).map(String::as_str)
     }
 
-    fn ready(&self) -> bool {
+    pub(crate) fn ready(&self) -> bool {
         let fine = |(type_, status): &(&str, &str)| match *type_ {
             "Ready" => *status == "True",
             "DiskPressure" | "NetworkUnavailable" => *status == "False",
@@ -42,33 +34,33 @@ impl Node {
         self.conditions.iter().all(fine) && !self.unschedulable
     }
 
-    fn equal(&self, a: &str, b: &str) -> bool {
+    pub(crate) fn equal(&self, a: &str, b: &str) -> bool {
         let text = |key| self.note(key).unwrap_or_default();
         !text(a).is_empty() && text(a) == text(b)
     }
 
-    fn done(&self) -> bool {
+    pub(crate) fn done(&self) -> bool {
         let no_images = self.note("currentImage").is_none() && self.note("desiredImage").is_none();
         self.equal("currentConfig", "desiredConfig")
             && (no_images || self.equal("currentImage", "desiredImage"))
             && self.note("state") == Some("Done")
     }
 
-    fn bad(&self) -> bool {
+    pub(crate) fn bad(&self) -> bool {
         matches!(self.note("state"), Some("Degraded" | "Unreconcilable"))
     }
 
-    fn failing(&self) -> bool {
+    pub(crate) fn failing(&self) -> bool {
         let text = |key| self.note(key).unwrap_or_default();
         text("currentConfig") != text("desiredConfig") && self.bad()
     }
 
-    fn unavailable(&self) -> bool {
+    pub(crate) fn unavailable(&self) -> bool {
         !self.ready() || (!self.done() && !self.failing())
     }
 
-    fn mk(&self) -> Mk {
-        let mut mk = node(&self.name).roles(&["worker", "infra"]).created(self.created);
+    pub(crate) fn mk(&self, roles: &[&str]) -> Mk {
+        let mut mk = node(&self.name).roles(roles).created(self.created);
         for (key, value) in &self.notes {
             mk = mk.note(key, value);
         }
@@ -85,21 +77,21 @@ impl Node {
 
 /// The reference's view of one pool.
 #[derive(Clone, Debug)]
-struct Reference {
-    target: &'static str,
-    paused: bool,
-    max: Value,
-    layering: Layering,
-    nodes: Vec<Node>,
-    status: MachineConfigPoolStatus,
+pub(crate) struct Reference {
+    pub(crate) target: &'static str,
+    pub(crate) paused: bool,
+    pub(crate) max: Value,
+    pub(crate) layering: Layering,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) status: MachineConfigPoolStatus,
 }
 
 impl Reference {
-    fn is_true(&self, type_: &str) -> bool {
+    pub(crate) fn is_true(&self, type_: &str) -> bool {
         api::conditions::is_true(self.status.conditions.as_deref().unwrap_or_default(), type_)
     }
 
-    fn equals_build(&self, n: &Node) -> bool {
+    pub(crate) fn equals_build(&self, n: &Node) -> bool {
         let (Some(config), Some(build)) = (&self.layering.config, &self.layering.build) else { return false };
         let image = n.note("desiredImage").unwrap_or_default();
         !image.is_empty()
@@ -107,7 +99,7 @@ impl Reference {
             && n.note("desiredConfig") == Some(&*build.machine_config)
     }
 
-    fn updated(&self, n: &Node) -> bool {
+    pub(crate) fn updated(&self, n: &Node) -> bool {
         let wanted = n.done() && n.note("desiredConfig") == Some(self.target);
         match self.layering.is_layered() {
             false => wanted && n.note("desiredImage").is_none(),
@@ -115,14 +107,14 @@ impl Reference {
         }
     }
 
-    fn candidate(&self, n: &Node) -> bool {
+    pub(crate) fn candidate(&self, n: &Node) -> bool {
         match self.layering.is_layered() {
             false => n.note("desiredConfig") != Some(self.target) || n.note("desiredImage").is_some(),
             true => !self.equals_build(n),
         }
     }
 
-    fn at_target(&self, n: &Node) -> bool {
+    pub(crate) fn at_target(&self, n: &Node) -> bool {
         let images = n.note("currentImage").is_some() && n.note("desiredImage").is_some();
         match self.layering.is_layered() {
             false => n.note("desiredConfig") == Some(self.target) && !images,
@@ -131,7 +123,7 @@ impl Reference {
     }
 
     /// May nodes go to the image?
-    fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         if !self.layering.is_layered() {
             return true;
         }
@@ -139,7 +131,7 @@ impl Reference {
         !config.image.is_empty() && build.state == BuildState::Succeeded && build.image == config.image
     }
 
-    fn max(&self) -> usize {
+    pub(crate) fn max(&self) -> usize {
         let max = match &self.max {
             Value::Null => 1,
             Value::Number(n) => usize::try_from(n.as_u64().unwrap()).unwrap(),
@@ -154,38 +146,46 @@ impl Reference {
     }
 
     /// One pass over the pool.
-    fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         if !self.paused && self.goes_on() {
-            for i in 0..self.nodes.len() {
-                self.nodes[i].tainted = !self.at_target(&self.nodes[i]);
-            }
-            for i in self.chosen() {
-                let (config, image) = match (&self.layering.config, &self.layering.build) {
-                    (Some(config), Some(build)) => {
-                        (build.machine_config.to_string(), config.image.to_string())
-                    }
-                    _ => (self.target.to_owned(), String::new()),
-                };
-                self.nodes[i].notes.insert("desiredConfig", config);
-                match image.is_empty() {
-                    true => self.nodes[i].notes.remove("desiredImage"),
-                    false => self.nodes[i].notes.insert("desiredImage", image),
-                };
-            }
+            self.taint();
+            self.send(self.max());
         }
         self.tell();
     }
 
-    fn chosen(&self) -> Vec<usize> {
-        let max = self.max();
+    pub(crate) fn taint(&mut self) {
+        for i in 0..self.nodes.len() {
+            self.nodes[i].tainted = !self.at_target(&self.nodes[i]);
+        }
+    }
+
+    /// Sends nodes; how many could have been.
+    pub(crate) fn send(&mut self, max: usize) -> usize {
+        let (candidates, chosen) = self.chosen(max);
+        for i in chosen {
+            let (config, image) = match (&self.layering.config, &self.layering.build) {
+                (Some(config), Some(build)) => (build.machine_config.to_string(), config.image.to_string()),
+                _ => (self.target.to_owned(), String::new()),
+            };
+            self.nodes[i].notes.insert("desiredConfig", config);
+            match image.is_empty() {
+                true => self.nodes[i].notes.remove("desiredImage"),
+                false => self.nodes[i].notes.insert("desiredImage", image),
+            };
+        }
+        candidates
+    }
+
+    pub(crate) fn chosen(&self, max: usize) -> (usize, Vec<usize>) {
         let unavailable = self.nodes.iter().filter(|n| n.unavailable()).count();
         if unavailable >= max {
-            return vec![];
+            return (0, vec![]);
         }
         let capacity = max - unavailable;
         let failing = self.nodes.iter().filter(|n| !self.candidate(n) && n.failing()).count();
         if failing >= capacity {
-            return vec![];
+            return (0, vec![]);
         }
         let capacity = capacity - failing;
         let can = |i: &usize| self.candidate(&self.nodes[*i]) && self.nodes[*i].ready();
@@ -194,11 +194,12 @@ impl Reference {
             let n = &self.nodes[*i];
             (n.zone.is_none(), n.zone, n.created, n.name.clone())
         });
+        let candidates = all.len();
         all.truncate(capacity);
-        all
+        (candidates, all)
     }
 
-    fn tell(&mut self) {
+    pub(crate) fn tell(&mut self) {
         let count = |pick: &dyn Fn(&Node) -> bool| {
             i32::try_from(self.nodes.iter().filter(|n| pick(n)).count()).unwrap()
         };
@@ -257,18 +258,19 @@ impl Reference {
     }
 
     /// What is compared.
-    fn outcome(&self) -> Value {
+    pub(crate) fn outcome(&self) -> Value {
         let nodes = self.nodes.iter().map(|n| {
             json!({"name": n.name, "config": n.note("desiredConfig"), "image": n.note("desiredImage"), "tainted": n.tainted})
         });
         json!({"nodes": nodes.collect::<Vec<_>>(), "status": status(&self.status)})
     }
 
-    fn ours(&self) -> Value {
+    pub(crate) fn ours(&self) -> Value {
         let mut pool = pool("infra", self.target, self.max.clone());
         pool.spec.paused = self.paused;
         pool.status = Some(self.status.clone());
-        let mut world = World::new(vec![pool], self.nodes.iter().map(Node::mk).collect());
+        let mut world =
+            World::new(vec![pool], self.nodes.iter().map(|n| n.mk(&["worker", "infra"])).collect());
         world.layering.insert("infra".to_owned(), self.layering.clone());
         world.settle();
         let nodes = world.nodes.iter().map(|n| {
@@ -278,7 +280,70 @@ impl Reference {
     }
 }
 
-fn status(s: &MachineConfigPoolStatus) -> Value {
+/// Two masters and an arbiter, say: one quorum.
+#[derive(Clone, Debug)]
+pub(crate) struct Quorum {
+    pub(crate) master: Reference,
+    pub(crate) arbiter: Reference,
+}
+
+impl Quorum {
+    /// The two keys of the reference's queue.
+    pub(crate) fn sync(&mut self) {
+        self.sync_master();
+        if self.master.paused && !self.master.nodes.iter().any(Node::unavailable) {
+            self.arbiter.sync();
+        } else {
+            self.arbiter.tell();
+        }
+    }
+
+    pub(crate) fn sync_master(&mut self) {
+        if self.master.paused {
+            return self.master.tell();
+        }
+        let away = self.arbiter.nodes.iter().any(Node::unavailable);
+        self.master.taint();
+        let unavailable = self.master.nodes.iter().filter(|n| n.unavailable()).count();
+        let candidates = self.master.send(usize::from(!away));
+        self.master.tell();
+        if self.arbiter.paused {
+            return self.arbiter.tell();
+        }
+        self.arbiter.taint();
+        if unavailable + candidates == 0 {
+            self.arbiter.send(1);
+        }
+        self.arbiter.tell();
+    }
+
+    pub(crate) fn ours(&self) -> Value {
+        let mut world = World::default();
+        for (name, of) in [("master", &self.master), ("arbiter", &self.arbiter)] {
+            let mut pool = pool(name, of.target, json!(1));
+            pool.spec.paused = of.paused;
+            pool.status = Some(of.status.clone());
+            world.pools.push(pool);
+            world.nodes.extend(of.nodes.iter().map(|n| n.mk(&[name]).view()));
+        }
+        world.facts.control_plane_topology = "HighlyAvailableArbiter".into();
+        world.settle();
+        let both = world.pools.iter().map(|p| status(p.status.as_ref().unwrap()));
+        let nodes = world
+            .nodes
+            .iter()
+            .map(|n| json!([n.name, n.desired_config, n.desired_image, n.has_update_taint()]));
+        json!([both.collect::<Vec<_>>(), nodes.collect::<Vec<_>>()])
+    }
+
+    pub(crate) fn outcome(&self) -> Value {
+        let all = self.master.nodes.iter().chain(&self.arbiter.nodes);
+        let nodes = all.map(|n| json!([n.name, n.note("desiredConfig"), n.note("desiredImage"), n.tainted]));
+        json!([[status(&self.master.status), status(&self.arbiter.status)], nodes.collect::<Vec<_>>()])
+    }
+}
+
+pub(crate) fn status(s: &MachineConfigPoolStatus) -> Value {
     let list = s.conditions.as_deref().unwrap_or_default();
     let conditions =
         ["Updated", "Updating", "Degraded", "NodeDegraded", "RenderDegraded", "ImageBuildDegraded"]
@@ -286,145 +351,4 @@ fn status(s: &MachineConfigPoolStatus) -> Value {
     json!({"counts": [s.machine_count, s.updated_machine_count, s.ready_machine_count,
                       s.unavailable_machine_count, s.degraded_machine_count],
            "configuration": s.configuration.name, "conditions": conditions})
-}
-
-fn one_of<T: Copy + std::fmt::Debug + 'static>(list: &'static [T]) -> impl Strategy<Value = T> {
-    (0..list.len()).prop_map(move |i| list[i])
-}
-
-fn any_node(i: usize, images: bool) -> impl Strategy<Value = Node> {
-    let config = || option::weighted(0.9, one_of(&["old", "old", "new", "new", "other", ""]));
-    let image =
-        move || option::weighted(if images { 0.6 } else { 0.05 }, one_of(&["img0", "img1", "img1", ""]));
-    let state = one_of(&[
-        Some("Done"),
-        Some("Done"),
-        Some("Done"),
-        Some("Working"),
-        Some("Degraded"),
-        Some("Unreconcilable"),
-        Some("Rebooting"),
-        Some("Bogus"),
-        Some(""),
-        None,
-    ]);
-    let conditions = one_of::<&[(&str, &str)]>(&[
-        &[("Ready", "True")],
-        &[("Ready", "True"), ("DiskPressure", "False"), ("MemoryPressure", "True")],
-        &[("Ready", "True"), ("MemoryPressure", "False"), ("NetworkUnavailable", "False")],
-        &[],
-        &[("Ready", "False")],
-        &[("Ready", "Unknown")],
-        &[("Ready", "True"), ("DiskPressure", "Unknown")],
-        &[("Ready", "True"), ("NetworkUnavailable", "True")],
-    ]);
-    let zone = option::of(one_of(&["a", "b", "c"]));
-    let steady = any::<bool>();
-    let notes = (config(), config(), image(), image(), state, steady);
-    (notes, conditions, 0..8_u8, zone, 0..20_i64, any::<bool>()).prop_map(
-        move |(
-            (current, desired, current_image, desired_image, state, steady),
-            conditions,
-            cordon,
-            zone,
-            created,
-            tainted,
-        )| {
-            // Half of them are at rest: otherwise there would be no room for anybody.
-            let (desired, desired_image) =
-                if steady { (current, current_image) } else { (desired, desired_image) };
-            let notes = [
-                ("currentConfig", current),
-                ("desiredConfig", desired),
-                ("currentImage", current_image),
-                ("desiredImage", desired_image),
-                ("state", state),
-            ];
-            Node {
-                name: format!("n{i}"),
-                notes: notes.into_iter().filter_map(|(k, v)| Some((k, v?.to_owned()))).collect(),
-                conditions: conditions.to_vec(),
-                unschedulable: cordon == 0,
-                zone,
-                created,
-                tainted,
-            }
-        },
-    )
-}
-
-fn any_layering() -> impl Strategy<Value = Layering> {
-    let config = option::weighted(0.9, one_of(&["", "img1", "img1", "img1"]));
-    let states = [
-        BuildState::Initial,
-        BuildState::Prepared,
-        BuildState::Building,
-        BuildState::Succeeded,
-        BuildState::Succeeded,
-        BuildState::Succeeded,
-        BuildState::Failed,
-        BuildState::Interrupted,
-    ];
-    let build = option::weighted(
-        0.9,
-        ((0..states.len()).prop_map(move |i| states[i]), one_of(&["", "img1", "img1", "img0"])),
-    );
-    (config, build).prop_map(|(config, build)| Layering {
-        config: config.map(|image| OsConfigView { name: "mosc".into(), image: image.into() }),
-        // The build that is looked at is the one for the pool's config.
-        build: build.filter(|_| config.is_some()).map(|(state, image)| OsBuildView {
-            name: "mosb".into(),
-            machine_config: "new".into(),
-            state,
-            image: image.into(),
-        }),
-    })
-}
-
-fn any_pool() -> impl Strategy<Value = Reference> {
-    let max = prop_oneof![
-        Just(Value::Null),
-        (0..8).prop_map(|n| json!(n)),
-        (0..130).prop_map(|n| json!(format!("{n}%"))),
-        (0..130).prop_map(|n| json!(format!("+{n}%"))),
-    ];
-    let layering = prop_oneof![3 => Just(Layering::default()), 2 => any_layering()];
-    let conditions = (0..6_u8, 0..6_u8);
-    (max, 0..5_u8, layering, conditions, 0..9_usize).prop_flat_map(
-        |(max, paused, layering, conditions, n)| {
-            let nodes = (0..n).map(|i| any_node(i, layering.is_layered())).collect::<Vec<_>>();
-            (nodes, Just((max, paused, layering, conditions))).prop_map(
-                |(nodes, (max, paused, layering, (render, build)))| {
-                    let mut list = vec![];
-                    for (type_, on) in [("RenderDegraded", render == 0), ("ImageBuildDegraded", build == 0)] {
-                        if on {
-                            let condition = api::conditions::Condition::new(type_, true, "", String::new());
-                            api::conditions::set(&mut list, condition, &api::k8s::Time(common::at(0)));
-                        }
-                    }
-                    let status = MachineConfigPoolStatus {
-                        conditions: Some(list),
-                        ..MachineConfigPoolStatus::default()
-                    };
-                    Reference { target: "new", paused: paused == 0, max, layering, nodes, status }
-                },
-            )
-        },
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
-    #[test]
-    fn any_situation_ends_as_the_reference_would_leave_it(mut reference in any_pool()) {
-        let failed = reference.layering.build.as_ref().is_some_and(|b| b.state == BuildState::Failed);
-        if failed && !reference.paused {
-            return Ok(());
-        }
-        let ours = reference.ours();
-        for _ in 0..12 {
-            reference.sync();
-        }
-        prop_assert_eq!(ours, reference.outcome(), "{:#?}", reference);
-    }
 }
