@@ -57,7 +57,7 @@ pub enum Error {
         desired: String,
     },
     /// There is less room than the change needs.
-    #[error("{path}: {need} bytes are needed and {free} are free; free space and retry")]
+    #[error("{path}: {need} bytes are needed on its file system and {free} are free; free space and retry")]
     NoSpace {
         /// A path on the file system in question.
         path: String,

@@ -367,18 +367,19 @@ fn note(
 
 /// Refuses a change for which there is no room.
 fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
-    let mut need: Vec<(u64, u64, u64, &str)> = Vec::new();
-    let mut add = |path: &'static str, at: &str, bytes: u64| -> Result<(), Error> {
-        let (dev, free) = root.space(at)?;
+    // Of each file system: what is free, what is needed, and the first path that needs it.
+    let mut need: Vec<(u64, u64, u64, String)> = Vec::new();
+    let mut add = |path: &str, bytes: u64| -> Result<(), Error> {
+        let (dev, free) = root.space(path)?;
         match need.iter_mut().find(|n| n.0 == dev) {
             Some(n) => n.2 = n.2.saturating_add(bytes),
-            None => need.push((dev, free, bytes, path)),
+            None => need.push((dev, free, bytes, path.to_owned())),
         }
         Ok(())
     };
     for b in before {
         if let Was::File { len, .. } = b.was {
-            add(JOURNAL_DIR, JOURNAL_DIR, len.saturating_add(SLACK))?;
+            add(JOURNAL_DIR, len.saturating_add(SLACK))?;
         }
     }
     for step in &plan.steps {
@@ -388,12 +389,10 @@ fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
             Step::Copy { from, to, .. } => (to, root.len(from)?),
             _ => continue,
         };
-        add("a managed file", path, bytes.saturating_add(SLACK))?;
+        add(path, bytes.saturating_add(SLACK))?;
     }
     match need.iter().find(|(_, free, bytes, _)| bytes > free) {
-        Some((_, free, need, path)) => {
-            Err(Error::NoSpace { path: (*path).to_owned(), need: *need, free: *free })
-        }
+        Some((_, free, need, path)) => Err(Error::NoSpace { path: path.clone(), need: *need, free: *free }),
         None => Ok(()),
     }
 }

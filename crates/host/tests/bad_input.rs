@@ -211,6 +211,7 @@ fn a_change_that_does_not_fit_is_refused_before_it_begins() {
     drop(host);
     assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
     assert!(matches!(&error, Error::NoSpace { need, free, .. } if need > free), "{error}");
+    assert!(error.to_string().starts_with("/etc/"), "the path is not named: {error}");
     assert_eq!(left.keys().collect::<Vec<_>>(), ["/etc"], "{left:?}");
 }
 

@@ -231,14 +231,15 @@ async fn once(node: &NodeHandle) {
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let root = node.root_of_boot().unwrap();
     let debs = cluster.lab.folder().make("debs").unwrap();
-    // What is missing in the node, as its own package database says.
+    // What is missing in the node, as its own package database says: a copy, as apt would take the way into the node for
+    // a link to this computer's root.
+    let installed = debs.join("status");
+    std::fs::copy(root.join("var/lib/dpkg/status"), &installed).unwrap();
     let apt = tokio::process::Command::new("apt-get")
         .args(["install", "-y", "-q", "--download-only", "--no-install-recommends", "-o"])
-        .arg(format!("Dir::State::status={}", root.join("var/lib/dpkg/status").display()))
+        .arg(format!("Dir::State::status={}", installed.display()))
         .arg("-o")
         .arg(format!("Dir::Cache::archives={}", debs.display()))
-        // This computer's own lists of what is installed are not to be taken.
-        .args(["-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="])
         .args(["openssh-server", "openssh-client", "libpam-systemd"])
         .output()
         .await
