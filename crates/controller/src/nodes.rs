@@ -12,7 +12,7 @@ use crate::events::{Severity, Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
 use crate::queue::Outcome;
-use crate::seal::Seal;
+use crate::seal::{Seal, Sealed};
 use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::writes::{patch_node, write_status};
 use api::k8s::ResourceExt;
@@ -84,17 +84,15 @@ impl Nodes {
         );
         self.tell_unmanaged(&plan);
         self.count(&plan, &snapshot);
-        match self.seal.close(&self.context, &plan).await {
-            Ok(false) => {}
-            Ok(true) => return Outcome::Stale,
-            Err(error) => return Outcome::Failed(error.chain()),
+        let Sealed { again, mut refused } = self.seal.close(&self.context, &plan).await;
+        if again {
+            return Outcome::Stale;
         }
-        let done: Vec<_> =
-            plan.pools.iter().zip(&snapshot.pools).map(|(plan, pool)| self.carry_out(plan, pool)).collect();
-        let done = futures::future::join_all(done);
-        let mut outcome = Outcome::Done;
-        let mut refused = BTreeMap::new();
-        for (result, pool) in done.await.into_iter().zip(&snapshot.pools) {
+        let mut outcome = refused.values().next().map_or(Outcome::Done, |why| Outcome::Failed(why.clone()));
+        let free = |(plan, _): &(&PoolPlan, _)| !refused.contains_key(&*plan.pool);
+        let both: Vec<_> = plan.pools.iter().zip(&snapshot.pools).filter(free).collect();
+        let done = futures::future::join_all(both.iter().map(|(plan, pool)| self.carry_out(plan, pool)));
+        for (result, (_, pool)) in done.await.into_iter().zip(&both) {
             match result {
                 Ok(()) => {}
                 Err(e) if e.is_conflict() || e.is_not_found() => {

@@ -2,11 +2,11 @@
 //! can take a node out of service beside those that this leader sends. Which nodes that is about stands in
 //! [`rollout::PoolPlan::exposed`]; here they are written to, once, so that they have another version.
 //!
-//! What it is not: needed in a term that began cleanly, or for a node that has changed since the term began.
+//! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or when that is
+//! so long ago that nothing can be on its way any more.
 
-use crate::call::CallError;
 use crate::context::Context;
-use crate::leader::{Handover, now};
+use crate::leader::{Handover, STRAY, now};
 use crate::writes::until_answered;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -14,12 +14,24 @@ use kube::api::Patch;
 use rollout::RolloutPlan;
 use rollout::view::own;
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The nodes' versions when the term began; nothing, where the hand-over was clean.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Seal {
     begun: HashMap<String, u64>,
+    at: Instant,
+}
+
+/// What came of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// Nodes were written to: the plan is to be made anew.
+    pub(crate) again: bool,
+    /// Pools with a node that could not be written to, and why: none of their nodes may be sent.
+    pub(crate) refused: BTreeMap<String, String>,
 }
 
 impl Seal {
@@ -32,41 +44,49 @@ impl Seal {
                 nodes.names().into_iter().filter_map(|n| nodes.version(&n).map(|v| (n, v))).collect()
             }
         };
-        Self { begun }
+        Self { begun, at: Instant::now() }
     }
 
-    /// Seals what the plan needs sealed. Whether there was something: then it is to be made anew.
-    ///
-    /// # Errors
-    /// A node that cannot be written to: nothing of the plan may be carried out.
-    pub(crate) async fn close(&self, context: &Context, plan: &RolloutPlan) -> Result<bool, CallError> {
-        if self.begun.is_empty() {
-            return Ok(false);
+    /// Seals what the plan needs sealed.
+    pub(crate) async fn close(&self, context: &Context, plan: &RolloutPlan) -> Sealed {
+        let mut sealed = Sealed::default();
+        if self.begun.is_empty() || self.at.elapsed() >= STRAY {
+            return sealed;
         }
         let unchanged = |name: &str| {
             let version = self.begun.get(name);
             version.is_some() && version.copied() == context.stores.nodes.version(name)
         };
-        let exposed: Vec<_> =
-            plan.pools.iter().flat_map(|p| p.exposed()).filter(|name| unchanged(name)).collect();
+        let exposed: Vec<(&str, Arc<str>)> = plan
+            .pools
+            .iter()
+            .flat_map(|p| p.exposed().into_iter().map(|node| (&*p.pool, node)))
+            .filter(|(_, node)| unchanged(node))
+            .collect();
         if exposed.is_empty() {
-            return Ok(false);
+            return sealed;
         }
         tracing::info!(
             nodes = exposed.len(),
             "the last leader was not heard of again: what it may have sent to nodes is made void"
         );
         let body = Patch::Merge(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
-        let writes: FuturesUnordered<_> = exposed
+        let mut writes: FuturesUnordered<_> = exposed
             .iter()
-            .map(|name| async {
-                let done = until_answered(context, name, &body, name).await;
-                done.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
+            .map(|(pool, node)| {
+                let body = &body;
+                async move { (*pool, until_answered(context, node, body, node).await) }
             })
             .collect();
-        let all: Vec<Result<(), CallError>> = writes.collect().await;
-        all.into_iter().collect::<Result<Vec<()>, CallError>>()?;
-        Ok(true)
+        while let Some((pool, done)) = writes.next().await {
+            match done {
+                Err(error) if !error.is_not_found() => {
+                    sealed.refused.insert(pool.to_owned(), error.chain());
+                }
+                _ => sealed.again = true,
+            }
+        }
+        sealed
     }
 }
 
@@ -87,7 +107,11 @@ mod tests {
         let count = written.clone();
         let context = context(move |request| {
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-            assert_eq!((request.method().as_str(), name.as_str()), ("PATCH", "c"));
+            assert_eq!(request.method().as_str(), "PATCH");
+            if name == "e" {
+                return answer(403, &json!({"kind": "Status", "code": 403, "message": "not this one"}));
+            }
+            assert_eq!(name, "c");
             // The first try is lost.
             if count.fetch_add(1, Ordering::Relaxed) == 0 {
                 return None;
@@ -99,7 +123,7 @@ mod tests {
             let item = Item { version, uid: "u".to_owned(), value: Arc::new(NodeView::default()) };
             context.stores.nodes.apply(name.to_owned(), item);
         };
-        ["a", "b", "c", "d"].into_iter().for_each(|name| put(name, 1));
+        ["a", "b", "c", "d", "e"].into_iter().for_each(|name| put(name, 1));
         let step = |node: &str, step| NodeStep { node: node.into(), step };
         let pool = |a| PoolPlan {
             capacity: Capacity { unavailable: vec!["b".into()], ..Capacity::default() },
@@ -110,11 +134,22 @@ mod tests {
         let clean = Seal::after(Handover::Clean, &context);
         let seal = Seal::after(Handover::Unclean, &context);
         put("d", 2);
-        assert!(!clean.close(&context, &plan(Step::Goes)).await.unwrap());
-        assert!(!seal.close(&context, &plan(Step::Done)).await.unwrap(), "nobody is sent");
+        let nothing = Sealed::default();
+        assert_eq!(clean.close(&context, &plan(Step::Goes)).await, nothing);
+        assert_eq!(seal.close(&context, &plan(Step::Done)).await, nothing, "nobody is sent");
         assert_eq!(written.load(Ordering::Relaxed), 0);
-        assert!(seal.close(&context, &plan(Step::Goes)).await.unwrap());
-        assert!(!seal.close(&context, &plan(Step::Goes)).await.unwrap(), "once");
+        let sealed = seal.close(&context, &plan(Step::Goes)).await;
+        assert!(sealed.again && sealed.refused.is_empty());
+        assert_eq!(seal.close(&context, &plan(Step::Goes)).await, nothing, "once");
         assert_eq!(written.load(Ordering::Relaxed), 2);
+        // One that cannot be written to holds its pool, and no longer than a request can be on its way.
+        let mut with_e = pool(Step::Goes);
+        with_e.pool = "worker".into();
+        with_e.nodes.push(step("e", Step::Done));
+        let with_e = RolloutPlan { pools: vec![with_e], ..RolloutPlan::default() };
+        let sealed = seal.close(&context, &with_e).await;
+        assert!(!sealed.again && sealed.refused["worker"].contains("not this one"), "{sealed:?}");
+        tokio::time::advance(STRAY).await;
+        assert_eq!(seal.close(&context, &with_e).await, nothing);
     }
 }
