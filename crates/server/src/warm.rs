@@ -16,9 +16,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Plain forms that are kept, in bytes: about ten pools of usual size. The one that was asked for last is kept in any
-/// case.
-const LIMIT: usize = 4 << 20;
+/// Plain forms that are kept, in bytes: about five pools of usual size, more than boot machines at once. The one that was
+/// asked for last is kept in any case.
+const LIMIT: usize = 2 << 20;
 
 /// A prepared answer with its header values made.
 #[derive(Debug)]
