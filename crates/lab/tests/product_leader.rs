@@ -1,4 +1,4 @@
-//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, patches of a dead leader that
+//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, a freeze, patches of a dead leader that
 //! arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the new leader goes on with the rollout that it finds, and an observer sees to it that never more
 //! nodes are out of service than the pool allows.
 //!
@@ -126,15 +126,23 @@ async fn a_rollout_goes_from_leader_to_leader() {
         away.proxy.set(Fault::None);
         cluster.settled("worker", NODES, &["50-partition"], &[]).await;
         assert!(leads(&other, &holder(&cluster).await));
+
+        // The leader is frozen with patches and caches as they are, and goes on when another one leads.
+        middle(&cluster, "50-frozen", "worker", 1).await;
+        other.signal("STOP").await;
+        takes_over(&cluster, "frozen", &newer, &observer, Instant::now()).await;
+        other.signal("CONT").await;
+        cluster.settled("worker", NODES, &["50-frozen"], &[]).await;
+        assert!(leads(&newer, &holder(&cluster).await));
         newer.stop().await;
         other.stop().await;
         assert_eq!(holder(&cluster).await, "", "the lease is not given up");
     };
     observer.guard(scenario).await;
-    all_well(&cluster, &all, &["50-clean", "50-crash", "50-partition"]).await;
-    // A MachineConfig and a rendered one for each of the three changes: no leader has made one of its own.
+    all_well(&cluster, &all, &["50-clean", "50-crash", "50-partition", "50-frozen"]).await;
+    // A MachineConfig and a rendered one for each of the four changes: no leader has made one of its own.
     let made = cluster.list("MachineConfig").await.len().saturating_sub(rendered);
-    assert!(made <= 2 * 3, "{made} MachineConfigs for three changes");
+    assert!(made <= 2 * 4, "{made} MachineConfigs for four changes");
     cluster.stop().await;
 }
 

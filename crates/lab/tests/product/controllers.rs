@@ -76,11 +76,16 @@ impl Controller {
         self.no_panic();
     }
 
+    /// Sends it a signal, such as `STOP`.
+    pub async fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().await;
+        assert!(sent.unwrap().success());
+    }
+
     /// Ends it as `kubectl delete pod` would, and waits until it is gone.
     pub async fn stop(mut self) {
         self.lives();
-        let said = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().await.unwrap();
-        assert!(said.success());
+        self.signal("TERM").await;
         let ended = tokio::time::timeout(super::LIMIT, self.child.wait()).await;
         let ended = ended.expect("the controller does not end on SIGTERM").unwrap();
         assert!(ended.success(), "{ended}\n{}", tail(&self.log));
