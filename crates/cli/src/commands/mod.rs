@@ -23,7 +23,9 @@ use clap::CommandFactory;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 pub(crate) fn run(mco: Mco) -> ExitCode {
     let outcome = prepare(&mco.log).and_then(|()| dispatch(mco.command));
@@ -80,14 +82,18 @@ fn prepare(log: &Log) -> anyhow::Result<()> {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         anyhow::bail!("another crypto provider is installed already");
     }
-    let filter = EnvFilter::try_new(&log.log)
-        .map_err(|e| anyhow::anyhow!("--log {:?}: {e}; for example: info,controller=debug", log.log))?;
-    let subscriber =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
+    let filter: Targets = match log.log.trim() {
+        "" => Targets::new().with_default(LevelFilter::ERROR),
+        filter => filter
+            .parse()
+            .map_err(|e| anyhow::anyhow!("--log {filter:?}: {e}; for example: info,controller=debug"))?,
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::registry().with(filter);
     if log.log_json {
-        subscriber.json().init();
+        subscriber.with(lines.json()).init();
     } else {
-        subscriber.with_ansi(std::io::stderr().is_terminal()).init();
+        subscriber.with(lines.with_ansi(std::io::stderr().is_terminal())).init();
     }
     Ok(())
 }
