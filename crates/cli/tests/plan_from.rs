@@ -265,6 +265,14 @@ fn what_cannot_be_read_and_what_is_not_there_is_told() {
     );
     let said = mco(&["plan", "--from", path]);
     assert!(said.code == 1 && said.err.contains("bad.yaml: Node w9"), "{}", said.err);
+    write(&dir.path().join("bad.yaml"), &[json!({"apiVersion": "v1", "kind": "Node", "metadata": {}})]);
+    let said = mco(&["plan", "--from", path]);
+    assert!(
+        said.code == 0 && said.out.contains("bad.yaml: a Node without a name"),
+        "{}{}",
+        said.out,
+        said.err
+    );
     let said = mco(&["plan", "--from", path, "--kubeconfig", "x"]);
     assert_eq!(said.code, 2);
     let said = mco(&["plan", "--from", "/nowhere.yaml"]);

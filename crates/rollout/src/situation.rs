@@ -105,6 +105,10 @@ impl Situation {
         let (mut pivots, mut operator_nodes) = (BTreeMap::new(), vec![]);
         let mut saw_pods = false;
         for ((kind, namespace, name), (origin, object)) in newest(objects) {
+            if name.is_empty() {
+                me.notes.push(format!("{origin}: a {kind} without a name is passed over"));
+                continue;
+            }
             let at = At { origin, kind, name, object };
             match kind {
                 "MachineConfigPool" => {
