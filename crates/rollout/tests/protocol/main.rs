@@ -11,7 +11,8 @@
 //! patch is sent until it is answered, a refusal after that has the node read, a cache never goes back, a new leader
 //! begins with caches that are up to date, and seals what an earlier leader's patches could reach. What is taken for
 //! granted: a leader sends nothing after its lease has ended (`leader.rs` of the controller stops four seconds before), and a
-//! patch that has not arrived within two minutes of that never does.
+//! patch that has not arrived within two minutes of that never does; nor one that was given up after six faults of the server
+//! in a row.
 //!
 //! The explorer is itself tested: by faults in the model (`Fault`), and by hand, by putting these into the plan: a node
 //! that is not available takes no slot; a failing one takes none, or keeps one for ever; one that is not Ready counts as
