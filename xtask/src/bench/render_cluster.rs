@@ -95,6 +95,7 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<Figure>> {
     };
     figures.push(figure("peak memory", high_water_mark(&status)));
     figures.push(figure("memory at rest", mebibytes(&status, "VmRSS:")));
+    figures.push(figure("of which pages of the program", mebibytes(&status, "RssFile:")));
     Ok(figures)
 }
 
