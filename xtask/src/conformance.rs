@@ -163,9 +163,7 @@ impl Place<'_> {
         println!("host:");
         let mut chains = vec![];
         if let Some(seed) = a.random {
-            for i in 0..u32::from(a.jobs) {
-                chains.push(Chain::read(&self.random(seed.wrapping_add(i), a.steps).await?)?);
-            }
+            chains.extend((0..u32::from(a.jobs)).map(|i| Chain::random(seed.wrapping_add(i))));
         } else {
             for entry in std::fs::read_dir(self.cases.join("host"))? {
                 let chain = Chain::read(&entry?.path())?;
@@ -184,7 +182,7 @@ impl Place<'_> {
             good &= with_lab(self.machines(some.len()), async |lab| {
                 prepare(lab).await?;
                 let led = some.iter().enumerate().map(async |(i, chain)| {
-                    let (ok, text) = match self.lead(lab, i, chain, a.verbose).await {
+                    let (ok, text) = match self.lead(lab, i, chain, a).await {
                         Ok(done) => done,
                         Err(e) => (false, format!("{e:#}")),
                     };
@@ -200,7 +198,7 @@ impl Place<'_> {
     }
 
     /// Lets the tests of `host` lead a folder through a random chain and write down what became of it.
-    async fn random(&self, seed: u32, steps: u8) -> anyhow::Result<PathBuf> {
+    async fn random(&self, seed: u32, steps: u8, machine: &Path) -> anyhow::Result<PathBuf> {
         let folder = self.root.join("target/conformance");
         std::fs::create_dir_all(&folder)?;
         let file = folder.join(format!("random-{seed}.json"));
@@ -209,6 +207,7 @@ impl Place<'_> {
             .args(["test", "-q", "-p", "host", "--test", "random_chains", "--", "--ignored", "--exact"])
             .arg("a_random_chain_is_written_down")
             .env("MCO_CHAIN_FILE", &file)
+            .env("MCO_CHAIN_ROOT", machine)
             .env("MCO_CHAIN_FROM", seed.to_string())
             .env("MCO_CHAIN_STEPS", steps.to_string());
         let (ok, text) = status(cargo).await?;
@@ -244,7 +243,7 @@ impl Place<'_> {
         lab: &Lab,
         index: usize,
         chain: &Chain,
-        verbose: bool,
+        a: &Conformance,
     ) -> anyhow::Result<(bool, String)> {
         let node = lab.node(index);
         let link = lab.folder().join(format!("nodes/{}/now", node.name()));
@@ -271,8 +270,12 @@ impl Place<'_> {
         let consoles = "rm -f /etc/systemd/system/getty@.service && systemctl daemon-reload";
         node.run(["sh", "-c", consoles]).await?;
         point(&node, &link)?;
-        check.arg("--accept").arg(self.cases.join("accept-host.txt")).arg(&chain.path);
-        if verbose {
+        let path = match chain.seed {
+            Some(seed) => self.random(seed, a.steps, &node.root_of_boot()?).await?,
+            None => chain.path.clone(),
+        };
+        check.arg("--accept").arg(self.cases.join("accept-host.txt")).arg(path);
+        if a.verbose {
             check.arg("-v");
         }
         tokio::select! {
@@ -282,14 +285,19 @@ impl Place<'_> {
     }
 }
 
-/// A recorded chain.
+/// A chain: a recorded one, or a random one that is yet to be made.
 struct Chain {
     name: String,
     path: PathBuf,
     reboots: usize,
+    seed: Option<u32>,
 }
 
 impl Chain {
+    fn random(seed: u32) -> Self {
+        Self { name: format!("random-{seed}"), path: PathBuf::new(), reboots: 0, seed: Some(seed) }
+    }
+
     fn read(path: &Path) -> anyhow::Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -298,7 +306,7 @@ impl Chain {
         let steps = chain.get("steps").and_then(serde_json::Value::as_array).map_or(&[][..], Vec::as_slice);
         let reboots = steps.iter().filter(|s| s.pointer("/expect/reboot") == Some(&json!(true))).count();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, path: path.to_owned(), reboots })
+        Ok(Self { name, path: path.to_owned(), reboots, seed: None })
     }
 }
 

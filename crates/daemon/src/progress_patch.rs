@@ -72,8 +72,7 @@ mod tests {
 
     #[test]
     fn a_condition_that_is_missing_is_added() {
-        let whole = step(None, c::UPDATE_PREPARED, 1);
-        let mut short = whole.clone();
+        let mut short = step(None, c::UPDATE_PREPARED, 1);
         short.conditions.as_mut().unwrap().pop();
         let next = step(Some(&short), c::UPDATED, 2);
         let mut object = json!({"status": short});
