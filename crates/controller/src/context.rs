@@ -181,6 +181,9 @@ pub(crate) struct Queues {
 /// writes at a time by default, which leaves room for others; and each holds a connection with its buffers here.
 const PATCHES_IN_FLIGHT: usize = 32;
 
+/// How often a patch that is held back looks whether the lease was renewed after all.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
+
 /// Lists of one node's pods in flight at once. Each request that is under way holds a connection with its buffers.
 const LOOKS_IN_FLIGHT: usize = 16;
 
@@ -597,13 +600,21 @@ impl Context {
         self.answer(&self.stores.controller_configs, config, Self::controller_config_changed);
     }
 
-    /// A place to send a Node patch from, as soon as there is one; never, once [`Context::last_patches`] is called or the
-    /// lease has run out.
+    /// A place to send a Node patch from, as soon as there is one and the lease is held; never, once
+    /// [`Context::last_patches`] is called.
     pub(crate) async fn place(&self) -> SemaphorePermit<'_> {
-        match self.patches.acquire().await {
-            Ok(place) if !self.closing.is_cancelled() && !self.terms.over() => place,
-            // The pass that waits here is dropped with all others.
-            _ => std::future::pending().await,
+        let place = self.patches.acquire().await;
+        // It may be renewed yet; if it is not, the pass that waits here is dropped with all others.
+        while self.terms.over() {
+            tokio::time::sleep(LEASE_LOOK).await;
+        }
+        match place {
+            Ok(place) if !self.closing.is_cancelled() => place,
+            none => {
+                // Whoever waits for all places is to have this one.
+                drop(none);
+                std::future::pending().await
+            }
         }
     }
 

@@ -76,7 +76,7 @@ impl Terms {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
     }
 
-    fn renewed(&self, at: Instant) {
+    pub(crate) fn renewed(&self, at: Instant) {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(at + GIVE_UP);
     }
 

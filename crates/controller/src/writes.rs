@@ -157,7 +157,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
         let context = context(|_| answer(500, &json!({})));
+        let context = Arc::new(context);
         let place = context.place().await;
+        // More than there are places for.
+        let waits = |context: Arc<Context>| async move {
+            let _place = context.place().await;
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        };
+        let queue: Vec<_> = (0..200).map(|_| tokio::spawn(waits(context.clone()))).collect();
+        tokio::task::yield_now().await;
         let begin = tokio::time::Instant::now();
         let end = context.last_patches(std::time::Duration::from_secs(2));
         let late = tokio::time::sleep(std::time::Duration::from_millis(300));
@@ -168,5 +176,21 @@ mod tests {
         assert_eq!(begin.elapsed().as_millis(), 300);
         let more = tokio::time::timeout(std::time::Duration::from_secs(60), context.place()).await;
         assert!(more.is_err(), "no further patch has a place");
+        assert!(queue.iter().any(|task| !task.is_finished()), "nor has one that waited");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_patch_waits_while_the_lease_has_run_out_and_goes_when_it_was_renewed_after_all() {
+        let context = context(|_| answer(500, &json!({})));
+        let minute = std::time::Duration::from_secs(60);
+        context.terms.renewed(tokio::time::Instant::now());
+        assert!(tokio::time::timeout(minute, context.place()).await.is_ok());
+        tokio::time::advance(minute).await;
+        let begin = tokio::time::Instant::now();
+        let (place, ()) = tokio::join!(tokio::time::timeout(minute, context.place()), async {
+            tokio::time::sleep(minute / 10).await;
+            context.terms.renewed(tokio::time::Instant::now());
+        });
+        assert!(place.is_ok() && begin.elapsed() >= minute / 10);
     }
 }
