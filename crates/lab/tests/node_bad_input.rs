@@ -97,7 +97,7 @@ fn bad() -> [Bad; 8] {
             harm: "true",
             heal: "true",
             file: file("/etc/nobody.conf"),
-            words: &["nobody.service", "no such unit", "correct the node disruption policy"],
+            words: &["nobody.service", "no such unit", "correct the policy's serviceName"],
             unharmed: "test ! -e /etc/nobody.conf",
         },
     ]
