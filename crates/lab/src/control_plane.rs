@@ -41,7 +41,7 @@ const MAX_MUTATING_REQUESTS: &str = "1500";
 /// How much garbage etcd and the API server let gather, in percent of what they hold (Go's default is 100), up to a
 /// limit: memory for CPU, which a lab on a small machine has less of.
 const GARBAGE: &str = "400";
-const MEMORY: &str = "2GiB";
+const MEMORY: &str = "6GiB";
 /// Every request of a lab's client: long enough for a busy 2-core machine, short enough to be seen.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
