@@ -1,4 +1,4 @@
-//! The binary `mco`: allocator, argument zero, crypto provider, run, exit code. Everything else is in the library.
+//! The binary `mco`: allocator, argument zero, run, exit code. Everything else is in the library.
 
 use std::process::ExitCode;
 

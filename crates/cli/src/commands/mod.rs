@@ -79,9 +79,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
 }
 
 fn prepare(log: &Log) -> anyhow::Result<()> {
-    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-        anyhow::bail!("another crypto provider is installed already");
-    }
     let filter: Targets = match log.log.trim() {
         "" => Targets::new().with_default(LevelFilter::ERROR),
         filter => filter
@@ -98,12 +95,21 @@ fn prepare(log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What speaks with others needs cryptography; the rest is spared its memory.
+fn cryptography() -> anyhow::Result<()> {
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("another crypto provider is installed already"))
+}
+
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    cryptography()?;
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
 /// The agent does one thing at a time: one thread is enough, and spares memory on every host.
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    cryptography()?;
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
