@@ -294,11 +294,16 @@ impl Writer {
             };
             match message {
                 Some(Some(Message::Event(told))) => {
+                    let warning = told.note.kind.is_warning();
                     self.events.push(told);
                     let over = self.events.len().saturating_sub(KEPT);
                     self.events.drain(..over);
-                    let rest = Some(rest_after(self.cluster.last_call())).filter(|rest| *rest > GATHER);
-                    events_due = events_due.or(Some(Instant::now() + rest.unwrap_or_default()));
+                    let rest = rest_after(self.cluster.last_call());
+                    if warning || rest <= GATHER {
+                        events_due = Some(Instant::now());
+                    } else {
+                        events_due = events_due.or(Some(Instant::now() + rest));
+                    }
                 }
                 Some(Some(Message::Steps { said, node, at_once })) => {
                     self.take(said, node);

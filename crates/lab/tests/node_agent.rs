@@ -49,10 +49,15 @@ async fn changed_by_hand(cluster: &Cluster) {
     });
     cluster.create(machine_config("50-drift", "worker", config)).await;
     let name = cluster.settled("worker", 1, &["50-drift"], &[]).await;
-    let events = events(cluster, "worker-0", "ConfigDriftMonitorStarted").await;
-    assert!(events.iter().any(|e| e.contains(&name)), "{events:?}");
+    // Told once the API server has time.
+    cluster
+        .wait("the start of the watch is told", async || {
+            let events = events(cluster, "worker-0", "ConfigDriftMonitorStarted").await;
+            events.iter().any(|e| e.contains(&name)).then_some(())
+        })
+        .await;
     // What the agent does itself is no drift.
-    assert_eq!(self::events(cluster, "worker-0", "ConfigDriftDetected").await, Vec::<String>::new());
+    assert_eq!(events(cluster, "worker-0", "ConfigDriftDetected").await, Vec::<String>::new());
 
     let file = "/etc/app/one.conf";
     let link = "/etc/systemd/system/multi-user.target.wants/one.service";

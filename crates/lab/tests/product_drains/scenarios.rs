@@ -211,9 +211,15 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     budgets(cluster, "left").delete("web", &DeleteParams::default()).await.unwrap();
     cluster.settled("spaces", 1, &["50-spaces", "51-spaces"], &[]).await;
     let reached = |e: &String| (e.starts_with("NodeDone") || e.starts_with("Reboot")) && e.contains(&first);
-    let events = cluster.events("worker-8").await;
+    // Told once the API server has time, and in order.
+    let events = cluster
+        .wait("the end of the update is told", async || {
+            let events = cluster.events("worker-8").await;
+            let last = cluster.rendered("spaces").await;
+            events.iter().any(|e| e.starts_with("NodeDone") && e.contains(&last)).then_some(events)
+        })
+        .await;
     assert!(!events.iter().any(reached), "{events:#?}");
-    assert!(events.iter().any(|e| e.starts_with("NodeDone")), "{events:#?}");
     assert!(!is_there(cluster, "left", "web-0").await);
     let node = cluster.get("Node", "worker-8").await;
     assert_eq!((node["spec"].get("unschedulable"), note(&node, "drainWaitsFor").as_str()), (None, ""));
