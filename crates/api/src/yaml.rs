@@ -55,6 +55,15 @@ pub fn to_string<T: Serialize>(value: &T) -> Result<String, YamlError> {
     serde_saphyr::to_string(value).map_err(|e| YamlError(e.to_string()))
 }
 
+/// The objects of a document: those of a List, as `kubectl get -o yaml` writes several, or the document itself.
+pub fn objects(mut document: Value) -> Vec<Value> {
+    let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
+    match document.get_mut("items") {
+        Some(Value::Array(items)) if is_list => std::mem::take(items),
+        _ => vec![document],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +107,20 @@ mod tests {
     fn a_mistake_is_shown_with_its_line() {
         let e = from_str::<Value>("a: 1\nb: [1, 2\nc: 3\n").unwrap_err().to_string();
         assert!(e.contains("line"), "{e}");
+    }
+
+    #[test]
+    fn a_list_is_its_items_and_nothing_else_is() {
+        let rows = [
+            (json!({"kind": "List", "items": [{"a": 1}, {"a": 2}]}), vec![json!({"a": 1}), json!({"a": 2})]),
+            (json!({"kind": "NodeList", "items": []}), vec![]),
+            (json!({"kind": "Box", "items": [1]}), vec![json!({"kind": "Box", "items": [1]})]),
+            (json!({"kind": "List", "items": "x"}), vec![json!({"kind": "List", "items": "x"})]),
+            (json!({"kind": "List"}), vec![json!({"kind": "List"})]),
+            (json!(3), vec![json!(3)]),
+        ];
+        for (document, want) in rows {
+            assert_eq!(objects(document), want);
+        }
     }
 }

@@ -66,12 +66,7 @@ fn documents(all: &mut Vec<(String, Value)>, origin: &str, text: &str) -> anyhow
         }
     })?;
     for document in documents {
-        let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
-        match document.get("items").and_then(Value::as_array).filter(|_| is_list) {
-            // As `kubectl get -o yaml` writes several.
-            Some(items) => all.extend(items.iter().map(|i| (origin.to_owned(), i.clone()))),
-            None => all.push((origin.to_owned(), document)),
-        }
+        all.extend(api::yaml::objects(document).into_iter().map(|object| (origin.to_owned(), object)));
     }
     Ok(())
 }

@@ -57,19 +57,8 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
     let mut manifests: Vec<(String, Value)> = vec![];
     for path in files::folder(manifest_dir)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for mut document in documents(&name, &files::read(&path)?)? {
-            // As `kubectl get -o yaml` writes several.
-            let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
-            match document.get_mut("items").map(Value::take) {
-                Some(Value::Array(items)) if is_list => {
-                    manifests.extend(items.into_iter().map(|item| (name.clone(), item)));
-                }
-                Some(items) => {
-                    document["items"] = items;
-                    manifests.push((name.clone(), document));
-                }
-                None => manifests.push((name.clone(), document)),
-            }
+        for document in documents(&name, &files::read(&path)?)? {
+            manifests.extend(api::yaml::objects(document).into_iter().map(|object| (name.clone(), object)));
         }
     }
     let text = files::read(pull_secret)?;
