@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use support::{Answer, PATIENCE, connect};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -157,18 +156,14 @@ async fn boot(addr: SocketAddr, ca: &[u8], user_data: &Value) -> (u16, Value) {
     let path = format!("/config/{}", merge["source"].as_str().unwrap().rsplit('/').next().unwrap());
     let header = &merge["httpHeaders"][0];
     let config = support::client(rustls::DEFAULT_VERSIONS, roots).unwrap();
-    let mut stream = connect(addr, config, |_| {}).await.unwrap();
+    let stream = connect(addr, config, |_| {}).await.unwrap();
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}: {}\r\n\
         Accept: application/vnd.coreos.ignition+json;version=3.5.0\r\n\r\n",
         header["name"].as_str().unwrap(),
         header["value"].as_str().unwrap(),
     );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.flush().await.unwrap();
-    let mut all = vec![];
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.unwrap().unwrap();
-    let answer = Answer::read(&all).unwrap();
+    let answer = Answer::to(stream, &head).await.unwrap();
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 

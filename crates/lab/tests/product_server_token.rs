@@ -137,17 +137,13 @@ impl Server {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.ca.clone().into()).unwrap();
         let config = client(rustls::DEFAULT_VERSIONS, roots).unwrap();
-        let mut stream = connect_from(IpAddr::V4(from), self.addr, config, |_| {}).await.unwrap();
+        let stream = connect_from(IpAddr::V4(from), self.addr, config, |_| {}).await.unwrap();
         let header = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
         let head = format!(
             "{method} /config/{pool} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\
             Accept: application/vnd.coreos.ignition+json;version=3.2.0\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.flush().await.unwrap();
-        let mut all = vec![];
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.unwrap().unwrap();
-        let answer = Answer::read(&all).unwrap();
+        let answer = Answer::to(stream, &head).await.unwrap();
         (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 

@@ -81,18 +81,13 @@ impl Running {
 
     /// One request on a connection of its own.
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
-        let mut stream = self.connect(|_| {}).await?;
+        let stream = self.connect(|_| {}).await?;
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str("\r\n");
-        stream.write_all(head.as_bytes()).await?;
-        // Without it the bytes may stay in the TLS layer's buffer when the socket is not ready.
-        stream.flush().await?;
-        let mut all = Vec::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await??;
-        Answer::read(&all)
+        Answer::to(stream, &head).await
     }
 
     /// Stops it and waits.
@@ -143,6 +138,16 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Sends a request that asks for the end of its connection.
+    pub(crate) async fn to(mut stream: TlsStream<TcpStream>, head: &str) -> Result<Self> {
+        stream.write_all(head.as_bytes()).await?;
+        // Without it the bytes may stay in the TLS layer's buffer when the socket is not ready.
+        stream.flush().await?;
+        let mut all = Vec::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await??;
+        Self::read(&all)
+    }
+
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
         let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").context("no end of the head")?;
         let (head, body) = bytes.split_at(end + 4);
