@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
 };
 
 use crate::error::{Error, Result};
@@ -67,7 +67,9 @@ impl Authority {
     /// When it cannot be made.
     pub fn new() -> Result<Self> {
         const SUBJECT: &str = "mco-lab-ca";
-        let key = KeyPair::generate().map_err(failed(SUBJECT))?;
+        // RSA as the CAs that kubeadm makes: the API server checks this signature anew with every request, and that of an
+        // elliptic curve costs it four times as much.
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).map_err(failed(SUBJECT))?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name(SUBJECT, &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
