@@ -10,6 +10,8 @@
 //! ```
 
 mod jobs;
+#[cfg(test)]
+mod tests;
 
 use crate::cluster::{CallError, Cluster};
 use crate::drift::Drift;
@@ -312,6 +314,9 @@ impl Agent {
         let Some(period) = self.settings.drift_period.filter(|_| !watched) else { return Next::Wait(None) };
         let left = period.saturating_sub(self.checked_at.elapsed());
         if left.is_zero() {
+            // From now, whether a comparison follows or not: a host in the empty config has nothing to be compared with,
+            // and an agent that kept finding its look overdue would ask itself without an end.
+            self.checked_at = Instant::now();
             self.view.checked = false;
             return Next::Step;
         }
