@@ -20,6 +20,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use crate::certs::{Authority, Pair, bare_keys, kubeconfig};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
+use crate::memory;
 use crate::process::{Process, Signal, Spec, lock};
 use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
@@ -39,9 +40,8 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 const MAX_REQUESTS: &str = "3000";
 const MAX_MUTATING_REQUESTS: &str = "1500";
 /// How much garbage etcd and the API server let gather, in percent of what they hold (Go's default is 100), up to a
-/// limit: memory for CPU, which a lab on a small machine has less of.
+/// limit (see [`crate::memory`]): memory for CPU, which a lab on a small machine has less of.
 const GARBAGE: &str = "400";
-const MEMORY: &str = "6GiB";
 /// Every request of a lab's client: long enough for a busy 2-core machine, short enough to be seen.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -56,6 +56,8 @@ pub struct ControlPlaneOptions {
     pub scheduler: bool,
     /// More flags for the API server.
     pub api_server_args: Vec<String>,
+    /// How many nodes it is going to have, as far as it is known: memory is given by that.
+    pub nodes: usize,
 }
 
 impl Default for ControlPlaneOptions {
@@ -65,6 +67,7 @@ impl Default for ControlPlaneOptions {
             controller_manager: true,
             scheduler: true,
             api_server_args: Vec::new(),
+            nodes: 0,
         }
     }
 }
@@ -433,7 +436,7 @@ fn etcd_spec(program: &Path, data: &Path, logs: &Path, ports: &Ports) -> Spec {
         .arg("--unsafe-no-fsync")
         .arg("--log-level=warn")
         .env("GOGC", GARBAGE)
-        .env("GOMEMLIMIT", MEMORY)
+        .env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(0)))
 }
 
 fn api_server_spec(
@@ -465,7 +468,7 @@ fn api_server_spec(
         .arg(format!("--max-mutating-requests-inflight={MAX_MUTATING_REQUESTS}"))
         .arg("--profiling=false")
         .env("GOGC", GARBAGE)
-        .env("GOMEMLIMIT", MEMORY);
+        .env("GOMEMLIMIT", format!("{}MiB", memory::garbage_limit(options.nodes)));
     if options.address.is_loopback() {
         // Endpoints may not be loopback addresses, and nothing in such a cluster uses the service.
         spec = spec.arg("--endpoint-reconciler-type=none");

@@ -27,8 +27,11 @@ use crate::programs::KUBERNETES_VERSION;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How often a kubelet reports a status in which nothing has changed.
 const STATUS_PERIOD: Duration = Duration::from_secs(300);
-/// What the Lease promises, as a kubelet does.
-const LEASE_SECONDS: i32 = 40;
+/// How much longer than that a Lease lasts, as a kubelet has it.
+const BEATS: u64 = 4;
+/// Renewals a second of all nodes of a lab in which nobody looks at Leases: with each node's of every 10 s, those of 5,000
+/// would take a fifth of a small machine.
+const BEATS_A_SECOND: usize = 100;
 /// Waits between attempts of a request that failed, doubling: short, since tests wait for it.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_LIMIT: Duration = Duration::from_secs(5);
@@ -94,6 +97,11 @@ impl NodeSpec {
         self
     }
 
+    /// How long its Lease is good for, as a kubelet's `nodeLeaseDurationSeconds` says.
+    fn lease_seconds(&self) -> u64 {
+        self.heartbeat.max(HEARTBEAT).as_secs().saturating_mul(BEATS)
+    }
+
     fn object(&self) -> Node {
         let mut labels = self.labels.clone();
         for (key, value) in [
@@ -153,6 +161,13 @@ impl NodeSpec {
         }
         json!({ "status": status })
     }
+}
+
+/// How often each of so many nodes renews its Lease: as kubelets do wherever somebody looks at them, and else, with more
+/// than a thousand nodes, more seldom, as where `nodeLeaseDurationSeconds` is set higher.
+pub(crate) fn heartbeat(nodes: usize, looked_at: bool) -> Duration {
+    let stretched = Duration::from_secs(u64::try_from(nodes.div_ceil(BEATS_A_SECOND)).unwrap_or(u64::MAX));
+    if looked_at { HEARTBEAT } else { stretched.max(HEARTBEAT) }
 }
 
 /// A fresh boot id, from where the kernel makes its own.
@@ -329,7 +344,7 @@ async fn run(
             })
         } else if up && next_beat <= now {
             next_beat = now + spec.heartbeat;
-            renew(&leases, &spec.name, &mut lease).await
+            renew(&leases, &spec, &mut lease).await
         } else {
             Ok(())
         };
@@ -364,13 +379,15 @@ async fn tell(nodes: &Api<Node>, spec: &NodeSpec, power: &Power) -> Result<()> {
 }
 
 /// As a kubelet does: one update, on the version that the last one gave. Whoever has none, or lost it, reads it first.
-async fn renew(leases: &Api<Lease>, name: &str, known: &mut Option<String>) -> Result<()> {
+async fn renew(leases: &Api<Lease>, node: &NodeSpec, known: &mut Option<String>) -> Result<()> {
+    let name = node.name.as_str();
+    let seconds = node.lease_seconds();
     let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let lease = |version: Option<&str>| {
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": name, "resourceVersion": version},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": time},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": seconds, "renewTime": time},
         });
         serde_json::from_value::<Lease>(object).unwrap_or_default()
     };
@@ -450,6 +467,14 @@ mod tests {
         let down = spec.status(&Power::Down { reason: "off".into() }, "t");
         assert_eq!(down["status"]["conditions"][3]["status"], "False");
         assert!(down["status"].get("nodeInfo").is_none());
+    }
+
+    #[test]
+    fn leases_are_renewed_as_by_kubelets_where_somebody_looks_or_the_nodes_are_few() {
+        for (nodes, looked_at, seconds) in [(5000, true, 10), (1000, false, 10), (5000, false, 50)] {
+            let spec = NodeSpec { heartbeat: heartbeat(nodes, looked_at), ..NodeSpec::worker("w") };
+            assert_eq!((spec.heartbeat.as_secs(), spec.lease_seconds()), (seconds, 4 * seconds), "{nodes}");
+        }
     }
 
     #[test]

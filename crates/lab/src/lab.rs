@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -22,14 +23,14 @@ use crate::first_boot::{BareMachine, IgnitionLog};
 use crate::folder::{Folder, sweep};
 use crate::handle::{NodeHandle, NodeKind};
 use crate::image::pause_archive;
-use crate::kubelet_standin::{KubeletStandIn, NodeSpec};
+use crate::kubelet_standin::{KubeletStandIn, NodeSpec, heartbeat};
 use crate::network::Bridge;
 use crate::packages::ensure_packages;
 use crate::paths::Environment;
 use crate::pod_standin::PodStandIn;
 use crate::process::{Process, Signal, Spec, run};
 use crate::programs::{Program, Programs};
-use crate::progress::Reporter;
+use crate::progress::{Reporter, Step};
 use crate::real_kubelet::{KubeletSetup, setup};
 use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode, SimulatedSetup, boot_id};
@@ -41,6 +42,8 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(60);
 const CONTROLLER_GRACE: Duration = Duration::from_secs(5);
 /// Stand-ins that are registered at the same time: more only makes the API server queue them.
 const REGISTER_AT_ONCE: usize = 32;
+/// Between two lines that say how many nodes are there.
+const TELL: Duration = Duration::from_secs(10);
 
 /// A running lab. Take it down with [`Lab::stop`]; dropping it does the same, blocking.
 pub struct Lab {
@@ -112,6 +115,7 @@ impl Lab {
             controller_manager: spec.controller_manager,
             scheduler: spec.scheduler,
             api_server_args: spec.api_server_args.clone(),
+            nodes: spec.count(),
             ..ControlPlaneOptions::default()
         };
         let mut ground = None;
@@ -154,7 +158,7 @@ impl Lab {
         }
         if spec.count() > 0 {
             let step = progress.begin(format!("starting {} node(s)", spec.count()));
-            lab.start_nodes().await?;
+            lab.start_nodes(&step).await?;
             step.done();
         }
         lab.folder.update(|record| record.ready = true)?;
@@ -182,7 +186,7 @@ impl Lab {
         Ok(())
     }
 
-    async fn start_nodes(&mut self) -> Result<()> {
+    async fn start_nodes(&mut self, step: &Step) -> Result<()> {
         let spec = &self.spec;
         let (base, kubelet) = (self.base.as_deref(), self.kubelet.as_ref());
         let names: Vec<(String, &'static str)> =
@@ -232,32 +236,40 @@ impl Lab {
                     self.plane.identity("mco-daemons", &["system:masters"])?
                 };
                 let daemons = client(&daemons).await?;
-                for chunk in names.chunks(REGISTER_AT_ONCE) {
-                    let watched: Vec<_> =
-                        chunk.iter().map(|(name, _)| feeds.map(|feeds| feeds.feed(name))).collect();
-                    let started = try_join_all(chunk.iter().map(|(name, role)| {
-                        let mut spec = NodeSpec::new(name).label(role, "");
+                let heartbeat = heartbeat(names.len(), self.spec.controller_manager);
+                let mut starting =
+                    stream::iter(names.iter().map(|(name, role)| {
+                        let mut spec = NodeSpec { heartbeat, ..NodeSpec::new(name).label(role, "") };
                         if feeds.is_some() {
                             spec.boot_id = boot_id(0);
                         }
-                        KubeletStandIn::start(kubelets.clone(), spec)
-                    }));
-                    for (kubelet, feed) in started.await?.into_iter().map(Arc::new).zip(watched) {
-                        pods.add(Arc::clone(&kubelet));
-                        self.nodes.push(match feed {
-                            None => LabNode::StandIn(kubelet),
-                            Some(feed) => {
-                                let handle = NodeHandle::new(self.folder.path(), kubelet.name(), kind);
-                                let (daemons, setup) = (daemons.clone(), setup.clone());
-                                LabNode::Simulated(SimulatedNode::start(
-                                    daemons,
-                                    &handle.root(),
-                                    kubelet,
-                                    feed,
-                                    setup,
-                                )?)
-                            }
-                        });
+                        let (kubelets, feed) = (kubelets.clone(), feeds.map(|feeds| feeds.feed(name)));
+                        async move {
+                            Ok::<_, Error>((Arc::new(KubeletStandIn::start(kubelets, spec).await?), feed))
+                        }
+                    }))
+                    .buffered(REGISTER_AT_ONCE);
+                let mut told = Instant::now();
+                while let Some(started) = starting.next().await {
+                    let (kubelet, feed) = started?;
+                    pods.add(Arc::clone(&kubelet));
+                    self.nodes.push(match feed {
+                        None => LabNode::StandIn(kubelet),
+                        Some(feed) => {
+                            let handle = NodeHandle::new(self.folder.path(), kubelet.name(), kind);
+                            let (daemons, setup) = (daemons.clone(), setup.clone());
+                            LabNode::Simulated(SimulatedNode::start(
+                                daemons,
+                                &handle.root(),
+                                kubelet,
+                                feed,
+                                setup,
+                            )?)
+                        }
+                    });
+                    if told.elapsed() >= TELL {
+                        told = Instant::now();
+                        step.so_far(self.nodes.len());
                     }
                 }
             }

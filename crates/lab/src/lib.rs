@@ -20,6 +20,7 @@ mod image;
 mod kubelet_standin;
 mod lab;
 mod machine;
+mod memory;
 mod network;
 mod packages;
 mod paths;

@@ -89,6 +89,11 @@ impl Step {
     pub fn still(&self) {
         self.reporter.line(&format!("{} … {} s", self.text, self.start.elapsed().as_secs()));
     }
+
+    /// Says how much of it is finished.
+    pub fn so_far(&self, done: usize) {
+        self.reporter.line(&format!("{} … {done} after {} s", self.text, self.start.elapsed().as_secs()));
+    }
 }
 
 struct FnProgress<F>(F);

@@ -1,0 +1,45 @@
+//! How much memory the Go programs of a control plane may fill before they collect garbage at any price.
+//!
+//! Not here: how much they let gather before that, which is `GOGC`.
+
+use std::fs;
+
+/// Whatever the number of nodes, in MiB.
+const LEAST: u64 = 6 * 1024;
+/// What a node adds, in MiB: its objects and their newest changes in the API server's caches, several times over.
+const PER_NODE: u64 = 3;
+
+/// For `GOMEMLIMIT` of a cluster of so many nodes, in MiB. A limit that is reached costs more than all else: the collector
+/// runs without a pause.
+pub(crate) fn garbage_limit(nodes: usize) -> u64 {
+    limit(nodes, machine())
+}
+
+/// At most half of the machine, unless that is less than every lab gets.
+fn limit(nodes: usize, machine: u64) -> u64 {
+    let wanted = PER_NODE.saturating_mul(u64::try_from(nodes).unwrap_or(u64::MAX));
+    wanted.min(machine / 2).max(LEAST)
+}
+
+/// This machine's memory in MiB; 0 where that cannot be told.
+fn machine() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_nodes_get_more_as_far_as_the_machine_has_it() {
+        let rows =
+            [(0, 24_000, LEAST), (1000, 24_000, LEAST), (5000, 64_000, 15_000), (5000, 24_000, 12_000)];
+        for (nodes, machine, want) in rows {
+            assert_eq!(limit(nodes, machine), want, "{nodes} nodes on {machine} MiB");
+        }
+        assert_eq!(limit(5000, 0), LEAST);
+        assert!(machine() > 0);
+    }
+}
