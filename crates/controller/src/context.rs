@@ -179,7 +179,7 @@ pub(crate) struct Queues {
 
 /// Node patches in flight at once, of all passes: at ten milliseconds each, thousands a second. The API server serves 200
 /// writes at a time by default, which leaves room for others; and each holds a connection with its buffers here.
-const PATCHES_IN_FLIGHT: usize = 32;
+pub(crate) const PATCHES_IN_FLIGHT: usize = 32;
 
 /// How often a patch that is held back looks whether the lease was renewed after all.
 const LEASE_LOOK: Duration = Duration::from_millis(20);

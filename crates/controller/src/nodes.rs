@@ -7,7 +7,7 @@
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
 use crate::call::CallError;
-use crate::context::{Config, Context};
+use crate::context::{Config, Context, PATCHES_IN_FLIGHT};
 use crate::events::{Severity, Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
@@ -17,8 +17,7 @@ use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::writes::{patch_node, write_status};
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::stream::{self, StreamExt};
 use rollout::view::NodeView;
 use rollout::{
     About, EventKind, EventPlan, Facts, Inputs, Layering, NoPool, NodePatch, PoolInput, PoolPlan,
@@ -193,15 +192,16 @@ impl Nodes {
         // Nodes that move go first: thousands of others may only get or lose a taint.
         let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
             plan.patches.iter().partition(|p| !p.desired_config.is_keep());
-        let patches = moves.into_iter().chain(rest).cloned().map(|patch| {
+        let patches: Vec<NodePatch> = moves.into_iter().chain(rest).cloned().collect();
+        let send = |patch: NodePatch| {
             let context = self.context.clone();
             async move {
                 let done = patch_node(&context, &patch).await;
                 (patch, done)
             }
-        });
-        // The first to ask are the first to be served by the semaphore within.
-        let mut results: FuturesUnordered<_> = patches.collect();
+        };
+        // No more are begun than can be sent at once: one that only waits for its place takes ten kilobytes.
+        let mut results = stream::iter(patches).map(send).buffer_unordered(PATCHES_IN_FLIGHT);
         let mut sent: Vec<Arc<str>> = vec![];
         while let Some((patch, result)) = results.next().await {
             match result {

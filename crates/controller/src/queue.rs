@@ -153,6 +153,55 @@ struct History {
     stale: u32,
 }
 
+/// Keys that are to run, by when: with thousands of them, each step of the engine costs no more than with one.
+#[derive(Debug)]
+struct Waiting<K> {
+    at: HashMap<K, Instant>,
+    order: BTreeSet<(Instant, K)>,
+}
+
+impl<K> Default for Waiting<K> {
+    fn default() -> Self {
+        Self { at: HashMap::new(), order: BTreeSet::new() }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Waiting<K> {
+    /// To run then, or when it was to run already if that is earlier.
+    fn bring(&mut self, key: K, at: Instant) {
+        match self.at.get_mut(&key) {
+            Some(known) if *known <= at => return,
+            Some(known) => {
+                self.order.remove(&(*known, key.clone()));
+                *known = at;
+            }
+            None => {
+                self.at.insert(key.clone(), at);
+            }
+        }
+        self.order.insert((at, key));
+    }
+
+    /// Takes out the one that is due longest, and since when, if any is due.
+    fn take_due(&mut self, now: Instant) -> Option<(K, Instant)> {
+        if self.next()? > now {
+            return None;
+        }
+        let (at, key) = self.order.pop_first()?;
+        self.at.remove(&key);
+        Some((key, at))
+    }
+
+    /// When the next one is due.
+    fn next(&self) -> Option<Instant> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.at.contains_key(key)
+    }
+}
+
 /// When may a key run that was marked now?
 fn due(history: &History, now: Instant) -> Instant {
     history.last_start.map_or(now, |last| (last + history.gap).max(now))
@@ -167,12 +216,13 @@ where
     K: Clone + Ord + Hash + Display,
     F: Fn(K, Duration) -> BoxFuture<'static, Outcome>,
 {
-    let mut waiting: BTreeMap<K, Instant> = BTreeMap::new();
+    let mut waiting: Waiting<K> = Waiting::default();
     let mut marked: HashMap<K, Mark> = HashMap::new();
     let mut history: HashMap<K, History> = HashMap::new();
     let mut running: BTreeSet<K> = BTreeSet::new();
     let mut again: BTreeSet<K> = BTreeSet::new();
     let mut passes = FuturesUnordered::new();
+    let mut forget_above = FORGET_ABOVE;
     loop {
         let now = Instant::now();
         for (key, mark) in queue.take_marked() {
@@ -186,16 +236,11 @@ where
             }
             let at = due(history.entry(key.clone()).or_default(), now);
             // A change brings a repetition forward: what failed may now work.
-            waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
+            waiting.bring(key, at);
         }
-        let ready: Vec<K> = waiting
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .map(|(key, _)| key.clone())
-            .take(work.parallel.saturating_sub(running.len()))
-            .collect();
-        for key in ready {
-            let due = waiting.remove(&key).unwrap_or(now);
+        while running.len() < work.parallel
+            && let Some((key, due)) = waiting.take_due(now)
+        {
             let mark = marked.remove(&key).unwrap_or(Mark { first: due, times: 0 });
             let waited = now.duration_since(mark.first);
             running.insert(key.clone());
@@ -207,7 +252,7 @@ where
             passes.push(async move { (key, future.await) });
         }
         // When all places are taken, the next thing to wait for is a pass that ends, not a clock.
-        let next = waiting.values().min().copied().filter(|_| running.len() < work.parallel);
+        let next = waiting.next().filter(|_| running.len() < work.parallel);
         tokio::select! {
             () = stop.cancelled() => return,
             () = queue.notify.notified() => {}
@@ -217,12 +262,14 @@ where
                 let h = history.entry(key.clone()).or_default();
                 let again = again.remove(&key);
                 if let Some(at) = settle(work.name, &key, outcome, again, h) {
-                    waiting.entry(key).and_modify(|w| *w = (*w).min(at)).or_insert(at);
-                } else if history.len() > FORGET_ABOVE {
+                    waiting.bring(key, at);
+                } else if history.len() > forget_above {
                     history.retain(|k, h| {
-                        running.contains(k) || waiting.contains_key(k)
+                        running.contains(k) || waiting.contains(k)
                             || h.last_start.is_some_and(|l| l.elapsed() < work.spacing.last)
                     });
+                    // What is not at rest is not looked through again at each of thousands of passes.
+                    forget_above = FORGET_ABOVE.max(history.len().saturating_mul(2));
                 }
             }
         }
@@ -311,6 +358,22 @@ mod tests {
         };
         tokio::join!(engine, feed);
         starts.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_wait_in_the_order_in_which_they_are_due_and_are_brought_forward_only() {
+        let now = Instant::now();
+        let at = |second| now + Duration::from_secs(second);
+        let mut waiting = Waiting::default();
+        for (key, second) in [("a", 3), ("b", 2), ("c", 9), ("a", 1), ("b", 4)] {
+            waiting.bring(key, at(second));
+        }
+        assert_eq!(waiting.take_due(now), None);
+        assert_eq!(waiting.next(), Some(at(1)));
+        let due: Vec<_> = std::iter::from_fn(|| waiting.take_due(at(5))).collect();
+        assert_eq!(due, [("a", at(1)), ("b", at(2))]);
+        assert!(waiting.contains(&"c") && !waiting.contains(&"a"));
+        assert_eq!((waiting.at.len(), waiting.order.len()), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,11 +5,10 @@
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or when that is
 //! so long ago that nothing can be on its way any more.
 
-use crate::context::Context;
+use crate::context::{Context, PATCHES_IN_FLIGHT};
 use crate::leader::{Handover, STRAY, now};
 use crate::writes::until_answered;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::stream::{self, StreamExt};
 use kube::api::Patch;
 use rollout::RolloutPlan;
 use rollout::view::own;
@@ -71,17 +70,17 @@ impl Seal {
             "the last leader was not heard of again: what it may have sent to nodes is made void"
         );
         let body = Patch::Merge(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
-        let mut writes: FuturesUnordered<_> = exposed
-            .iter()
-            .map(|(pool, node)| {
-                let body = &body;
-                async move { (*pool, until_answered(context, node, body, node).await) }
-            })
-            .collect();
+        let exposed: Vec<(String, Arc<str>)> =
+            exposed.into_iter().map(|(pool, node)| (pool.to_owned(), node)).collect();
+        let write = |(pool, node): (String, Arc<str>)| {
+            let body = &body;
+            async move { (pool, until_answered(context, &node, body, &node).await) }
+        };
+        let mut writes = stream::iter(exposed).map(write).buffer_unordered(PATCHES_IN_FLIGHT);
         while let Some((pool, done)) = writes.next().await {
             match done {
                 Err(error) if !error.is_not_found() => {
-                    sealed.refused.insert(pool.to_owned(), error.chain());
+                    sealed.refused.insert(pool, error.chain());
                 }
                 _ => sealed.again = true,
             }
