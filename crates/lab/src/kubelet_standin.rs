@@ -340,7 +340,9 @@ async fn run(
         let work = if news || up && next_status <= now {
             tell(&nodes, &spec, &power).await.map(|()| {
                 told.send_replace(Some(power.clone()));
-                next_status = now + spec.status_period;
+                // A change puts the next report at a random time, as a kubelet does it: thousands of nodes that
+                // changed together report evenly from then on.
+                next_status = if news { spread(spec.status_period) } else { now + spec.status_period };
             })
         } else if up && next_beat <= now {
             next_beat = now + spec.heartbeat;

@@ -29,6 +29,8 @@ const POOL: &str = "worker";
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The kernel's clock tick for `/proc/PID/stat`, fixed at 100 a second on Linux' user interface.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// Between two lines that say how far it is.
+const TELL: Duration = Duration::from_secs(20);
 /// After a rollout, until the last status is written.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -162,6 +164,11 @@ struct Nodes {
 }
 
 impl Nodes {
+    /// How many have left that config, and are done with another one.
+    fn done(&self, before: &str) -> usize {
+        self.done_with.values().filter(|config| *config != before).count()
+    }
+
     fn new(news: UnboundedReceiver<NodeNews>, count: usize) -> Self {
         Self { news, done_with: HashMap::new(), count }
     }
@@ -174,7 +181,13 @@ impl Nodes {
         before: &str,
         slots: &mut Slots,
     ) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let mut told = start;
         loop {
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                println!("{} of {} after {} s", self.done(before), self.count, start.elapsed().as_secs());
+            }
             let all = self.done_with.len() == self.count;
             let mut configs = self.done_with.values();
             if all
@@ -187,8 +200,12 @@ impl Nodes {
             }
             let Ok(news) = tokio::time::timeout(PATIENCE, self.news.recv()).await else {
                 lab.check()?;
-                let done = self.done_with.values().filter(|c| *c != before).count();
-                bail!("{done} of {} nodes done, and no change for {} s", self.count, PATIENCE.as_secs());
+                bail!(
+                    "{} of {} nodes done, and no change for {} s",
+                    self.done(before),
+                    self.count,
+                    PATIENCE.as_secs()
+                );
             };
             let news = news.context("the lab's watch of Nodes has ended")?;
             slots.see(&news);
