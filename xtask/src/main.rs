@@ -1,4 +1,4 @@
-//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `gen`, `lab`.
+//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `gen`, `lab`.
 //!
 //! What it is not: product. Users get `mco`; nothing of it calls anything here.
 
@@ -8,6 +8,7 @@ mod crash_test;
 mod demo;
 mod generate;
 mod lab_command;
+mod order;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -52,6 +53,8 @@ enum Command {
     /// A cluster to play with
     #[command(subcommand)]
     Lab(lab_command::LabCommand),
+    /// Find out which functions of `mco` run, for a program that needs less memory
+    Order(order::Order),
     /// Run a benchmark (release build): a table, and JSON under target/bench/
     Bench(bench::Bench),
 }
@@ -75,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Conformance(a) => conformance::run(&root, &a),
         Command::CrashTest(a) => crash_test::run(&root, &a),
         Command::Lab(a) => lab_command::run(&root, &a),
+        Command::Order(a) => order::run(&root, &a),
         Command::Bench(a) => bench::run(&root, &a),
     }
 }

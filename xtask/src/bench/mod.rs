@@ -12,6 +12,8 @@ mod rollout;
 mod server;
 mod slots;
 
+pub(crate) use server::tls;
+
 use anyhow::{Context, bail};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};

@@ -7,7 +7,7 @@
 
 mod cluster;
 mod nginx;
-mod tls;
+pub(crate) mod tls;
 
 use super::{Bench, Outcome, Samples, high_water_mark};
 use anyhow::{Context, bail};

@@ -16,18 +16,18 @@ const AT_ONCE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Clients that trust one certificate.
-pub(super) struct Clients(Arc<rustls::ClientConfig>);
+pub(crate) struct Clients(Arc<rustls::ClientConfig>);
 
 /// What a storm gave.
-pub(super) struct Storm {
+pub(crate) struct Storm {
     /// Connections a second.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// The part of them that resumed a session.
-    pub(super) resumed: f64,
+    pub(crate) resumed: f64,
 }
 
 impl Clients {
-    pub(super) fn new(certificate: &[u8]) -> anyhow::Result<Self> {
+    pub(crate) fn new(certificate: &[u8]) -> anyhow::Result<Self> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(certificate.to_vec().into())?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -37,7 +37,7 @@ impl Clients {
     }
 
     /// The body at a path; anything but a 200 is an error.
-    pub(super) async fn get(&self, port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
+    pub(crate) async fn get(&self, port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
         Ok(tokio::time::timeout(PATIENCE, self.ask(port, path)).await??.0)
     }
 
@@ -68,7 +68,7 @@ impl Clients {
     }
 
     /// New connections, one after the other, from [`AT_ONCE`] machines, for a while.
-    pub(super) async fn storm(&self, port: u16, during: Duration) -> anyhow::Result<Storm> {
+    pub(crate) async fn storm(&self, port: u16, during: Duration) -> anyhow::Result<Storm> {
         let begun = Instant::now();
         let machine = async || {
             let (mut count, mut resumed) = (0_u32, 0_u32);

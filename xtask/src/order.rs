@@ -1,0 +1,412 @@
+//! `cargo xtask order`: which functions of `mco` run at all, so that they can stand side by side in the program.
+//!
+//! The program has sixty thousand functions, of which an agent uses some thousands, all over 34 MiB. The kernel maps
+//! sixteen pages around each that is touched, so a process that runs 3 MiB of code holds 20. The list that is made here
+//! goes to the linker (`crates/cli/build.rs`). What it is not: part of a build; a list that is older than the code costs
+//! memory and nothing else. Make it anew after a change of compiler or libraries: their names hold both.
+//!
+//! How: every part of `mco` runs under `callgrind`, on a machine that boots and in a real cluster, through its usual day.
+
+use crate::bench::tls::Clients;
+use anyhow::{Context, bail};
+use api::k8s::Node;
+use api::names::{annotation, label, state};
+use api::v1::MachineConfig;
+use clap::Args;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, PostParams};
+use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// The list; one mangled name a line.
+const LIST: &str = "crates/cli/order/x86_64-unknown-linux-gnu.txt";
+/// The parts of valgrind that are needed.
+const TOOL: &str = "callgrind-amd64-linux";
+const PARTS: [&str; 3] = [TOOL, "default.supp", "vgpreload_core-amd64-linux.so"];
+/// The same folder in the machine.
+const IN_MACHINE: &str = "/opt/mco-order";
+/// Under callgrind everything takes fifty times as long.
+const LIMIT: Duration = Duration::from_secs(400);
+const POLL: Duration = Duration::from_millis(500);
+/// What is done when nobody asks for anything.
+const REST: Duration = Duration::from_secs(15);
+const NODE: &str = "worker-0";
+
+/// `cargo xtask order`.
+#[derive(Debug, Args)]
+#[command(after_help = "Needs root, valgrind, and some minutes. Changes crates/cli/order/, to be committed.")]
+pub(crate) struct Order {
+    /// The folder with valgrind's tools, of 3.24 or newer (older ones do not know openat2)
+    #[arg(long, value_name = "FOLDER", default_value = "/usr/libexec/valgrind")]
+    valgrind: PathBuf,
+    /// A release build of mco that is there already
+    #[arg(long, value_name = "FILE")]
+    mco: Option<PathBuf>,
+}
+
+/// Runs it.
+pub(crate) fn run(root: &Path, a: &Order) -> anyhow::Result<()> {
+    if !lab::is_root() {
+        bail!("it boots a machine: run it as root");
+    }
+    if !a.valgrind.join(TOOL).exists() {
+        bail!("{} has no {TOOL}: install valgrind, or say where it is", a.valgrind.display());
+    }
+    let program = match &a.mco {
+        Some(file) => file.clone(),
+        None => built(root)?,
+    };
+    let work = Work::create(root, &a.valgrind, &program)?;
+    offline(root, &work)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(in_cluster(root, &work))?;
+    let mut traces = BTreeMap::<String, BTreeSet<String>>::new();
+    for entry in fs::read_dir(work.out())? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let part = name.split('.').next().unwrap_or_default().to_owned();
+        traces.entry(part).or_default().extend(functions(&fs::read_to_string(entry.path())?));
+    }
+    for (part, functions) in &traces {
+        println!("{part}: {} functions", functions.len());
+    }
+    let defined = defined(&work.program)?;
+    let list = ordered(&traces, &defined);
+    let file = root.join(LIST);
+    file.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(&file, &list).with_context(|| format!("cannot write {LIST}"))?;
+    println!("written: {LIST}, {} functions of {}", list.lines().count(), defined.len());
+    Ok(())
+}
+
+fn built(root: &Path) -> anyhow::Result<PathBuf> {
+    println!("building in release (some minutes when nothing is cached) …");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "-p", "cli"])
+        .current_dir(root)
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the release build failed");
+    }
+    Ok(root.join("target/release/mco"))
+}
+
+/// Folder with what runs instead of `mco`.
+struct Work {
+    dir: PathBuf,
+    program: PathBuf,
+}
+
+impl Work {
+    fn create(root: &Path, valgrind: &Path, mco: &Path) -> anyhow::Result<Self> {
+        let dir = root.join("target/order");
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("out"))?;
+        for part in PARTS {
+            fs::copy(valgrind.join(part), dir.join(part)).with_context(|| part.to_owned())?;
+        }
+        let program = dir.join("mco.real");
+        fs::copy(mco, &program).with_context(|| format!("cannot copy {}", mco.display()))?;
+        let work = Self { dir, program };
+        fs::write(work.wrapper(), work.script())?;
+        fs::set_permissions(work.wrapper(), fs::Permissions::from_mode(0o755))?;
+        Ok(work)
+    }
+
+    /// Stands for `mco`, here and in the machine.
+    fn wrapper(&self) -> PathBuf {
+        self.dir.join("mco")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.dir.join("out")
+    }
+
+    fn script(&self) -> String {
+        let here = self.dir.display();
+        format!(
+            "#!/bin/sh\nd={here}\n[ -x \"$d/{TOOL}\" ] || d={IN_MACHINE}\nmkdir -p \"$d/out\"\n\
+             VALGRIND_LAUNCHER=\"$d/mco\" VALGRIND_LIB=\"$d\" exec \"$d/{TOOL}\" --tool=callgrind --quiet \
+             --demangle=no --callgrind-out-file=\"$d/out/$1-$2.%p\" \"$d/mco.real\" \"$@\"\n"
+        )
+    }
+}
+
+/// What needs no cluster.
+fn offline(root: &Path, work: &Work) -> anyhow::Result<()> {
+    let common = root.join("tests/conformance/common");
+    let (manifests, out) = (work.dir.join("manifests"), work.dir.join("rendered"));
+    fs::create_dir_all(&manifests)?;
+    fs::create_dir_all(&out)?;
+    for entry in fs::read_dir(common.join("base"))? {
+        let entry = entry?;
+        fs::copy(entry.path(), manifests.join(entry.file_name()))?;
+    }
+    let status = Command::new(work.wrapper())
+        .args(["controller", "bootstrap", "--log", "error", "--manifest-dir"])
+        .arg(&manifests)
+        .arg("--dest-dir")
+        .arg(&out)
+        .arg("--pull-secret")
+        .arg(common.join("pull-secret"))
+        .arg("--templates")
+        .arg(common.join("templates"))
+        .status()?;
+    if !status.success() {
+        bail!("mco controller bootstrap failed");
+    }
+    Ok(())
+}
+
+async fn in_cluster(root: &Path, work: &Work) -> anyhow::Result<()> {
+    let mut builder = Lab::builder()
+        .nodes(1)
+        .real()
+        .controller(true)
+        .controller_manager(false)
+        .scheduler(false)
+        .mco_binary(work.wrapper())
+        .templates(root.join("templates"))
+        .progress(Reporter::stderr());
+    for part in PARTS.into_iter().chain(["mco.real"]) {
+        let content = fs::read(work.dir.join(part))?;
+        builder = builder.node_file(&format!("{IN_MACHINE}/{part}"), 0o755, content);
+    }
+    let lab = builder.start().await?;
+    let done = day(work, &lab).await;
+    lab.stop().await;
+    done
+}
+
+/// What happens to a node, a controller and a server.
+async fn day(work: &Work, lab: &Lab) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(lab.client());
+    let configs: Api<MachineConfig> = Api::all(lab.client());
+    let mut config = done_with(&nodes, "").await?;
+    tokio::time::sleep(REST).await;
+    for (what, path) in
+        [("files", "/etc/nmstate/openshift/order.yaml"), ("a file that needs a reboot", "/etc/order.conf")]
+    {
+        println!("an update of {what} …");
+        configs.create(&PostParams::default(), &machine_config(path)?).await?;
+        config = done_with(&nodes, &config).await?;
+    }
+    println!("a file that somebody else changes …");
+    let node = lab.node(0);
+    node.run(["/bin/sh", "-c", "cp -p /etc/order.conf /root/kept && echo other >> /etc/order.conf"]).await?;
+    reaches(&nodes, state::DEGRADED).await?;
+    node.run(["/bin/sh", "-c", "cat /root/kept > /etc/order.conf"]).await?;
+    reaches(&nodes, state::DONE).await?;
+    println!("back again …");
+    configs.delete("50-order-conf", &DeleteParams::default()).await?;
+    done_with(&nodes, &config).await?;
+    serve(work, lab).await?;
+    tokio::time::sleep(REST).await;
+    node.run(["systemctl", "stop", DAEMON_UNIT]).await?;
+    fetch(&node, work).await?;
+    if let Some(pid) = lab.controller_pid().and_then(rustix::process::Pid::from_raw) {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        ended(pid).await?;
+    }
+    Ok(())
+}
+
+fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
+    let name = path.rsplit(['/', '.']).next().unwrap_or_default();
+    let unit = json!({"name": format!("order-{name}.service"), "enabled": true,
+        "contents": "[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"});
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": format!("50-order-{name}"), "labels": {label::ROLE: "worker"}},
+        "spec": {"config": {
+            "ignition": {"version": "3.4.0"},
+            "storage": {"files": [{"path": path, "mode": 420, "contents": {"source": "data:,order"}}]},
+            "systemd": {"units": if name == "conf" { json!([unit]) } else { json!([]) }},
+        }},
+    }))?)
+}
+
+/// Waits until the node is done with another config than `before`; gives its name.
+async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
+    let start = Instant::now();
+    loop {
+        let node = nodes.get(NODE).await?;
+        let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
+        let current = says(annotation::CURRENT_CONFIG);
+        let settled = current == says(annotation::DESIRED_CONFIG) && says(annotation::STATE) == state::DONE;
+        if settled && current.starts_with("rendered-") && current != before {
+            return Ok(current);
+        }
+        if says(annotation::STATE) == state::DEGRADED {
+            bail!("the node is Degraded: {}", says(annotation::REASON));
+        }
+        wait(start, || format!("the node is not done: {:?}", node.annotations())).await?;
+    }
+}
+
+async fn reaches(nodes: &Api<Node>, wanted: &str) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while nodes.get(NODE).await?.annotations().get(annotation::STATE).is_none_or(|state| state != wanted) {
+        wait(start, || format!("the node is not {wanted}")).await?;
+    }
+    Ok(())
+}
+
+async fn wait(start: Instant, what: impl FnOnce() -> String) -> anyhow::Result<()> {
+    if start.elapsed() > LIMIT {
+        bail!("{} after {} s", what(), LIMIT.as_secs());
+    }
+    tokio::time::sleep(POLL).await;
+    Ok(())
+}
+
+/// The traces of the machine's processes.
+async fn fetch(node: &NodeHandle, work: &Work) -> anyhow::Result<()> {
+    let out = format!("{IN_MACHINE}/out");
+    for name in node.run(["ls", &out]).await?.lines() {
+        let trace = node.run(["cat", &format!("{out}/{name}")]).await?;
+        fs::write(work.out().join(format!("{name}.node")), trace)?;
+    }
+    Ok(())
+}
+
+/// A server, and what machines ask of it.
+async fn serve(work: &Work, lab: &Lab) -> anyhow::Result<()> {
+    println!("a server …");
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let (cert, key, token) = (work.dir.join("cert"), work.dir.join("key"), work.dir.join("token"));
+    fs::write(&key, pair.signing_key.serialize_pem())?;
+    fs::write(&cert, pair.cert.pem())?;
+    fs::create_dir_all(&token)?;
+    fs::write(token.join("token"), "order")?;
+    fs::write(token.join("ca.crt"), pair.cert.pem())?;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let child = Command::new(work.wrapper())
+        .args(["server", "start", "--apiserver-url", "https://api-int.example.com:6443"])
+        .args(["--insecure-port", "0", "--metrics-listen", "off", "--bind-address", "127.0.0.1"])
+        .args(["--secure-port", &port.to_string(), "--kubeconfig"])
+        .arg(lab.kubeconfig())
+        .arg("--cert")
+        .arg(&cert)
+        .arg("--key")
+        .arg(&key)
+        .arg("--bootstrap-token-dir")
+        .arg(&token)
+        .spawn()?;
+    let mut server = Server(child);
+    let clients = Clients::new(pair.cert.der())?;
+    let start = Instant::now();
+    while let Err(error) = clients.get(port, "/config/worker").await {
+        wait(start, || format!("the server does not answer: {error:#}")).await?;
+    }
+    for path in ["/config/worker", "/config/master", "/healthz", "/config/none"] {
+        // The last is refused, as it should be.
+        let _ = clients.get(port, path).await;
+    }
+    clients.storm(port, Duration::from_secs(3)).await?;
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&server.0),
+        rustix::process::Signal::TERM,
+    )?;
+    server.0.wait()?;
+    Ok(())
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn ended(pid: rustix::process::Pid) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
+        .is_ok_and(|stat| !stat.contains(") Z "))
+    {
+        wait(start, || "the controller does not end".to_owned()).await?;
+    }
+    Ok(())
+}
+
+/// The functions that a trace names, as in callgrind's format: `fn=(number) name`, the name the first time only.
+fn functions(trace: &str) -> BTreeSet<String> {
+    trace
+        .lines()
+        .filter_map(|line| line.strip_prefix("fn=(").or_else(|| line.strip_prefix("cfn=(")))
+        .filter_map(|rest| rest.split_once(") "))
+        // What calls itself is told apart as name'2.
+        .map(|(_, name)| name.split('\'').next().unwrap_or(name).to_owned())
+        .collect()
+}
+
+/// The program's own functions, by address.
+fn defined(program: &Path) -> anyhow::Result<Vec<String>> {
+    let output = Command::new("nm")
+        .args(["--numeric-sort", "--defined-only"])
+        .arg(program)
+        .output()
+        .context("cannot run nm")?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let kind = words.next()?;
+            let name = words.next()?;
+            kind.eq_ignore_ascii_case("t").then(|| name.to_owned())
+        })
+        .collect())
+}
+
+/// Functions that the same parts run stand together, those that most parts run first; within that as in the program.
+fn ordered(traces: &BTreeMap<String, BTreeSet<String>>, defined: &[String]) -> String {
+    let mut groups = BTreeMap::<(std::cmp::Reverse<usize>, Vec<&str>), Vec<&str>>::new();
+    for function in defined {
+        let parts: Vec<&str> =
+            traces.iter().filter(|(_, all)| all.contains(function)).map(|(part, _)| part.as_str()).collect();
+        if !parts.is_empty() {
+            groups.entry((std::cmp::Reverse(parts.len()), parts)).or_default().push(function);
+        }
+    }
+    groups.values().flatten().fold(String::new(), |mut list, function| {
+        // Writing into a String cannot fail.
+        let _ = writeln!(list, "{function}");
+        list
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_names_each_function_once_and_numbers_it() {
+        let trace =
+            "fl=(1) a.rs\nfn=(2) main\n1 2\ncfn=(3) inner\ncalls=1 1\n1 5\nfn=(3)\n1 1\nfn=(4) deep'2\n";
+        assert_eq!(functions(trace).into_iter().collect::<Vec<_>>(), ["deep", "inner", "main"]);
+    }
+
+    #[test]
+    fn what_more_parts_run_stands_before_what_fewer_do() {
+        let set = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        let traces = BTreeMap::from([
+            ("agent".to_owned(), set(&["b", "c", "libc"])),
+            ("controller".to_owned(), set(&["a", "c"])),
+        ]);
+        let defined: Vec<String> = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        assert_eq!(ordered(&traces, &defined), "c\nb\na\n");
+    }
+}
