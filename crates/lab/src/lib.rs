@@ -57,7 +57,7 @@ pub use programs::{KUBERNETES_VERSION, Program, Programs};
 pub use progress::{Progress, Reporter, Step};
 pub use real_kubelet::KUBELET_UNIT;
 pub use real_node::{DAEMON_UNIT, FIRSTBOOT_UNIT, NodeFile, RECOVER_UNIT, RealNode};
-pub use simulated::NodeNews;
+pub use simulated::{EMPTY_CONFIG, NodeNews};
 pub use spec::{Kubelet, LabBuilder, LabSpec};
 pub use supervise::{Attached, down, running, supervise, up};
 pub use testing::{built_mco, require, require_root, shared, unique_name};

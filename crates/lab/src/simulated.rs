@@ -13,6 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// The config of a node that has joined and was not sent to its pool's yet.
+pub use daemon::protocol::EMPTY_CONFIG;
 use daemon::protocol::NodeFacts;
 use daemon::{Exit, Feed, Parts, run_with};
 use futures::StreamExt;

@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use api::names::state;
 use api::v1::{MachineConfig, MachineConfigPool};
 use kube::api::{Api, Patch, PatchParams};
-use lab::{Lab, NodeNews, Reporter};
+use lab::{EMPTY_CONFIG, Lab, NodeNews, Reporter};
 use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;
@@ -71,7 +71,7 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
     pools.patch(POOL, &PatchParams::default(), &Patch::Merge(&all)).await?;
     println!("waiting until {} nodes have joined", a.nodes);
     let mut nodes = Nodes::new(lab.follow_nodes().context("the lab has no simulated nodes")?, a.nodes);
-    nodes.settled(lab, &pools, "", &mut Slots::default()).await?;
+    nodes.settled(lab, &pools, EMPTY_CONFIG, &mut Slots::default()).await?;
     tokio::time::sleep(CALM).await;
     let bounded = json!({"spec": {"maxUnavailable": bound}});
     pools.patch(POOL, &PatchParams::default(), &Patch::Merge(&bounded)).await?;
