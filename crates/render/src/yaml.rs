@@ -58,12 +58,22 @@ impl<F: FnMut(&str)> Emitter<F> {
         self.column = if c == '\n' { 0 } else { self.column + 1 };
     }
 
-    fn text(&mut self, s: &str) {
+    fn push(&mut self, s: &str) {
         if self.out.len() > PIECE {
             (self.sink)(&self.out);
             self.out.clear();
         }
         self.out.push_str(s);
+    }
+
+    /// Writes what is ASCII and has no line break: its end need not be looked for.
+    fn word(&mut self, s: &str) {
+        self.push(s);
+        self.column += s.len();
+    }
+
+    fn text(&mut self, s: &str) {
+        self.push(s);
         let width = |s: &str| if s.is_ascii() { s.len() } else { s.chars().count() };
         self.column = match s.rsplit_once('\n') {
             Some((_, last)) => width(last),
@@ -132,8 +142,15 @@ impl<F: FnMut(&str)> Emitter<F> {
     }
 
     fn scalar(&mut self, s: &str, indent: usize, key: bool) {
-        let traits = Traits::of(s);
         let indent = indent + 2;
+        if let Some(traits) = Traits::of_one_word(s) {
+            return match resolves(s) || base60(s) {
+                true => self.double(s, indent, !key),
+                false if traits.plain() => self.word(s),
+                false => self.single(s, indent, !key),
+            };
+        }
+        let traits = Traits::of_text(s);
         if s.contains('\n') && !key {
             if traits.literal() { self.literal(s, indent) } else { self.double(s, indent, !key) }
         } else if resolves(s) || base60(s) || traits.special || traits.space_before_break {
@@ -249,10 +266,6 @@ struct Traits {
 }
 
 impl Traits {
-    fn of(s: &str) -> Self {
-        Self::of_one_word(s).unwrap_or_else(|| Self::of_text(s))
-    }
-
     /// For visible ASCII without blanks, as paths and most data URLs are: only its ends matter.
     fn of_one_word(s: &str) -> Option<Self> {
         // In pieces, so that the compiler compares many bytes at once.
