@@ -41,8 +41,21 @@ pub(crate) struct Nodes {
 
 type Standing = (Arc<str>, &'static str, &'static str);
 
+/// For how long one plan's patches are sent. What is left then is planned anew: an API server that is busy with thousands of
+/// nodes takes minutes for the patches of all, and somebody may pause the pool or take the change back meanwhile, which is
+/// to stop further nodes within a second.
+const SENDING: Duration = Duration::from_millis(500);
+
 /// Interned strings that nobody holds any more are thrown away this often.
 const PRUNE: Duration = Duration::from_secs(60);
+
+/// How much of a pool's plan was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    All,
+    /// The time for one plan was over, see [`SENDING`].
+    Some,
+}
 
 /// What a plan is made from, held for as long as the plan is.
 struct Snapshot {
@@ -93,10 +106,12 @@ impl Nodes {
         let done = futures::future::join_all(both.iter().map(|(plan, pool)| self.carry_out(plan, pool)));
         for (result, (_, pool)) in done.await.into_iter().zip(&both) {
             match result {
-                Ok(()) => {}
+                Ok(Sent::All) => {}
+                Ok(Sent::Some) if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
+                Ok(Sent::Some) => {}
                 Err(e) if e.is_conflict() || e.is_not_found() => {
                     tracing::debug!("{}", e.chain());
-                    if outcome == Outcome::Done {
+                    if matches!(outcome, Outcome::Done | Outcome::After(_)) {
                         outcome = Outcome::Stale;
                     }
                 }
@@ -187,7 +202,7 @@ impl Nodes {
         Snapshot { pools, exists, layering, streams, nodes, facts }
     }
 
-    async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<(), CallError> {
+    async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<Sent, CallError> {
         let mut first_error = None;
         // Nodes that move go first: thousands of others may only get or lose a taint.
         let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
@@ -201,9 +216,14 @@ impl Nodes {
             }
         };
         // No more are begun than can be sent at once: one that only waits for its place takes ten kilobytes.
-        let mut results = stream::iter(patches).map(send).buffer_unordered(PATCHES_IN_FLIGHT);
+        let (until, all) = (tokio::time::Instant::now() + SENDING, patches.len());
+        let in_time = |_: &NodePatch| futures::future::ready(tokio::time::Instant::now() < until);
+        let mut results =
+            stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_IN_FLIGHT);
+        let mut answers = 0;
         let mut sent: Vec<Arc<str>> = vec![];
         while let Some((patch, result)) = results.next().await {
+            answers += 1;
             match result {
                 Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
                 Ok(()) => {}
@@ -221,13 +241,17 @@ impl Nodes {
         if let Some(error) = first_error {
             return Err(error);
         }
+        if answers < all {
+            // The status says how it is once all are sent.
+            return Ok(Sent::Some);
+        }
         if let Some(status) = &plan.status {
             write_status(&self.context, pool, status).await?;
         }
         for event in plan.told_of_status() {
             self.tell(event, pool);
         }
-        Ok(())
+        Ok(Sent::All)
     }
 
     fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
@@ -366,5 +390,61 @@ impl Snapshot {
             facts: &self.facts,
             now: now(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Recorder;
+    use crate::leader::Handover;
+    use crate::metrics::Metrics;
+    use api::v1::MachineConfigPoolStatus;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// An API server that takes a tenth of a second for each request.
+    #[tokio::test(start_paused = true)]
+    async fn a_plan_that_takes_long_to_send_is_made_anew_before_the_rest_is_sent() {
+        let (patched, written) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counters = (patched.clone(), written.clone());
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let (patched, written) = counters.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                if name == "status" {
+                    written.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    patched.fetch_add(1, Ordering::Relaxed);
+                }
+                let metadata = json!({"name": name, "uid": "u", "resourceVersion": "9"});
+                let body = json!({"metadata": metadata, "spec": {}}).to_string().into_bytes();
+                Ok::<_, std::io::Error>(Response::new(Body::from(body)))
+            }
+        });
+        let client = kube::Client::new(serve, "default");
+        let (events, _) = Recorder::new(client.clone());
+        let context = Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()));
+        let context = Arc::new(context);
+        let nodes = Nodes::new(context.clone(), Seal::after(Handover::Clean, &context));
+        let pool = MachineConfigPool::new("worker", Default::default());
+        let plan = |patches: usize| PoolPlan {
+            patches: (0..patches)
+                .map(|i| NodePatch { node: format!("n{i}").into(), ..NodePatch::default() })
+                .collect(),
+            status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
+            ..PoolPlan::default()
+        };
+        let sent = nodes.carry_out(&plan(1000), &pool).await.unwrap();
+        let rounds = 5;
+        assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, rounds * PATCHES_IN_FLIGHT));
+        assert_eq!(written.load(Ordering::Relaxed), 0, "a status of what is not done yet");
+        let sent = nodes.carry_out(&plan(100), &pool).await.unwrap();
+        assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::All, 100));
+        assert_eq!(written.load(Ordering::Relaxed), 1);
     }
 }
