@@ -241,17 +241,14 @@ impl Nodes {
         if let Some(error) = first_error {
             return Err(error);
         }
-        if answers < all {
-            // The status says how it is once all are sent.
-            return Ok(Sent::Some);
-        }
+        // Told also while much is left to be sent: with thousands of nodes that takes minutes, and somebody watches.
         if let Some(status) = &plan.status {
             write_status(&self.context, pool, status).await?;
         }
         for event in plan.told_of_status() {
             self.tell(event, pool);
         }
-        Ok(Sent::All)
+        Ok(if answers < all { Sent::Some } else { Sent::All })
     }
 
     fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
@@ -442,9 +439,9 @@ mod tests {
         let sent = nodes.carry_out(&plan(1000), &pool).await.unwrap();
         let rounds = 5;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, rounds * PATCHES_IN_FLIGHT));
-        assert_eq!(written.load(Ordering::Relaxed), 0, "a status of what is not done yet");
+        assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
         let sent = nodes.carry_out(&plan(100), &pool).await.unwrap();
         assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::All, 100));
-        assert_eq!(written.load(Ordering::Relaxed), 1);
+        assert_eq!(written.load(Ordering::Relaxed), 2);
     }
 }
