@@ -7,7 +7,7 @@
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
 use crate::call::CallError;
-use crate::context::{Config, Context, PATCHES_IN_FLIGHT};
+use crate::context::{Config, Context};
 use crate::events::{Severity, Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
@@ -40,6 +40,10 @@ pub(crate) struct Nodes {
 }
 
 type Standing = (Arc<str>, &'static str, &'static str);
+
+/// Patches of a plan that have a place or wait for one, in the order of asking: enough that drains, which ask for the same
+/// places, do not keep nodes from being sent; no more, as each takes ten kilobytes.
+const PATCHES_WAITING: usize = 512;
 
 /// For how long one plan's patches are sent. What is left then is planned anew: an API server that is busy with thousands of
 /// nodes takes minutes for the patches of all, and somebody may pause the pool or take the change back meanwhile, which is
@@ -215,11 +219,10 @@ impl Nodes {
                 (patch, done)
             }
         };
-        // No more are begun than can be sent at once: one that only waits for its place takes ten kilobytes.
         let (until, all) = (tokio::time::Instant::now() + SENDING, patches.len());
         let in_time = |_: &NodePatch| futures::future::ready(tokio::time::Instant::now() < until);
         let mut results =
-            stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_IN_FLIGHT);
+            stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_WAITING);
         let mut answers = 0;
         let mut sent: Vec<Arc<str>> = vec![];
         while let Some((patch, result)) = results.next().await {
@@ -436,9 +439,10 @@ mod tests {
             status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
             ..PoolPlan::default()
         };
-        let sent = nodes.carry_out(&plan(1000), &pool).await.unwrap();
-        let rounds = 5;
-        assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, rounds * PATCHES_IN_FLIGHT));
+        let sent = nodes.carry_out(&plan(5000), &pool).await.unwrap();
+        // Four rounds are answered before half a second is over, and who waits for a place by then is sent.
+        let most = PATCHES_WAITING + 4 * crate::context::PATCHES_IN_FLIGHT;
+        assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
         assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
         let sent = nodes.carry_out(&plan(100), &pool).await.unwrap();
         assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::All, 100));

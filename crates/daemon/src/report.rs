@@ -32,7 +32,7 @@ const GATHER: Duration = Duration::from_secs(1);
 /// one under load of a few at a time. What moves nodes on goes before.
 const REST: u32 = 20;
 /// The longest such rest.
-const MOST_REST: Duration = Duration::from_secs(10);
+const MOST_REST: Duration = Duration::from_secs(30);
 /// How long the agent waits at its end for what is not written yet. A reboot is not held up for longer.
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// Steps, and events, kept while the API server is away; older ones give way. Each condition's last step is among so many.
