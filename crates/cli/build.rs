@@ -13,6 +13,7 @@ fn main() {
 /// What runs stands side by side, as `cargo xtask order` has seen it, and the much that hardly ever runs apart: a process
 /// holds 64 KiB of the program for each place that it has touched. Names that are not there are passed over. Only for
 /// the target whose linker (LLVM's, in Rust's own tools) knows the flag and whose names the list has.
+#[expect(clippy::disallowed_methods, reason = "what cargo tells a build script stands in its environment")]
 fn order() {
     let is = |name: &str, wanted: &str| std::env::var(name).is_ok_and(|value| value == wanted);
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
