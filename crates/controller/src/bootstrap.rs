@@ -115,9 +115,10 @@ const WAITING: usize = 16;
 fn write(output: BootstrapOutput, dest_dir: &Path) -> Result<(), BootstrapFailed> {
     let (texts, ready) = std::sync::mpsc::sync_channel::<(String, String)>(WAITING);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || -> Result<(), FileError> {
+        let writer = scope.spawn(move || -> Result<files::Output<'_>, FileError> {
             let mut dest = files::Output::new(dest_dir);
-            ready.iter().try_for_each(|(path, text)| dest.write(&path, &text))
+            ready.iter().try_for_each(|(path, text)| dest.write(&path, &text))?;
+            Ok(dest)
         });
         for file in output.into_files() {
             // The writer is gone only where it failed, and says why below.
@@ -127,7 +128,7 @@ fn write(output: BootstrapOutput, dest_dir: &Path) -> Result<(), BootstrapFailed
         }
         drop(texts);
         match writer.join() {
-            Ok(written) => Ok(written?),
+            Ok(written) => Ok(written?.finish()?),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
@@ -156,7 +157,8 @@ mod tests {
         let paths = files::folder(folder.path()).unwrap();
         let read = read_all(&paths).unwrap();
         let wanted = (0..paths.len()).flat_map(|i| ["A", "B"].map(|kind| (kind, i)));
-        let found = read.iter().map(|(_, o)| (o["kind"].as_str().unwrap(), o["n"].as_u64().unwrap() as usize));
+        let found =
+            read.iter().map(|(_, o)| (o["kind"].as_str().unwrap(), o["n"].as_u64().unwrap() as usize));
         assert!(found.eq(wanted));
         assert_eq!(read[2].0, "001.yaml");
         for broken in [paths.len() - 1, paths.len() / 2, 5] {

@@ -2,7 +2,7 @@
 //!
 //! What it is not: parsing. Text goes in and out; errors name the path.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{DirEntry, FileType, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
@@ -99,17 +99,18 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
 const FOLDER_MODE: u32 = 0o764;
 const FILE_MODE: u32 = 0o664;
 
-/// A folder that files are written into.
+/// A folder that files are written into. Folders that were not there before appear as a whole when all is written, which
+/// spares each of their files a rename; what is not put in place is taken away again.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     root: &'a Path,
-    /// Folders that are there and have their mode.
-    made: BTreeSet<PathBuf>,
+    /// Folders, and where their files are written to: there, or into one that takes its name at the end.
+    folders: BTreeMap<PathBuf, PathBuf>,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(root: &'a Path) -> Self {
-        Self { root, made: BTreeSet::new() }
+        Self { root, folders: BTreeMap::new() }
     }
 
     /// Writes one file, by its path from the root, making folders on the way. A reader sees the old file or the whole
@@ -117,24 +118,71 @@ impl<'a> Output<'a> {
     pub(crate) fn write(&mut self, relative: &str, text: &str) -> Result<(), FileError> {
         let path = self.root.join(relative);
         let folder = path.parent().unwrap_or(self.root);
-        if !self.made.contains(folder) {
-            std::fs::create_dir_all(folder).map_err(failed(folder, "cannot make the folder"))?;
-            if folder != self.root {
-                let mode = Permissions::from_mode(FOLDER_MODE);
-                std::fs::set_permissions(folder, mode).map_err(failed(folder, "cannot set the mode"))?;
-            }
-            self.made.insert(folder.to_owned());
+        let place = self.place(folder)?;
+        let staged = place != folder;
+        let mut file_path = place.join(path.file_name().unwrap_or_default()).into_os_string();
+        if !staged {
+            file_path.push(".new");
         }
-        let mut temporary = path.clone().into_os_string();
-        temporary.push(".new");
-        let temporary = PathBuf::from(temporary);
-        let open = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary);
-        let mut file = open.map_err(failed(&temporary, "cannot be written"))?;
-        file.write_all(text.as_bytes()).map_err(failed(&temporary, "cannot be written"))?;
+        let file_path = PathBuf::from(file_path);
+        let open = OpenOptions::new().write(true).create(true).truncate(true).open(&file_path);
+        let mut file = open.map_err(failed(&file_path, "cannot be written"))?;
+        file.write_all(text.as_bytes()).map_err(failed(&file_path, "cannot be written"))?;
         let mode = Permissions::from_mode(FILE_MODE);
-        file.set_permissions(mode).map_err(failed(&temporary, "cannot set the mode"))?;
+        file.set_permissions(mode).map_err(failed(&file_path, "cannot set the mode"))?;
         drop(file);
-        std::fs::rename(&temporary, &path).map_err(failed(&path, "cannot be put in place"))
+        if staged {
+            return Ok(());
+        }
+        std::fs::rename(&file_path, &path).map_err(failed(&path, "cannot be put in place"))
+    }
+
+    /// Where the files of a folder are written to.
+    fn place(&mut self, folder: &Path) -> Result<PathBuf, FileError> {
+        if let Some(place) = self.folders.get(folder) {
+            return Ok(place.clone());
+        }
+        let parent = folder.parent().unwrap_or(self.root);
+        let place = if folder == self.root || folder.exists() {
+            folder.to_owned()
+        } else {
+            let mut name = std::ffi::OsString::from(".");
+            name.push(folder.file_name().unwrap_or_default());
+            name.push(".new");
+            let place = parent.join(name);
+            // Of a run that was ended.
+            match std::fs::remove_dir_all(&place) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(&place, "cannot be removed")(e));
+                }
+                _ => place,
+            }
+        };
+        std::fs::create_dir_all(&place).map_err(failed(&place, "cannot make the folder"))?;
+        if folder != self.root {
+            let mode = Permissions::from_mode(FOLDER_MODE);
+            std::fs::set_permissions(&place, mode).map_err(failed(&place, "cannot set the mode"))?;
+        }
+        self.folders.insert(folder.to_owned(), place.clone());
+        Ok(place)
+    }
+
+    /// All is written: new folders take their names.
+    pub(crate) fn finish(mut self) -> Result<(), FileError> {
+        for (folder, place) in self.folders.iter().filter(|(folder, place)| folder != place) {
+            std::fs::rename(place, folder).map_err(failed(folder, "cannot be put in place"))?;
+        }
+        self.folders.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        for (_, place) in self.folders.iter().filter(|(folder, place)| folder != place) {
+            // The next run tries again.
+            let _ = std::fs::remove_dir_all(place);
+        }
     }
 }
 
@@ -176,7 +224,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut output = Output::new(dir.path());
         output.write("machine-pools/worker.yaml", "a: 1\n").unwrap();
+        assert!(!dir.path().join("machine-pools").exists(), "a new folder appears as a whole");
+        output.finish().unwrap();
+        // Over what is there already, and beside what an ended run has left.
+        std::fs::create_dir(dir.path().join(".controller-config.new")).unwrap();
+        std::fs::write(dir.path().join(".controller-config.new/old"), "old").unwrap();
+        let mut output = Output::new(dir.path());
         output.write("machine-pools/worker.yaml", "a: 2\n").unwrap();
+        output.write("controller-config/x.yaml", "b: 1\n").unwrap();
+        output.finish().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path().join("controller-config")).unwrap().count(), 1);
+        let mut given_up = Output::new(dir.path());
+        given_up.write("api-server/x.yaml", "c: 1\n").unwrap();
+        drop(given_up);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside");
         let mode = |p: &str| std::fs::metadata(dir.path().join(p)).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("machine-pools"), mode("machine-pools/worker.yaml")), (0o764, 0o664));
         assert_eq!(std::fs::read_to_string(dir.path().join("machine-pools/worker.yaml")).unwrap(), "a: 2\n");
