@@ -8,6 +8,7 @@
 //! How: every part of `mco` runs under `callgrind`, on a machine that boots and in a real cluster, through its usual day.
 
 use crate::bench::tls::Clients;
+use crate::bench::{base_manifests, bootstrap, settled_in};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::{annotation, label, state};
@@ -143,24 +144,11 @@ impl Work {
 
 /// What needs no cluster.
 fn offline(root: &Path, work: &Work) -> anyhow::Result<()> {
-    let common = root.join("tests/conformance/common");
     let (manifests, out) = (work.dir.join("manifests"), work.dir.join("rendered"));
     fs::create_dir_all(&manifests)?;
     fs::create_dir_all(&out)?;
-    for entry in fs::read_dir(common.join("base"))? {
-        let entry = entry?;
-        fs::copy(entry.path(), manifests.join(entry.file_name()))?;
-    }
-    let status = Command::new(work.wrapper())
-        .args(["controller", "bootstrap", "--log", "error", "--manifest-dir"])
-        .arg(&manifests)
-        .arg("--dest-dir")
-        .arg(&out)
-        .arg("--pull-secret")
-        .arg(common.join("pull-secret"))
-        .arg("--templates")
-        .arg(common.join("templates"))
-        .status()?;
+    base_manifests(root, &manifests)?;
+    let status = bootstrap(root, &work.wrapper(), &manifests, &out).status()?;
     if !status.success() {
         bail!("mco controller bootstrap failed");
     }
@@ -241,12 +229,10 @@ async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     let start = Instant::now();
     loop {
         let node = nodes.get(NODE).await?;
-        let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-        let current = says(annotation::CURRENT_CONFIG);
-        let settled = current == says(annotation::DESIRED_CONFIG) && says(annotation::STATE) == state::DONE;
-        if settled && current.starts_with("rendered-") && current != before {
+        if let Some(current) = settled_in(&node).filter(|current| current != before) {
             return Ok(current);
         }
+        let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
         if says(annotation::STATE) == state::DEGRADED {
             bail!("the node is Degraded: {}", says(annotation::REASON));
         }

@@ -12,6 +12,8 @@ mod rollout;
 mod server;
 mod slots;
 
+pub(crate) use host::rest::settled_in;
+pub(crate) use render::{base_manifests, bootstrap};
 pub(crate) use server::tls;
 
 use anyhow::{Context, bail};

@@ -24,11 +24,7 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         let _ = fs::remove_dir_all(&work);
         let manifests = work.join("in");
         fs::create_dir_all(&manifests)?;
-        let common = root.join("tests/conformance/common");
-        for entry in fs::read_dir(common.join("base"))? {
-            let entry = entry?;
-            fs::copy(entry.path(), manifests.join(entry.file_name()))?;
-        }
+        base_manifests(root, &manifests)?;
         for i in 0..count {
             fs::write(manifests.join(format!("m{i:03}.yaml")), machine_config(i, bytes)?)?;
         }
@@ -36,17 +32,8 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         for run in 0..a.runs {
             let out = work.join(format!("out{run}"));
             fs::create_dir_all(&out)?;
-            let mut command = Command::new(root.join("target/release/mco"));
-            command
-                .args(["controller", "bootstrap", "--log", "error", "--manifest-dir"])
-                .arg(&manifests)
-                .arg("--dest-dir")
-                .arg(&out)
-                .arg("--pull-secret")
-                .arg(common.join("pull-secret"))
-                .arg("--templates")
-                .arg(common.join("templates"))
-                .stdout(Stdio::null());
+            let mut command = bootstrap(root, &root.join("target/release/mco"), &manifests, &out);
+            command.stdout(Stdio::null());
             let (ms, mib) = measure(&mut command)?;
             wall.push(ms);
             peak.push(mib);
@@ -58,6 +45,31 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     println!("in a cluster …");
     figures.extend(super::render_cluster::run(root)?);
     Ok(Outcome { versions: vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())], figures })
+}
+
+/// Copies what every recorded case starts from.
+pub(crate) fn base_manifests(root: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(root.join("tests/conformance/common/base"))? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// `mco controller bootstrap` with the recorded cases' templates and pull secret.
+pub(crate) fn bootstrap(root: &Path, program: &Path, manifests: &Path, out: &Path) -> Command {
+    let common = root.join("tests/conformance/common");
+    let mut command = Command::new(program);
+    command
+        .args(["controller", "bootstrap", "--log", "error", "--manifest-dir"])
+        .arg(manifests)
+        .arg("--dest-dir")
+        .arg(out)
+        .arg("--pull-secret")
+        .arg(common.join("pull-secret"))
+        .arg("--templates")
+        .arg(common.join("templates"));
+    command
 }
 
 fn machine_config(i: usize, bytes: usize) -> anyhow::Result<String> {

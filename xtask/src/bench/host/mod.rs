@@ -4,7 +4,7 @@
 //! (`crates/host/examples/apply_folder.rs`). Rest: `mco daemon start` on a machine that boots, in a cluster of its own
 //! (see [`rest`]).
 
-mod rest;
+pub(crate) mod rest;
 
 use super::{Bench, Outcome, Samples};
 use anyhow::{Context, bail};

@@ -105,10 +105,7 @@ async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     let start = Instant::now();
     loop {
         let node = nodes.get(NODE).await?;
-        let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-        let current = says(annotation::CURRENT_CONFIG);
-        let settled = current == says(annotation::DESIRED_CONFIG) && says(annotation::STATE) == state::DONE;
-        if settled && current.starts_with("rendered-") && current != before {
+        if let Some(current) = settled_in(&node).filter(|current| current != before) {
             return Ok(current);
         }
         if start.elapsed() > LIMIT {
@@ -116,6 +113,14 @@ async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// The rendered config that a node is in and wants no other.
+pub(crate) fn settled_in(node: &Node) -> Option<String> {
+    let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
+    let current = says(annotation::CURRENT_CONFIG);
+    let settled = current == says(annotation::DESIRED_CONFIG) && says(annotation::STATE) == state::DONE;
+    (settled && current.starts_with("rendered-")).then_some(current)
 }
 
 /// Watches the agent rest.
