@@ -34,7 +34,8 @@ pub(crate) fn run(root: &Path, unit: bool, rest: &[String]) -> anyhow::Result<()
         println!("== the control plane's programs");
         prepare_lab()?;
         step(root, "the mco program", &["build", "-p", "cli"])?;
-        step(root, "all tests", &[run, &["--workspace"], &rest].concat())?;
+        // One failure does not hide the others: a run takes long.
+        step(root, "all tests", &[run, &["--workspace", "--no-fail-fast"], &rest].concat())?;
         if next {
             step(root, "examples in the documentation", &["test", "--workspace", "--doc"])?;
         }
