@@ -14,7 +14,7 @@ use crate::metrics;
 use crate::queue::Outcome;
 use crate::seal::{Seal, Sealed};
 use crate::settings::{FEATURE_GATE, STREAMS};
-use crate::writes::{patch_node, write_status};
+use crate::writes::{patch_node_if, write_status};
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
 use futures::stream::{self, StreamExt};
@@ -46,8 +46,8 @@ type Standing = (Arc<str>, &'static str, &'static str);
 const PATCHES_WAITING: usize = 512;
 
 /// For how long one plan's patches are sent. What is left then is planned anew: an API server that is busy with thousands of
-/// nodes takes minutes for the patches of all, and somebody may pause the pool or take the change back meanwhile, which is
-/// to stop further nodes within a second.
+/// nodes takes minutes for the patches of all. A pool that somebody pauses, or gives another config, stops what was not
+/// sent at once.
 const SENDING: Duration = Duration::from_millis(500);
 
 /// Interned strings that nobody holds any more are thrown away this often.
@@ -57,7 +57,7 @@ const PRUNE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     All,
-    /// The time for one plan was over, see [`SENDING`].
+    /// The time for one plan was over, see [`SENDING`], or the pool has changed.
     Some,
 }
 
@@ -212,10 +212,14 @@ impl Nodes {
         let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
             plan.patches.iter().partition(|p| !p.desired_config.is_keep());
         let patches: Vec<NodePatch> = moves.into_iter().chain(rest).cloned().collect();
+        // While a patch waits for its place, somebody may pause the pool, take the change back, or make a slot of two.
+        let planned = pool.metadata.generation;
         let send = |patch: NodePatch| {
-            let context = self.context.clone();
+            let (context, pool) = (self.context.clone(), plan.pool.clone());
             async move {
-                let done = patch_node(&context, &patch).await;
+                let as_planned =
+                    || context.stores.pools.get(&pool).is_some_and(|p| p.metadata.generation == planned);
+                let done = patch_node_if(&context, &patch, as_planned).await;
                 (patch, done)
             }
         };
@@ -226,10 +230,10 @@ impl Nodes {
         let mut answers = 0;
         let mut sent: Vec<Arc<str>> = vec![];
         while let Some((patch, result)) = results.next().await {
-            answers += 1;
+            answers += usize::from(!matches!(result, Ok(false)));
             match result {
-                Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
-                Ok(()) => {}
+                Ok(true) if !patch.desired_config.is_keep() => sent.push(patch.node),
+                Ok(_) => {}
                 // A conflict gives way to a real failure in what is reported.
                 Err(error) if first_error.as_ref().is_none_or(CallError::is_conflict) => {
                     first_error = Some(error);
@@ -399,6 +403,8 @@ mod tests {
     use crate::events::Recorder;
     use crate::leader::Handover;
     use crate::metrics::Metrics;
+    use crate::store::Item;
+    use api::k8s::ObjectMeta;
     use api::v1::MachineConfigPoolStatus;
     use http::{Request, Response};
     use kube::client::Body;
@@ -432,7 +438,13 @@ mod tests {
         let context = Arc::new(context);
         let nodes = Nodes::new(context.clone(), Seal::after(Handover::Clean, &context));
         let pool = MachineConfigPool::new("worker", Default::default());
+        let now_in_cluster = |pool: &MachineConfigPool, version| {
+            let value = Arc::new(pool.clone());
+            context.stores.pools.apply("worker".to_owned(), Item { version, uid: "p".to_owned(), value });
+        };
+        now_in_cluster(&pool, 1);
         let plan = |patches: usize| PoolPlan {
+            pool: "worker".into(),
             patches: (0..patches)
                 .map(|i| NodePatch { node: format!("n{i}").into(), ..NodePatch::default() })
                 .collect(),
@@ -445,7 +457,19 @@ mod tests {
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
         assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
         let sent = nodes.carry_out(&plan(100), &pool).await.unwrap();
-        assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::All, 100));
+        assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
         assert_eq!(written.load(Ordering::Relaxed), 2);
+        // The first round is on its way when the pool changes: the rest stays.
+        let slow = plan(100);
+        let (sent, ()) = tokio::join!(nodes.carry_out(&slow, &pool), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let paused = MachineConfigPool {
+                metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
+                ..pool.clone()
+            };
+            now_in_cluster(&paused, 2);
+        });
+        let first = crate::context::PATCHES_IN_FLIGHT;
+        assert_eq!((sent.unwrap(), patched.load(Ordering::Relaxed)), (Sent::Some, first));
     }
 }

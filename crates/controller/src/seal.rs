@@ -69,12 +69,15 @@ impl Seal {
             nodes = exposed.len(),
             "the last leader was not heard of again: what it may have sent to nodes is made void"
         );
-        let body = Patch::Merge(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
+        let body = Patch::Strategic(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
         let exposed: Vec<(String, Arc<str>)> =
             exposed.into_iter().map(|(pool, node)| (pool.to_owned(), node)).collect();
         let write = |(pool, node): (String, Arc<str>)| {
             let body = &body;
-            async move { (pool, until_answered(context, &node, body, &node).await) }
+            async move {
+                let place = context.place().await;
+                (pool, until_answered(context, &place, &node, body, &node).await)
+            }
         };
         let mut writes = stream::iter(exposed).map(write).buffer_unordered(PATCHES_IN_FLIGHT);
         while let Some((pool, done)) = writes.next().await {
