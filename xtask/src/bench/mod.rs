@@ -5,6 +5,7 @@
 //! machine: no test depends on one.
 
 mod host;
+mod pause;
 mod render;
 mod render_cluster;
 mod requests;
@@ -44,6 +45,9 @@ pub(crate) struct Bench {
     /// rollout: count requests by sender, in the API server's audit log; makes it slower
     #[arg(long)]
     pub(crate) audit: bool,
+    /// rollout: one more change at the end, paused when a third of the nodes are on their way: how soon that stops the rest
+    #[arg(long)]
+    pub(crate) pause: bool,
     /// rollout: profile the API server for so many seconds from the start of each run
     #[arg(long)]
     pub(crate) profile: Option<u64>,
@@ -153,7 +157,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
             bail!("cargo {} ended with {status}", args.join(" "));
         }
     }
-    let Bench { name, runs, nodes, max_unavailable, idle, audit, profile, inner: _ } = a;
+    let Bench { name, runs, nodes, max_unavailable, idle, audit, pause, profile, inner: _ } = a;
     let mut command = Command::new(root.join("target/release/xtask"));
     command.args(["bench", name, "--inner", "--runs", &runs.to_string(), "--nodes", &nodes.to_string()]);
     command.args(["--max-unavailable", max_unavailable]);
@@ -161,6 +165,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
         command.args(["--idle", &seconds.to_string()]);
     }
     command.args(audit.then_some("--audit"));
+    command.args(pause.then_some("--pause"));
     if let Some(seconds) = profile {
         command.args(["--profile", &seconds.to_string()]);
     }

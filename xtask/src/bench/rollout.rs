@@ -2,13 +2,14 @@
 //!
 //! Measured from the apply to the last node updated and taking pods again: seconds; CPU of each party; peak memory of
 //! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With `--idle`:
-//! what the controller costs while nothing happens but heartbeats. With `--audit`: who sent which requests; that costs the
+//! what the controller costs while nothing happens but heartbeats. With `--pause`: how soon a pause holds nodes back. With `--audit`: who sent which requests; that costs the
 //! API server, so its seconds are not the product's.
 //!
 //! What is real: the API server, etcd, the controller's program, the agents' code, each node's drain, reboot (half a second
 //! away) and status reports. What is not: the agents run in this process and share connections and one watch of all
 //! Nodes; their reboots change nothing but a boot id.
 
+use super::pause::Pause;
 use super::requests::{self, Audit};
 use super::slots::Slots;
 use super::{Bench, Outcome, Samples, mebibytes};
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Between two lines that say how far it is.
 const TELL: Duration = Duration::from_secs(20);
+/// For so long a paused pool is looked at.
+const PAUSED: Duration = Duration::from_secs(5);
 /// After a rollout, until the last status is written.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -116,8 +119,10 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         if let Some((_, api_server)) = parties.iter().find(|(name, _)| *name == "API server") {
             samples.put("API server peak memory", "MiB", memory(*api_server, "VmHWM:")?);
         }
-        for (what, value) in slots.latencies() {
-            samples.put(what, "ms", value);
+        if a.max_unavailable != "100%" {
+            for (what, value) in slots.latencies() {
+                samples.put(what, "ms", value);
+            }
         }
         tokio::time::sleep(CALM).await;
         #[expect(clippy::cast_precision_loss, reason = "a number of nodes")]
@@ -131,6 +136,14 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
                 samples.put(format!("a node: {what}"), "", sent / count);
             }
         }
+    }
+    if a.pause {
+        let before = pools.get(POOL).await?.spec.configuration.name;
+        apply(&client, a.runs).await?;
+        let (sent, after, late) = nodes.paused(&pools).await?;
+        println!("paused with {sent} of {} nodes on their way, {after} of them after the pause", a.nodes);
+        samples.put("pause: last node sent after", "ms", late);
+        nodes.settled(lab, &pools, &before, &mut Slots::default()).await?;
     }
     let versions = vec![
         ("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned()),
@@ -209,15 +222,48 @@ impl Nodes {
             };
             let news = news.context("the lab's watch of Nodes has ended")?;
             slots.see(&news);
-            let (name, facts) = news;
-            let settled = facts.filter(|f| {
-                f.state == state::DONE && f.current == f.desired && !f.unschedulable && !f.current.is_empty()
-            });
-            match settled {
-                Some(facts) => self.done_with.insert(name, facts.current),
-                None => self.done_with.remove(&name),
-            };
+            self.take(news);
         }
+    }
+
+    fn take(&mut self, (name, facts): NodeNews) {
+        let settled = facts.filter(|f| {
+            f.state == state::DONE && f.current == f.desired && !f.unschedulable && !f.current.is_empty()
+        });
+        match settled {
+            Some(facts) => self.done_with.insert(name, facts.current),
+            None => self.done_with.remove(&name),
+        };
+    }
+
+    /// Pauses the pool for a while when a third of its nodes were sent on their way. Gives how many were sent in all, how
+    /// many of them after the pause, and how many milliseconds after it the last one.
+    async fn paused(&mut self, pools: &Api<MachineConfigPool>) -> anyhow::Result<(usize, usize, f64)> {
+        let mut pause = Pause::default();
+        for (name, config) in &self.done_with {
+            pause.knows(name, config);
+        }
+        while pause.sent() * 3 < self.count {
+            let news = tokio::time::timeout(PATIENCE, self.news.recv()).await.context("no node is sent")?;
+            let news = news.context("the lab's watch of Nodes has ended")?;
+            pause.see(&news);
+            self.take(news);
+        }
+        let say = async |paused: bool| {
+            let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
+            pools.patch(POOL, &PatchParams::default(), &patch).await
+        };
+        say(true).await?;
+        pause.begin();
+        let until = tokio::time::Instant::now() + PAUSED;
+        while let Ok(news) = tokio::time::timeout_at(until, self.news.recv()).await {
+            let news = news.context("the lab's watch of Nodes has ended")?;
+            pause.see(&news);
+            self.take(news);
+        }
+        say(false).await?;
+        let (after, late) = pause.late();
+        Ok((pause.sent(), after, late))
     }
 }
 
