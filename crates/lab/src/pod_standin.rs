@@ -67,7 +67,9 @@ fn plan(pod: &Pod, node_up: Option<bool>) -> Step {
         (None, _) => Step::Nothing,
         (Some(false), true) => Step::Later,
         (Some(true), true) => Step::Delete,
-        (Some(up), false) if phase == "Pending" => {
+        // The controller manager marks the pods of a node that is away as not ready, be it late, when the node is back;
+        // the kubelet puts that right.
+        (Some(up), false) if phase == "Pending" || (phase == "Running" && !is_ready(pod)) => {
             if up {
                 Step::Run
             } else {
@@ -76,6 +78,11 @@ fn plan(pod: &Pod, node_up: Option<bool>) -> Step {
         }
         (Some(_), false) => Step::Nothing,
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.filter(|c| c.type_ == "Ready").any(|c| c.status == "True")
 }
 
 async fn run(client: Client, nodes: Nodes) {
@@ -109,7 +116,8 @@ async fn handle(client: &Client, nodes: &Nodes, pod: Pod, later: &mut HashMap<St
     let key = format!("{namespace}/{name}");
     later.remove(&key);
     let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let done = match plan(&pod, up) {
+    let step = plan(&pod, up);
+    let done = match step {
         Step::Nothing => return,
         Step::Later => Err(None),
         Step::Run => api
@@ -123,7 +131,9 @@ async fn handle(client: &Client, nodes: &Nodes, pod: Pod, later: &mut HashMap<St
     };
     match done {
         Ok(()) => {}
-        Err(Some(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+        // Gone, or another pod under its name: the watch brings that one.
+        Err(Some(kube::Error::Api(status))) if status.code == 404 => {}
+        Err(Some(kube::Error::Api(status))) if status.code == 409 && step == Step::Delete => {}
         Err(error) => {
             if let Some(error) = error {
                 tracing::debug!(pod = %key, %error, "pod stand-in");
@@ -157,7 +167,10 @@ mod tests {
     fn pods_follow_their_node_and_their_deletion() {
         let mk = |phase: &str, deleted: bool| {
             let mut pod = Pod::default();
-            pod.status.get_or_insert_default().phase = Some(phase.to_owned());
+            let status = pod.status.get_or_insert_default();
+            status.phase = Some(phase.trim_end_matches(" not ready").to_owned());
+            let ready = if phase == "Running" { "True" } else { "False" };
+            status.conditions = serde_json::from_value(json!([{"type": "Ready", "status": ready}])).unwrap();
             if deleted {
                 let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
                 pod.metadata.deletion_timestamp = Some(time);
@@ -168,6 +181,8 @@ mod tests {
             ("Pending", false, Some(true), Step::Run),
             ("Pending", false, Some(false), Step::Later),
             ("Running", false, Some(true), Step::Nothing),
+            ("Running not ready", false, Some(true), Step::Run),
+            ("Running not ready", false, Some(false), Step::Later),
             ("Running", true, Some(true), Step::Delete),
             ("Running", true, Some(false), Step::Later),
             ("Pending", true, None, Step::Nothing),

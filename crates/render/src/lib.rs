@@ -9,6 +9,7 @@
 pub mod bootstrap;
 mod check;
 mod container_runtime;
+pub mod cores;
 mod diff;
 mod error;
 mod explain;
