@@ -6,8 +6,8 @@ use crate::files::{self, FileError};
 use crate::version::versions;
 use render::TemplateSet;
 use render::bootstrap::{BootstrapError, BootstrapOutput, plan};
-use render::cores::side_by_side;
 use serde_json::Value;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 /// Where things are and where they go.
@@ -74,22 +74,36 @@ type Objects = Vec<(String, Value)>;
 
 /// A thread takes as long to start as so many files take to read.
 const SHARE: usize = 16;
+/// More threads than this wait for the disk and for memory.
+const MOST_READERS: usize = 4;
 
-/// The objects of all files, in their order: reading YAML is half of the work. The first file that cannot be read is the
-/// one that is told.
+/// The objects of all files, in their order. Reading YAML is half of the work, and files know nothing of each other: each
+/// thread takes its share of them. The first file that cannot be read is the one that is told.
 fn read_all(paths: &[PathBuf]) -> Result<Objects, BootstrapFailed> {
-    let mut all = vec![];
-    for objects in side_by_side(paths, SHARE, |path| read_file(path)) {
-        all.extend(objects?);
-    }
-    Ok(all)
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let readers = cores.min(MOST_READERS).min(paths.len() / SHARE).max(1);
+    let mut shares = paths.chunks(paths.len().div_ceil(readers).max(1));
+    let own = shares.next().unwrap_or_default();
+    std::thread::scope(|scope| {
+        let others: Vec<_> = shares.map(|share| scope.spawn(|| read_share(share))).collect();
+        let mut all = read_share(own)?;
+        for other in others {
+            match other.join() {
+                Ok(objects) => all.extend(objects?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(all)
+    })
 }
 
-fn read_file(path: &Path) -> Result<Objects, BootstrapFailed> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+fn read_share(paths: &[PathBuf]) -> Result<Objects, BootstrapFailed> {
     let mut all = vec![];
-    for document in documents(&name, &files::read(path)?)? {
-        all.extend(api::yaml::objects(document).into_iter().map(|object| (name.clone(), object)));
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for document in documents(&name, &files::read(path)?)? {
+            all.extend(api::yaml::objects(document).into_iter().map(|object| (name.clone(), object)));
+        }
     }
     Ok(all)
 }
@@ -137,7 +151,7 @@ mod tests {
     fn files_are_read_side_by_side_and_told_of_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let file = |i: usize| folder.path().join(format!("{i:03}.yaml"));
-        for i in 0..(4 * SHARE + 3) {
+        for i in 0..(MOST_READERS * SHARE + 3) {
             std::fs::write(file(i), format!("kind: A\nn: {i}\n---\nkind: B\nn: {i}\n")).unwrap();
         }
         let paths = files::folder(folder.path()).unwrap();

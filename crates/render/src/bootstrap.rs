@@ -1,14 +1,13 @@
 //! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
 //! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
 
-use crate::cores::{self, side_by_side};
 use crate::error::Finding;
 use crate::generated::{self, GeneratedError, Settings};
 use crate::provenance::Provenance;
 use crate::template::{self, TemplateError, TemplateSet};
 use crate::template_data::Data;
 use crate::tls::TlsProfile;
-use crate::{Inputs, Mode, RenderError, RenderPlan, Versions, plan as render, select, streams};
+use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, WORKER};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
@@ -234,23 +233,17 @@ pub fn plan(
         policies: m.policies.iter().collect(),
     };
     let mut all = m.machine_configs;
+    all.extend(template::generate(templates, &data, versions)?);
     let mut pools: Vec<MachineConfigPool> = m.pools.into_values().collect();
-    // Neither knows of the other, and each takes as long as reading twenty MachineConfigs.
-    let (from_templates, generated) = std::thread::scope(|scope| {
-        let generated = scope.spawn(|| {
-            generated::plan(&generated::Inputs {
-                templates,
-                data,
-                pools: pools.iter().collect(),
-                settings,
-                existing: Vec::new(),
-                versions,
-                mode: Mode::Bootstrap,
-            })
-        });
-        (template::generate(templates, &data, versions), cores::joined(generated.join()))
+    let generated = generated::plan(&generated::Inputs {
+        templates,
+        data,
+        pools: pools.iter().collect(),
+        settings,
+        existing: Vec::new(),
+        versions,
+        mode: Mode::Bootstrap,
     });
-    all.extend(from_templates?);
     if let Some(error) = generated.first_error() {
         return Err(error.clone().into());
     }
@@ -258,7 +251,7 @@ pub fn plan(
     let mut out = BootstrapOutput { warnings, api_server: m.api_server, ..BootstrapOutput::default() };
     let mut rendered = Vec::new();
     let worker = pools.iter().find(|p| p.name_any() == WORKER).cloned();
-    let render_one = |pool: &MachineConfigPool| -> Result<RenderPlan, BootstrapError> {
+    for pool in &mut pools {
         let configs = select(pool, &all)?;
         let mut inputs = Inputs::new(pool, &configs, &controller_config, versions);
         inputs.mode = Mode::Bootstrap;
@@ -267,11 +260,7 @@ pub fn plan(
             None => None,
         };
         inputs.stream = stream.as_ref();
-        Ok(render(&inputs)?)
-    };
-    let plans = side_by_side(&pools, 1, render_one);
-    for (pool, plan) in pools.iter_mut().zip(plans) {
-        let plan = plan?;
+        let plan = render(&inputs)?;
         let configuration = PoolConfiguration {
             name: plan.name().to_owned(),
             source: Some(plan.source),

@@ -9,7 +9,6 @@
 pub mod bootstrap;
 mod check;
 mod container_runtime;
-pub mod cores;
 mod diff;
 mod error;
 mod explain;

@@ -201,12 +201,21 @@ fn print(report: &Report<'_>) {
     println!("{table}");
 }
 
-/// Runs a command to its end and gives its wall time in milliseconds and its peak memory in MiB.
-pub(crate) fn measure(command: &mut Command) -> anyhow::Result<(f64, f64)> {
+/// Runs a command to its end and gives its wall time in milliseconds.
+pub(crate) fn wall(command: &mut Command) -> anyhow::Result<f64> {
     let start = std::time::Instant::now();
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    let wall = start.elapsed().as_secs_f64() * 1000.0;
+    ended(command, status)?;
+    Ok(wall)
+}
+
+/// Runs a command to its end and gives its peak memory in MiB. Looking costs it time: see [`wall`] for that.
+pub(crate) fn peak(command: &mut Command) -> anyhow::Result<f64> {
     let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-    // The kernel keeps the peak until the process is reaped; a zombie has no memory left to show. So it is read while
-    // it lives, and once more after every wait of a fraction of a millisecond.
+    // The kernel keeps the peak until the process is reaped; a zombie has no memory left to show, and what is counted for
+    // children has the memory of the process that they were forked from in it. So it is read while it lives, and once more
+    // after every wait of a fraction of a millisecond.
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0.0_f64;
     let status = loop {
@@ -218,11 +227,15 @@ pub(crate) fn measure(command: &mut Command) -> anyhow::Result<(f64, f64)> {
         }
         std::thread::sleep(std::time::Duration::from_micros(200));
     };
-    let wall = start.elapsed().as_secs_f64() * 1000.0;
+    ended(command, status)?;
+    Ok(peak)
+}
+
+fn ended(command: &Command, status: std::process::ExitStatus) -> anyhow::Result<()> {
     if !status.success() {
         bail!("{command:?} ended with {status}");
     }
-    Ok((wall, peak))
+    Ok(())
 }
 
 /// `VmHWM` of a `/proc/PID/status`, in MiB.

@@ -1,7 +1,7 @@
 //! `bench render`: sixty MachineConfigs through `mco controller bootstrap`, and a pool with five hundred of 1 MiB in all;
 //! then the controller in a cluster, see [`super::render_cluster`].
 
-use super::{Bench, Figure, Outcome, measure};
+use super::{Bench, Figure, Outcome, peak, wall};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -28,18 +28,20 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         for i in 0..count {
             fs::write(manifests.join(format!("m{i:03}.yaml")), machine_config(i, bytes)?)?;
         }
-        let (mut wall, mut peak) = (vec![], vec![]);
+        let (mut walls, mut peaks) = (vec![], vec![]);
         for run in 0..a.runs {
-            let out = work.join(format!("out{run}"));
-            fs::create_dir_all(&out)?;
-            let mut command = bootstrap(root, &root.join("target/release/mco"), &manifests, &out);
-            command.stdout(Stdio::null());
-            let (ms, mib) = measure(&mut command)?;
-            wall.push(ms);
-            peak.push(mib);
+            let command = |out: &str| -> anyhow::Result<Command> {
+                let out = work.join(format!("{out}{run}"));
+                fs::create_dir_all(&out)?;
+                let mut command = bootstrap(root, &root.join("target/release/mco"), &manifests, &out);
+                command.stdout(Stdio::null());
+                Ok(command)
+            };
+            walls.push(wall(&mut command("timed")?)?);
+            peaks.push(peak(&mut command("watched")?)?);
         }
-        figures.push(Figure::new(format!("{label}: wall"), "ms", wall));
-        figures.push(Figure::new(format!("{label}: peak memory"), "MiB", peak));
+        figures.push(Figure::new(format!("{label}: wall"), "ms", walls));
+        figures.push(Figure::new(format!("{label}: peak memory"), "MiB", peaks));
         fs::remove_dir_all(&work)?;
     }
     println!("in a cluster …");
