@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 const V35: (&str, &str) = ("Accept", "application/vnd.coreos.ignition+json;version=3.5.0, */*;q=0.1");
 
 /// What is changed in the cluster is served within this. A second is promised; a loaded machine may need more.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(30);
 
 fn params() -> PatchParams {
     PatchParams::apply("server-tests").force()

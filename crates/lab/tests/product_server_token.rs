@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 /// Where Debian's package has it.
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 /// What is changed in the cluster is in force within this. A second is promised; a loaded machine may need more.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(30);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 

@@ -18,7 +18,7 @@ const POOL: &str = "metadata: {name: master}\nstatus: {configuration: {name: ren
 const SETTINGS: &str = "metadata: {name: machine-config-controller}\nspec: {}\n";
 const V34: (&str, &str) = ("Accept", "application/vnd.coreos.ignition+json;version=3.4.0");
 /// Files are looked at each second.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// A server of one pool, whose metrics are served too.
 async fn start(size: usize, adjust: impl FnOnce(&mut server::BootstrapOptions)) -> (Running, SocketAddr) {

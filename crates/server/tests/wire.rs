@@ -139,7 +139,7 @@ async fn a_changed_certificate_is_taken_without_dropping_a_connection_and_a_brok
     let begun = Instant::now();
     server.der = new;
     while server.ask("GET", "/healthz", &[]).await.is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(5), "the new certificate is in force");
+        assert!(begun.elapsed() < PATIENCE, "the new certificate is in force");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -222,7 +222,7 @@ async fn requests_that_are_too_large_or_malformed_are_refused_and_closed() {
         // The server may close before all is written.
         let _ = stream.write_all(bytes).await;
         let (answer, took) = drained(&mut stream).await;
-        assert!(took < Duration::from_secs(5), "{name}");
+        assert!(took < PATIENCE, "{name}");
         if !answer.is_empty() {
             let status = Answer::read(&answer).unwrap().status;
             assert!((400..500).contains(&status), "{name}: {status}");
@@ -253,14 +253,17 @@ async fn the_end_finishes_running_answers_and_does_not_wait_for_idle_connections
     let mut first = [0; 1024];
     running.read_exact(&mut first).await.unwrap();
     server.stop.cancel();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(TcpStream::connect(server.addr).await.is_err(), "no new connections");
+    let begun = Instant::now();
+    while TcpStream::connect(server.addr).await.is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "no new connections");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let (rest, _) = drained(&mut running).await;
     let answer = Answer::read(&[first.to_vec(), rest].concat()).unwrap();
     assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
     let begun = Instant::now();
     server.finish().await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5), "idle connections are closed at once");
+    assert!(begun.elapsed() < PATIENCE, "idle connections are closed at once");
 }
 
 #[tokio::test]
@@ -296,7 +299,7 @@ async fn files_that_come_later_are_served_within_seconds_and_requests_are_counte
     }
     let begun = Instant::now();
     while server.ask("GET", "/config/master", &[]).await.unwrap().status != 200 {
-        assert!(begun.elapsed() < Duration::from_secs(5), "the files are there");
+        assert!(begun.elapsed() < PATIENCE, "the files are there");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(server.ask("GET", "/config/nosuch", &[]).await.unwrap().status, 404);

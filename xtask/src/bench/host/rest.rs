@@ -1,5 +1,6 @@
 //! The agent while nothing happens: memory, CPU and requests of `mco daemon start` on a machine that boots, first as it
-//! came up, then after an update of many files that needed no reboot.
+//! came up, then after an update of many files that needed no reboot; and how soon it tells of a file that somebody else
+//! has changed.
 //!
 //! Requests are those that the API server's audit log has of the node's user, watches included; only the Lease and the
 //! status that a kubelet sends are somebody else's. What it is not: the kubelet, which is a stand-in.
@@ -26,6 +27,10 @@ const USER: &str = "system:node:worker-0";
 const LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(500);
+/// Between two looks where milliseconds count.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often a file is changed by hand.
+const DRIFTS: u32 = 10;
 /// After the last step, until nothing more is sent and given back.
 const CALM: Duration = Duration::from_secs(20);
 /// How long it rests under the eye, where `--idle` does not say.
@@ -81,7 +86,31 @@ async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> any
     let configs: Api<MachineConfig> = Api::all(lab.client());
     configs.create(&PostParams::default(), &config()?).await?;
     done_with(&nodes, &first).await?;
-    rests(lab, a, log, "after an update of 200 files", samples).await
+    rests(lab, a, log, "after an update of 200 files", samples).await?;
+    drifts(lab, &nodes, samples).await
+}
+
+/// Changes a file by hand and puts it right again.
+async fn drifts(lab: &Lab, nodes: &Api<Node>, samples: &mut Samples) -> anyhow::Result<()> {
+    let path = lab.node(0).root_of_boot()?.join(FOLDER.trim_start_matches('/')).join("0.yaml");
+    let whole = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    for _ in 0..DRIFTS {
+        for (text, says, what) in [
+            (&b"by hand"[..], state::DEGRADED, "a file changed by hand until the Node says so"),
+            (&whole, state::DONE, "the same put right until the Node says so"),
+        ] {
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            let start = Instant::now();
+            while nodes.get(NODE).await?.annotations().get(annotation::STATE).is_none_or(|s| s != says) {
+                if start.elapsed() > LIMIT {
+                    bail!("the node is not {says} after {} s", LIMIT.as_secs());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            samples.put(what, "ms", start.elapsed().as_secs_f64() * 1000.0);
+        }
+    }
+    Ok(())
 }
 
 fn config() -> anyhow::Result<MachineConfig> {

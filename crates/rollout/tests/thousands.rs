@@ -1,7 +1,6 @@
-//! A plan's cost: a pool of thousands of nodes is planned again for every change of one of them.
+//! A pool of thousands of nodes: it is planned again for every change of one of them, and all of them are in memory.
 //!
-//! What it is not: a benchmark. Limits are wide enough for an unoptimised build on a busy machine; a plan that is
-//! quadratic in the nodes, or a view that grows fat, is still caught.
+//! What it is not: a benchmark. What a plan costs is in `cargo xtask bench rollout --nodes 5000`.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 
@@ -9,7 +8,6 @@ use api::k8s::Node;
 use common::{World, moved, pool};
 use rollout::view::{Names, NodeView};
 use serde_json::json;
-use std::time::{Duration, Instant};
 
 fn world(nodes: usize) -> World {
     let mut names = Names::default();
@@ -35,26 +33,11 @@ fn world(nodes: usize) -> World {
     world
 }
 
-fn fastest(world: &World) -> Duration {
-    (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            let plan = world.plan();
-            let took = start.elapsed();
-            assert_eq!(plan.pools[1].nodes.len(), world.nodes.len());
-            took
-        })
-        .min()
-        .unwrap()
-}
-
 #[test]
-fn a_plan_is_quick_and_linear_in_the_nodes() {
-    let (small, large) = (world(5_000), world(20_000));
-    let (fast, slow) = (fastest(&small), fastest(&large));
-    println!("5,000 nodes: {fast:?}; 20,000 nodes: {slow:?}");
-    assert!(fast < Duration::from_millis(400), "{fast:?}");
-    assert!(slow < fast * 12, "{fast:?} then {slow:?}: not linear");
+fn a_plan_of_thousands_of_nodes_gives_each_its_step() {
+    let world = world(20_000);
+    let plan = world.plan();
+    assert_eq!(plan.pools[1].nodes.len(), world.nodes.len());
 }
 
 #[test]
