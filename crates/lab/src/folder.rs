@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::paths::Environment;
-use crate::process::{OWNER, run_blocking};
+use crate::process::OWNER;
 
 const RECORD: &str = "lab.json";
 /// What every node's folder holds about the machine that runs in it.
@@ -282,11 +282,8 @@ fn clear(path: &Path, record: &Record) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    if let Some(bridge) = &record.bridge
-        && Path::new("/sys/class/net").join(bridge).exists()
-        && run_blocking("ip", &["link", "delete", bridge]).is_none()
-    {
-        tracing::warn!(%bridge, "the bridge could not be deleted");
+    if let Some(bridge) = &record.bridge {
+        crate::network::delete(bridge);
     }
     for dir in &record.outside {
         // Control groups are removed from the leaves up; the others are empty folders.

@@ -99,10 +99,21 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        if Path::new("/sys/class/net").join(&self.name).exists()
-            && run_blocking("ip", &["link", "delete", &self.name]).is_none()
-        {
-            tracing::warn!(bridge = %self.name, "the bridge could not be deleted");
+        delete(&self.name);
+    }
+}
+
+/// Deletes a bridge and the links of machines that are on it. They go with their machine's network namespace anyway, but
+/// the kernel takes its time for that, and the next lab of that name would meet them. Blocks.
+pub(crate) fn delete(bridge: &str) {
+    let links = Path::new("/sys/class/net");
+    let ports = std::fs::read_dir(links.join(bridge).join("brif")).into_iter().flatten().flatten();
+    let ports = ports.map(|port| port.file_name().to_string_lossy().into_owned());
+    for link in ports.chain([bridge.to_owned()]) {
+        let there = || links.join(&link).exists();
+        // The kernel may be faster.
+        if there() && run_blocking("ip", &["link", "delete", &link]).is_none() && there() {
+            tracing::warn!(%link, "a network link could not be deleted");
         }
     }
 }
