@@ -312,7 +312,11 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
     node.until(&one, "Degraded").await?;
     let events: Api<api::k8s::Event> = Api::namespaced(client.clone(), api::names::NAMESPACE);
     let of_node = ListParams::default().fields("involvedObject.name=drifting,reason=ConfigDriftDetected");
-    assert!(!events.list(&of_node).await?.items.is_empty());
+    let end = Instant::now() + PATIENCE;
+    while events.list(&of_node).await?.items.is_empty() {
+        anyhow::ensure!(Instant::now() < end, "no event tells of it");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let reason = node.note(a::REASON).await?;
     // Everybody may read this file, so the difference is shown.
     assert!(reason.contains("content mismatch") && reason.contains("+changed by hand"), "{reason}");

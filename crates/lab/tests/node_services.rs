@@ -124,8 +124,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
         .await;
     let log = node.logs(DAEMON_UNIT).await.unwrap();
     assert!(log.lines().any(has_all), "{log}");
-    let events = cluster.events(NODE).await;
-    assert!(events.iter().any(|e| e.starts_with("CertificatesNotWritten") && has_all(e)), "{events:?}");
+    cluster.told(NODE, "CertificatesNotWritten", &words).await;
     node.run(["rm", "-r", KUBELET_CA]).await.unwrap();
     stands("NEWER CA\n").await;
     cluster

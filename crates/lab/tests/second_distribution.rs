@@ -150,8 +150,7 @@ async fn stopped(cluster: &Cluster, node: &NodeHandle) {
     let current = node.read_file("/etc/machine-config-daemon/currentconfig").await.unwrap();
     let current: Value = serde_json::from_str(&current).unwrap();
     assert_eq!(current["metadata"]["name"], json!(cluster.rendered("worker").await));
-    let events = cluster.events(NODE).await;
-    assert!(events.iter().any(|e| e.starts_with("GotSigtermDuringUpdate")), "{events:?}");
+    cluster.told(NODE, "GotSigtermDuringUpdate", &[]).await;
     node.run(["systemctl", "start", DAEMON_UNIT]).await.unwrap();
     cluster.settled("worker", 1, &["80-many"], &[]).await;
     // The last step is a reboot into a config that is quick to apply.

@@ -149,6 +149,15 @@ impl Cluster {
 
     // ---- programs ----
 
+    /// Waits for an event that begins with its reason and has all these words: they are written beside the work.
+    pub async fn told(&self, about: &str, reason: &str, words: &[&str]) -> String {
+        self.wait(&format!("event {reason} {words:?}"), async || {
+            let fits = |e: &String| e.starts_with(reason) && words.iter().all(|w| e.contains(w));
+            self.events(about).await.into_iter().find(fits)
+        })
+        .await
+    }
+
     async fn run(&self, mut command: tokio::process::Command) -> Said {
         command.kill_on_drop(true).stdin(std::process::Stdio::null());
         let output =
