@@ -5,6 +5,7 @@
 //! each gets the ground that it asks for: a command, a cluster with our controller, or machines that boot.
 
 use crate::demo::{build_mco, interrupt, runtime};
+use crate::recorded_day;
 use anyhow::{Context, bail};
 use api::names::{annotation, state};
 use clap::{Args, ValueEnum};
@@ -15,7 +16,7 @@ use lab::{Lab, LabBuilder, NodeHandle, Reporter};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The config that a node is in before its chain begins.
 const EMPTY: &str = "rendered-worker-a0";
@@ -23,6 +24,9 @@ const EMPTY: &str = "rendered-worker-a0";
 const FOLLOW: Duration = Duration::from_millis(20);
 /// How long one step of a chain may take: a reboot, on a machine that boots others at the same time.
 const STEP_LIMIT_S: &str = "180";
+
+/// `/etc/shadow` counts in days since 1970, in UTC.
+const SECONDS_PER_DAY: u64 = 86_400;
 
 /// `cargo xtask conformance`.
 #[derive(Debug, Args)]
@@ -217,6 +221,22 @@ impl Place<'_> {
         Ok(file)
     }
 
+    /// A recorded chain, as it would have been recorded on this machine today.
+    fn for_today(&self, chain: &Chain, machine: &Path) -> anyhow::Result<PathBuf> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let mut object: serde_json::Value = serde_json::from_str(&read(&chain.path)?)?;
+        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs() / SECONDS_PER_DAY;
+        recorded_day::restate(&mut object, &read(&machine.join("etc/shadow"))?, day.try_into()?);
+        let folder = self.root.join("target/conformance");
+        std::fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{}.json", chain.name));
+        std::fs::write(&path, object.to_string())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
     /// Machines as the recorded ones were: stubs that say what they are told, and a count of boots.
     fn machines(&self, nodes: usize) -> LabBuilder {
         let mut builder = Lab::builder()
@@ -272,7 +292,7 @@ impl Place<'_> {
         point(&node, &link)?;
         let path = match chain.seed {
             Some(seed) => self.random(seed, a.steps, &node.root_of_boot()?).await?,
-            None => chain.path.clone(),
+            None => self.for_today(chain, &node.root_of_boot()?)?,
         };
         check.arg("--accept").arg(self.cases.join("accept-host.txt")).arg(path);
         if a.verbose {

@@ -9,6 +9,7 @@ mod demo;
 mod generate;
 mod lab_command;
 mod order;
+mod recorded_day;
 mod test;
 
 use clap::{Parser, Subcommand};
