@@ -8,7 +8,7 @@
 //! How: every part of `mco` runs under `callgrind`, on a machine that boots and in a real cluster, through its usual day.
 
 use crate::bench::tls::Clients;
-use crate::bench::{base_manifests, bootstrap, settled_in};
+use crate::bench::{base_manifests, bootstrap, build_in_release, server, settled_in};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::{annotation, label, state};
@@ -21,7 +21,6 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -89,15 +88,7 @@ pub(crate) fn run(root: &Path, a: &Order) -> anyhow::Result<()> {
 }
 
 fn built(root: &Path) -> anyhow::Result<PathBuf> {
-    println!("building in release (some minutes when nothing is cached) …");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "-p", "cli"])
-        .current_dir(root)
-        .status()
-        .context("cannot run cargo")?;
-    if !status.success() {
-        bail!("the release build failed");
-    }
+    build_in_release(root, &[&["-p", "cli"]])?;
     Ok(root.join("target/release/mco"))
 }
 
@@ -270,26 +261,10 @@ async fn fetch(node: &NodeHandle, work: &Work) -> anyhow::Result<()> {
 async fn serve(work: &Work, lab: &Lab) -> anyhow::Result<()> {
     println!("a server …");
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    let (cert, key, token) = (work.dir.join("cert"), work.dir.join("key"), work.dir.join("token"));
-    fs::write(&key, pair.signing_key.serialize_pem())?;
-    fs::write(&cert, pair.cert.pem())?;
-    fs::create_dir_all(&token)?;
-    fs::write(token.join("token"), "order")?;
-    fs::write(token.join("ca.crt"), pair.cert.pem())?;
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let child = Command::new(work.wrapper())
-        .args(["server", "start", "--apiserver-url", "https://api-int.example.com:6443"])
-        .args(["--insecure-port", "0", "--metrics-listen", "off", "--bind-address", "127.0.0.1"])
-        .args(["--secure-port", &port.to_string(), "--kubeconfig"])
-        .arg(lab.kubeconfig())
-        .arg("--cert")
-        .arg(&cert)
-        .arg("--key")
-        .arg(&key)
-        .arg("--bootstrap-token-dir")
-        .arg(&token)
-        .spawn()?;
-    let mut server = Server(child);
+    fs::write(work.dir.join("key"), pair.signing_key.serialize_pem())?;
+    fs::write(work.dir.join("cert"), pair.cert.pem())?;
+    let (mut command, port) = server::start(&work.wrapper(), &work.dir, lab.kubeconfig())?;
+    let mut server = Server(command.spawn()?);
     let clients = Clients::new(pair.cert.der())?;
     let start = Instant::now();
     while let Err(error) = clients.get(port, "/config/worker").await {

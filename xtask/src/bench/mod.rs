@@ -10,7 +10,7 @@ mod render;
 mod render_cluster;
 mod requests;
 mod rollout;
-mod server;
+pub(crate) mod server;
 mod slots;
 
 pub(crate) use host::rest::settled_in;
@@ -145,18 +145,25 @@ pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
+/// Builds these one after the other, each with its own choice of features.
+pub(crate) fn build_in_release(root: &Path, what: &[&[&str]]) -> anyhow::Result<()> {
     println!("building in release (some minutes when nothing is cached) …");
-    let mut builds = vec![vec!["build", "--release", "-p", "cli"], vec!["build", "--release", "-p", "xtask"]];
-    if a.name == "host" {
-        builds.push(vec!["build", "--release", "-p", "host", "--example", "apply_folder"]);
-    }
-    for args in builds {
+    for args in what {
+        let args = [&["build", "--release"], *args].concat();
         let status = Command::new(env!("CARGO")).args(&args).current_dir(root).status()?;
         if !status.success() {
             bail!("cargo {} ended with {status}", args.join(" "));
         }
     }
+    Ok(())
+}
+
+fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
+    let mut what: Vec<&[&str]> = vec![&["-p", "cli"], &["-p", "xtask"]];
+    if a.name == "host" {
+        what.push(&["-p", "host", "--example", "apply_folder"]);
+    }
+    build_in_release(root, &what)?;
     let Bench { name, runs, nodes, max_unavailable, idle, audit, pause, profile, inner: _ } = a;
     let mut command = Command::new(root.join("target/release/xtask"));
     command.args(["bench", name, "--inner", "--runs", &runs.to_string(), "--nodes", &nodes.to_string()]);

@@ -163,15 +163,15 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn mco(root: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<Side> {
+/// `mco server start` on a port of its own, with the `cert` and `key` of that folder and a token that it gets there.
+pub(crate) fn start(program: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<(Command, u16)> {
     let token = dir.join("token");
     std::fs::create_dir_all(&token)?;
     std::fs::write(token.join("token"), "bench")?;
     std::fs::write(token.join("ca.crt"), std::fs::read(dir.join("cert"))?)?;
     let port = free_port()?;
-    let program = root.join("target/release/mco");
-    let child = Command::new(&program)
-        .envs(environment_of_its_pod(&program)?)
+    let mut command = Command::new(program);
+    command
         .args(["server", "start", "--apiserver-url", "https://api-int.example.com:6443"])
         .args(["--insecure-port", "0", "--metrics-listen", "off", "--bind-address", "127.0.0.1"])
         .args(["--secure-port", &port.to_string()])
@@ -182,7 +182,15 @@ fn mco(root: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<Side> {
         .arg("--key")
         .arg(dir.join("key"))
         .arg("--bootstrap-token-dir")
-        .arg(&token)
+        .arg(&token);
+    Ok((command, port))
+}
+
+fn mco(root: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<Side> {
+    let program = root.join("target/release/mco");
+    let (mut command, port) = start(&program, dir, kubeconfig)?;
+    let child = command
+        .envs(environment_of_its_pod(&program)?)
         .stderr(std::fs::File::create(dir.join("mco.log"))?)
         .spawn()
         .context("cannot run target/release/mco")?;
