@@ -123,12 +123,13 @@ impl Work {
         self.dir.join("out")
     }
 
+    /// After a reboot a process may have the number of one before it: the time keeps their traces apart.
     fn script(&self) -> String {
         let here = self.dir.display();
         format!(
             "#!/bin/sh\nd={here}\n[ -x \"$d/{TOOL}\" ] || d={IN_MACHINE}\nmkdir -p \"$d/out\"\n\
              VALGRIND_LAUNCHER=\"$d/mco\" VALGRIND_LIB=\"$d\" exec \"$d/{TOOL}\" --tool=callgrind --quiet \
-             --demangle=no --callgrind-out-file=\"$d/out/$1-$2.%p\" \"$d/mco.real\" \"$@\"\n"
+             --demangle=no --callgrind-out-file=\"$d/out/$1-$2.%p.$(date +%s%N)\" \"$d/mco.real\" \"$@\"\n"
         )
     }
 }
