@@ -31,6 +31,8 @@ const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(4);
 /// The holder stops acting when it could not renew for this long: before anyone else may start.
 const GIVE_UP: Duration = Duration::from_secs(11);
+/// How long an end waits for the lease to be given up: together with the last patches less than a hand-over may take.
+const GIVING_UP: Duration = Duration::from_secs(2);
 /// How often a candidate looks: what a clean hand-over costs.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -315,7 +317,7 @@ async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
         call(what, api.replace(NAME, &PostParams::default(), &lease)).await.map(|_| ())
     };
     // A shutdown does not wait for an API server that is away: the lease then runs out by itself.
-    match tokio::time::timeout(LOOK, given_up).await {
+    match tokio::time::timeout(GIVING_UP, given_up).await {
         Ok(Ok(())) => tracing::info!("lease given up"),
         Ok(Err(error)) => tracing::warn!("lease not given up: {}", CallError::chain(&error)),
         Err(_) => tracing::warn!("lease not given up: no answer"),

@@ -153,7 +153,7 @@ mod tests {
         let stop = CancellationToken::new();
         let task = tokio::spawn(follow_folder(context.clone(), stop.clone()));
         let marked = async || {
-            for _ in 0..100 {
+            for _ in 0..1500 {
                 if !context.queues.template.take().is_empty() {
                     return true;
                 }
@@ -165,8 +165,13 @@ mod tests {
         assert!(context.templates_watched.load(Ordering::Acquire));
         std::fs::write(deep.join("x.yaml"), "path: /x\n").unwrap();
         assert!(marked().await, "a new file");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        context.queues.template.take();
+        // What belongs to the same change.
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if context.queues.template.take().is_empty() {
+                break;
+            }
+        }
         std::fs::read_to_string(deep.join("x.yaml")).unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(context.queues.template.take().is_empty(), "reading is no change");

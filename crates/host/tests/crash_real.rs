@@ -26,6 +26,7 @@ use host::{Error, FakeOs, FakeSystemd, Host, Options, Recovery, Root, plan};
 use pairs::{Pair, pairs};
 use prepared::{Prepared, SKIP, Tree, mk_os, names, policy, prepare};
 
+const SECONDS_PER_DAY: u64 = 86_400;
 /// Changes for each kill that comes in time: far more than any machine needs.
 const MOST_TRIES: usize = 20;
 /// Room for a host in a folder, its journal and the file system's own.
@@ -169,6 +170,12 @@ fn run(program: &str, args: &[&str]) -> bool {
 /// How long a change takes is known from earlier ones only: where one was through before it was to be killed, the next
 /// is killed earlier, so that a machine that becomes faster still has its kills.
 fn kill_at_random(kills: usize) {
+    // `/etc/shadow` names the day: what is prepared and what is done must be of the same.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let left = SECONDS_PER_DAY - now.as_secs() % SECONDS_PER_DAY;
+    if left < 120 {
+        std::thread::sleep(Duration::from_secs(left + 1));
+    }
     let mut seed = from();
     let mut prepared: Vec<(usize, Prepared, Duration)> = in_files()
         .iter()

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -60,6 +61,9 @@ impl Drop for NodeGroup {
     }
 }
 
+/// How long a group's last process may take to leave it.
+const LAST_TASK: Duration = Duration::from_secs(10);
+
 /// Removes a group and everything below it; groups are removed from the leaves up.
 pub(crate) fn remove(dir: &Path) {
     if let Ok(entries) = fs::read_dir(dir) {
@@ -69,10 +73,17 @@ pub(crate) fn remove(dir: &Path) {
             }
         }
     }
-    if let Err(error) = fs::remove_dir(dir)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::debug!(dir = %dir.display(), %error, "control group not removed");
+    let end = Instant::now() + LAST_TASK;
+    while let Err(error) = fs::remove_dir(dir) {
+        // A process that is gone for us may still take its mounts down.
+        if error.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        }
+        if error.kind() != std::io::ErrorKind::NotFound {
+            tracing::debug!(dir = %dir.display(), %error, "control group not removed");
+        }
+        break;
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::net::TcpSocket;
 
 use crate::certs::{Authority, Pair, bare_keys, kubeconfig};
 use crate::error::{Error, Result};
@@ -78,6 +79,8 @@ pub struct ControlPlane {
     // Fields drop in order: the programs before the folder that they use.
     others: Mutex<Vec<Process>>,
     api_server: Mutex<Option<Process>>,
+    /// The API server's port while it is away.
+    held: Mutex<Option<TcpSocket>>,
     etcd: Process,
     authority: Authority,
     api_server_spec: Spec,
@@ -153,6 +156,7 @@ impl ControlPlane {
         let plane = Self {
             others: Mutex::new(Vec::new()),
             api_server: Mutex::new(Some(api_server)),
+            held: Mutex::default(),
             etcd,
             authority,
             api_server_spec,
@@ -267,6 +271,13 @@ impl ControlPlane {
         if let Some(process) = taken {
             process.stop(Signal::KILL, STOP_GRACE).await;
         }
+        // Nobody else is to be given its port meanwhile; who connects is still refused.
+        let held = TcpSocket::new_v4().and_then(|socket| {
+            socket.set_reuseaddr(true)?;
+            socket.bind(self.server)?;
+            Ok(socket)
+        });
+        *lock(&self.held) = held.ok();
     }
 
     /// Brings the API server back at the same address and waits until it is ready.
@@ -275,6 +286,7 @@ impl ControlPlane {
     /// When it dies or does not become ready.
     pub async fn start_api_server(&self) -> Result<()> {
         if lock(&self.api_server).is_none() {
+            drop(lock(&self.held).take());
             let process = Process::spawn(self.api_server_spec.clone(), self.folder.path())?;
             *lock(&self.api_server) = Some(process);
         }

@@ -435,7 +435,7 @@ mod tests {
         let pid = process.pid();
         drop(process);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
-        for _ in 0..200 {
+        for _ in 0..6000 {
             let state = std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
             if state.is_empty() || state.contains(") Z ") {
                 return;

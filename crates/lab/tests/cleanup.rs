@@ -64,7 +64,8 @@ fn a_killed_lab_is_swept_without_a_trace() {
     let bridge = record.bridge.unwrap();
     // The node's interface, control group and machine carry the bridge's numbers.
     let numbers = bridge.trim_start_matches("mcl").to_owned();
-    let ours = |name: &str| name.contains(&numbers);
+    let (link, mark) = (format!("mcl{numbers}"), format!("m{numbers}-"));
+    let ours = |name: &str| name == link || name.contains(&mark);
     let up = common::traces(&ours);
     assert!(up.interfaces.len() == 2 && !up.groups.is_empty(), "{up:?}");
     assert!(common::users(&folder).len() >= 3);

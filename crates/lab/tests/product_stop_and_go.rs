@@ -63,6 +63,7 @@ async fn pause_and_resume(cluster: &Cluster) {
         middle(cluster, "50-pause", "pause", 1).await;
         cluster.patch("MachineConfigPool", "pause", json!({"spec": {"paused": true}})).await;
         let paused = Instant::now();
+        seen(cluster, "pause").await;
         tokio::time::sleep(STOPS_WITHIN).await;
         let started = observer.starts();
         let late = started.iter().map(|s| s.at.saturating_duration_since(paused)).max().unwrap();
@@ -181,6 +182,7 @@ async fn another_bound(cluster: &Cluster) {
         cluster.wait("three at once", async || (observer.out().len() == 3).then_some(())).await;
         set(1).await;
         // A plan that was made before may still be on its way.
+        seen(cluster, "bound").await;
         tokio::time::sleep(STOPS_WITHIN).await;
         observer.set_max(1);
         let sent = observer.starts().len();
@@ -268,4 +270,15 @@ async fn pools_come_and_go(cluster: &Cluster) {
     };
     observer.guard(scenario).await;
     all_well(cluster, &nodes_of("pools").collect::<Vec<_>>(), &[]).await;
+}
+
+/// Waits until the pool's status is of its present spec: the controller has seen that, and has sent what it had planned
+/// before.
+async fn seen(cluster: &Cluster, pool: &str) {
+    cluster
+        .wait("the controller has seen the pool's new spec", async || {
+            let pool = cluster.get("MachineConfigPool", pool).await;
+            (pool["status"]["observedGeneration"] == pool["metadata"]["generation"]).then_some(())
+        })
+        .await;
 }

@@ -63,7 +63,8 @@ async fn real_nodes_boot_reboot_lose_power_and_leave_no_trace() {
 
     let dir = lab.folder().path().to_owned();
     let numbers = lab.bridge().unwrap().name().trim_start_matches("mcl").to_owned();
-    let ours = |name: &str| name.contains(&numbers);
+    let (link, mark) = (format!("mcl{numbers}"), format!("m{numbers}-"));
+    let ours = |name: &str| name == link || name.contains(&mark);
     assert_eq!(common::traces(&ours).interfaces.len(), 3);
     let down = Instant::now();
     lab.stop().await;

@@ -202,9 +202,9 @@ async fn the_clusters_tls_profile_is_followed_without_dropping_a_connection() {
 #[tokio::test]
 async fn a_client_that_takes_a_little_now_and_then_and_half_a_handshake_are_cut() {
     let (server, address) = start(6 << 20, |o| {
-        o.listen.limits.handshake = Duration::from_millis(400);
-        o.listen.limits.lifetime = Duration::from_millis(600);
-        o.listen.limits.grace = Duration::from_millis(300);
+        o.listen.limits.handshake = Duration::from_secs(2);
+        o.listen.limits.lifetime = Duration::from_secs(3);
+        o.listen.limits.grace = Duration::from_secs(1);
     })
     .await;
     let mut half = TcpStream::connect(server.addr).await.unwrap();
