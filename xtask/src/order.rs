@@ -39,6 +39,9 @@ const POLL: Duration = Duration::from_millis(500);
 /// What is done when nobody asks for anything.
 const REST: Duration = Duration::from_secs(15);
 const NODE: &str = "worker-0";
+/// Files of the larger update, and the size of each.
+const FILES: usize = 100;
+const BYTES: usize = 4096;
 
 /// `cargo xtask order`.
 #[derive(Debug, Args)]
@@ -204,13 +207,20 @@ fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
     let name = path.rsplit(['/', '.']).next().unwrap_or_default();
     let unit = json!({"name": format!("order-{name}.service"), "enabled": true,
         "contents": "[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"});
+    let mut files = vec![json!({"path": path, "mode": 420, "contents": {"source": "data:,order"}})];
+    // Many files go another way than one.
+    let many = if name == "yaml" { FILES } else { 0 };
+    files.extend((0..many).map(|i| {
+        let text: String = format!("{i}.").chars().cycle().take(BYTES).collect();
+        json!({"path": format!("{path}.{i}"), "contents": {"source": format!("data:,{text}")}})
+    }));
     Ok(serde_json::from_value(json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
         "metadata": {"name": format!("50-order-{name}"), "labels": {label::ROLE: "worker"}},
         "spec": {"config": {
             "ignition": {"version": "3.4.0"},
-            "storage": {"files": [{"path": path, "mode": 420, "contents": {"source": "data:,order"}}]},
+            "storage": {"files": files},
             "systemd": {"units": if name == "conf" { json!([unit]) } else { json!([]) }},
         }},
     }))?)
