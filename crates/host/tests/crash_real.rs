@@ -276,19 +276,14 @@ impl Disk {
         run("mount", &["-o", "loop", &image, &at])
     }
 
-    /// The kernel may hold on to a disk for a moment.
     fn mount_anew(&self, about: &str) {
-        let soon = |f: &dyn Fn() -> bool| {
-            (0..100).any(|_| {
-                let done = f();
-                if !done {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                done
-            })
-        };
         assert!(soon(&|| self.unmount()), "{about}: it cannot be unmounted");
         assert!(soon(&|| self.mount()), "{about}: it cannot be mounted again");
+    }
+
+    fn is_mounted(&self) -> bool {
+        let at = format!(" {} ", self.at().display());
+        std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|all| all.contains(&at))
     }
 
     fn unmount(&self) -> bool {
@@ -298,8 +293,22 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.unmount();
+        // One that could not be mounted is not there.
+        if self.is_mounted() && !soon(&|| self.unmount()) {
+            eprintln!("{} is left mounted", self.at().display());
+        }
     }
+}
+
+/// The kernel may hold on to a disk for a moment; so does a program that another thread starts, until it runs.
+fn soon(f: &dyn Fn() -> bool) -> bool {
+    (0..100).any(|_| {
+        let done = f();
+        if !done {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        done
+    })
 }
 
 /// What becomes of a file system while a host is changed.
