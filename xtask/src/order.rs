@@ -8,7 +8,7 @@
 //! How: every part of `mco` runs under `callgrind`, on a machine that boots and in a real cluster, through its usual day.
 
 use crate::bench::tls::Clients;
-use crate::bench::{base_manifests, bootstrap, build_in_release, server, settled_in};
+use crate::bench::{base_manifests, bootstrap, build_in_release, many_files, server, settled_in};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::{annotation, label, state};
@@ -39,9 +39,8 @@ const POLL: Duration = Duration::from_millis(500);
 /// What is done when nobody asks for anything.
 const REST: Duration = Duration::from_secs(15);
 const NODE: &str = "worker-0";
-/// Files of the larger update, and the size of each.
+/// Files of the larger update.
 const FILES: usize = 100;
-const BYTES: usize = 4096;
 
 /// `cargo xtask order`.
 #[derive(Debug, Args)]
@@ -210,10 +209,7 @@ fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
     let mut files = vec![json!({"path": path, "mode": 420, "contents": {"source": "data:,order"}})];
     // Many files go another way than one.
     let many = if name == "yaml" { FILES } else { 0 };
-    files.extend((0..many).map(|i| {
-        let text: String = format!("{i}.").chars().cycle().take(BYTES).collect();
-        json!({"path": format!("{path}.{i}"), "contents": {"source": format!("data:,{text}")}})
-    }));
+    files.extend(many_files(many));
     Ok(serde_json::from_value(json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",

@@ -113,13 +113,16 @@ async fn drifts(lab: &Lab, nodes: &Api<Node>, samples: &mut Samples) -> anyhow::
     Ok(())
 }
 
+/// So many files of 4 KiB, below a path that needs no reboot.
+pub(crate) fn many_files(count: usize) -> impl Iterator<Item = Value> {
+    (0..count).map(|i| {
+        let text: String = format!("{i}.").chars().cycle().take(BYTES).collect();
+        json!({"path": format!("{FOLDER}/{i}.yaml"), "contents": {"source": format!("data:,{text}")}})
+    })
+}
+
 fn config() -> anyhow::Result<MachineConfig> {
-    let files: Vec<Value> = (0..FILES)
-        .map(|i| {
-            let text: String = format!("{i}.").chars().cycle().take(BYTES).collect();
-            json!({"path": format!("{FOLDER}/{i}.yaml"), "contents": {"source": format!("data:,{text}")}})
-        })
-        .collect();
+    let files: Vec<Value> = many_files(FILES).collect();
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
