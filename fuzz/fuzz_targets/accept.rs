@@ -6,13 +6,13 @@
 #![no_main]
 
 #[path = "../../crates/server/src/accept.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the server uses all of it")]
 mod accept;
 #[path = "../../crates/server/src/refusal.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the server uses all of it")]
 mod refusal;
 #[path = "../../crates/server/src/route.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the server uses all of it")]
 mod route;
 
 use ignition::Version;

@@ -22,6 +22,8 @@ const REBOOT: Duration = Duration::from_millis(700);
 const NODES: usize = 8;
 /// Far beyond any hand-over that works.
 const FAR_TOO_LONG: Duration = Duration::from_secs(60);
+/// What a standby has read before it can take over.
+const NEEDED: [&str; 4] = ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"];
 /// The namespace and name of the lease.
 const LEASE: (&str, &str) = ("openshift-machine-config-operator", "machine-config-controller");
 
@@ -153,7 +155,7 @@ type Lists = Arc<Mutex<Vec<(String, bool)>>>;
 fn note_lists(call: &Call<'_>, lists: &Lists) {
     let kind = call.path.rsplit('/').next().unwrap_or_default();
     let read = call.method == "GET" && !call.is_watch();
-    if read && ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"].contains(&kind) {
+    if read && NEEDED.contains(&kind) {
         lists.lock().unwrap().push((kind.to_owned(), call.metadata_only));
     }
 }
@@ -182,10 +184,7 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
         .wait("the standby's caches", async || {
             let known = lists.lock().unwrap();
             let read = |kind: &&str| known.iter().any(|(k, _)| k == kind);
-            ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"]
-                .iter()
-                .all(read)
-                .then_some(())
+            NEEDED.iter().all(read).then_some(())
         })
         .await;
     let observer = Observer::start(&cluster, "worker", 1).await;
@@ -203,7 +202,7 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
     let scenario = async {
         cluster.wait("a patch of another node", async || (one.hits() > 0).then_some(())).await;
         let known: Vec<String> = lists.lock().unwrap().drain(..).map(|(kind, _)| kind).collect();
-        for kind in ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"] {
+        for kind in NEEDED {
             assert!(known.iter().any(|k| k == kind), "the standby has not read the {kind} yet: {known:?}");
         }
         assert!(!leads(&standby, &holder(&cluster).await));

@@ -158,10 +158,9 @@ async fn clients_that_are_slow_are_cut_and_counted() {
         o.listen.limits.head = limit;
     })
     .await;
-    let soon = PATIENCE;
 
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
-    assert!(drained(&mut silent).await.1 < soon, "no handshake");
+    assert!(drained(&mut silent).await.1 < PATIENCE, "no handshake");
     assert_eq!(count(&registry, "mcs_connections_cut_total{cause=\"handshake\"}"), 1);
 
     let mut loris = server.connect(|_| {}).await.unwrap();
@@ -174,14 +173,14 @@ async fn clients_that_are_slow_are_cut_and_counted() {
         if ended.is_ok_and(|r| r.is_err()) {
             break;
         }
-        assert!(begun.elapsed() < soon, "one byte at a time");
+        assert!(begun.elapsed() < PATIENCE, "one byte at a time");
     }
     assert_eq!(count(&registry, "mcs_connections_cut_total{cause=\"head-time\"}"), 1);
 
     let mut idle = server.connect(|_| {}).await.unwrap();
     idle.write_all(HEAD).await.unwrap();
     let (answer, took) = drained(&mut idle).await;
-    assert!(took < soon, "an idle connection is closed");
+    assert!(took < PATIENCE, "an idle connection is closed");
     assert_eq!(Answer::read(&answer).unwrap().status, 200);
     server.finish().await.unwrap();
 }
