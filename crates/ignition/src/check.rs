@@ -44,6 +44,21 @@ pub(crate) struct Checker {
     pub(crate) warnings: Vec<Warning>,
 }
 
+/// Does a value fit as it is, without anything to correct, to leave out or to tell? Most do, and need no copy that is
+/// cleaned.
+pub(crate) fn fits(value: &Value, shape: &Shape, minor: u8) -> bool {
+    match (shape, value) {
+        (Shape::Str, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => true,
+        (Shape::Int, Value::Number(n)) => n.as_i64().is_some(),
+        (Shape::List(inner), Value::Array(items)) => items.iter().all(|v| fits(v, inner, minor)),
+        (Shape::Object(fields), Value::Object(map)) => map.iter().all(|(key, value)| {
+            let field = fields.iter().find(|f| f.name == key);
+            field.is_some_and(|f| f.since <= minor && fits(value, f.shape, minor))
+        }),
+        _ => false,
+    }
+}
+
 impl Checker {
     /// The value without nulls and unknown fields.
     pub(crate) fn clean(&mut self, path: &str, value: Value, shape: &Shape) -> Result<Value, TypeMismatch> {

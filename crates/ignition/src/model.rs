@@ -581,7 +581,9 @@ impl Merge for Storage {
         let stays = |path: &str, a: &HashSet<&str>, b: &HashSet<&str>| {
             (a.is_empty() || !a.contains(path)) && (b.is_empty() || !b.contains(path))
         };
-        self.files.retain(|x| stays(&x.path, &directories, &links));
+        if !directories.is_empty() || !links.is_empty() {
+            self.files.retain(|x| stays(&x.path, &directories, &links));
+        }
         self.directories.retain(|x| stays(&x.path, &files, &links));
         self.links.retain(|x| stays(&x.path, &files, &directories));
         Self {

@@ -2,10 +2,11 @@
 //!
 //! What it is not: validation beyond types (see `validate`).
 
-use crate::check::{Checker, TypeMismatch, WHOLE, Warning};
+use crate::check::{Checker, TypeMismatch, WHOLE, Warning, fits};
 use crate::model::Config;
 use crate::object::Shaped;
 use crate::v2::{self, V2Error};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// The version that every config is read into, and that rendered configs are written in.
@@ -157,8 +158,12 @@ pub fn parse_value(value: &Value) -> Result<Parsed, ParseError> {
         let clean = checker.clean("", value.clone(), v2::Config::SHAPE)?;
         v2::to_v3(serde_json::from_value(clean).map_err(ParseError::Json)?)?
     } else {
-        let clean = checker.clean("", value.clone(), Config::SHAPE)?;
-        let mut config: Config = serde_json::from_value(clean).map_err(ParseError::Json)?;
+        let mut config = if fits(value, Config::SHAPE, checker.minor) {
+            Config::deserialize(value).map_err(ParseError::Json)?
+        } else {
+            let clean = checker.clean("", value.clone(), Config::SHAPE)?;
+            serde_json::from_value(clean).map_err(ParseError::Json)?
+        };
         VERSION.clone_into(&mut config.ignition.version);
         config
     };

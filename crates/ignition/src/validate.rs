@@ -11,6 +11,7 @@ use crate::model::{
 use crate::parse::Version;
 use crate::unit;
 use std::collections::HashMap;
+use std::fmt::{Arguments, Display};
 
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,20 +53,20 @@ impl std::fmt::Display for ValidationErrors {
 pub(crate) struct Report(Vec<ValidationError>);
 
 impl Report {
-    /// Adds a finding.
-    pub(crate) fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(ValidationError { path: path.into(), message: message.into() });
+    /// Adds a finding. Paths are put together only where something is found.
+    pub(crate) fn add(&mut self, path: impl Display, message: impl Into<String>) {
+        self.0.push(ValidationError { path: path.to_string(), message: message.into() });
     }
 
     /// Adds the error of a check, if it has one.
-    pub(crate) fn check(&mut self, path: impl Into<String>, result: Result<(), impl Into<String>>) {
+    pub(crate) fn check(&mut self, path: impl Display, result: Result<(), impl Into<String>>) {
         if let Err(message) = result {
             self.add(path, message);
         }
     }
 
     /// Finds keys that stand twice in a list.
-    pub(crate) fn unique<'a>(&mut self, list: &str, keys: impl Iterator<Item = &'a str>) {
+    pub(crate) fn unique<'a>(&mut self, list: impl Display, keys: impl Iterator<Item = &'a str>) {
         let mut seen: HashMap<&str, usize> = HashMap::new();
         for (i, key) in keys.enumerate() {
             if let Some(first) = seen.insert(key, i) {
@@ -101,7 +102,7 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     crate::validate_disks::disks(&mut report, storage);
     report.unique("systemd.units", systemd.units.iter().map(|u| u.name.as_str()));
     for (i, u) in systemd.units.iter().enumerate() {
-        self::unit(&mut report, &format!("systemd.units[{i}]"), u);
+        self::unit(&mut report, format_args!("systemd.units[{i}]"), u);
     }
     if version >= Version::V3_4 {
         unit_paths(&mut report, config);
@@ -130,7 +131,7 @@ fn unit_paths(report: &mut Report, config: &Config) {
     for (list, i, path) in all {
         if let Some(unit) = taken.get(path) {
             report.add(
-                format!("storage.{list}[{i}].path"),
+                format_args!("storage.{list}[{i}].path"),
                 format!("{path:?} is where {unit} is written; keep one of them"),
             );
         }
@@ -161,12 +162,12 @@ pub fn lint(config: &Config) -> Vec<Warning> {
 
 fn ignition(report: &mut Report, i: &Ignition) {
     for (n, r) in i.config.merge.iter().enumerate() {
-        required_resource(report, &format!("ignition.config.merge[{n}]"), r);
+        required_resource(report, format_args!("ignition.config.merge[{n}]"), r);
     }
-    resource(report, "ignition.config.replace", &i.config.replace);
+    resource(report, format_args!("ignition.config.replace"), &i.config.replace);
     let authorities = &i.security.tls.certificate_authorities;
     for (n, r) in authorities.iter().enumerate() {
-        required_resource(report, &format!("ignition.security.tls.certificateAuthorities[{n}]"), r);
+        required_resource(report, format_args!("ignition.security.tls.certificateAuthorities[{n}]"), r);
     }
     report.unique("ignition.config.merge", sources(&i.config.merge));
     report.unique("ignition.security.tls.certificateAuthorities", sources(authorities));
@@ -175,7 +176,7 @@ fn ignition(report: &mut Report, i: &Ignition) {
         let Some(value) = value.as_deref() else { continue };
         let known = url::Url::parse(value).is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
         if !known {
-            report.add(format!("ignition.proxy.{name}"), "must be an http: or https: URL");
+            report.add(format_args!("ignition.proxy.{name}"), "must be an http: or https: URL");
         }
     }
     report.unique("ignition.proxy.noProxy", no_proxy.iter().map(String::as_str));
@@ -185,40 +186,40 @@ fn sources(list: &[Resource]) -> impl Iterator<Item = &str> {
     list.iter().filter_map(|r| r.source.as_deref())
 }
 
-fn required_resource(report: &mut Report, path: &str, r: &Resource) {
+fn required_resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
     if r.source.as_deref().unwrap_or_default().is_empty() {
-        report.add(format!("{path}.source"), "a source is required here");
+        report.add(format_args!("{path}.source"), "a source is required here");
     }
     resource(report, path, r);
 }
 
 /// The rules of one resource: compression, URL, headers, hash.
-pub(crate) fn resource(report: &mut Report, path: &str, r: &Resource) {
+pub(crate) fn resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
     if !matches!(r.compression.as_deref(), None | Some("" | "gzip")) {
-        report.add(format!("{path}.compression"), "must be gzip, or empty for none");
+        report.add(format_args!("{path}.compression"), "must be gzip, or empty for none");
     }
     if let Some(hash) = &r.verification.hash {
-        report.check(format!("{path}.verification.hash"), crate::resource::hash_parts(hash).map(|_| ()));
+        report.check(format_args!("{path}.verification.hash"), crate::resource::hash_parts(hash).map(|_| ()));
         if r.source.is_none() {
-            report.add(format!("{path}.verification"), "there is no source that it could verify");
+            report.add(format_args!("{path}.verification"), "there is no source that it could verify");
         }
     }
     let source = r.source.as_deref().unwrap_or_default();
     if !source.is_empty() {
-        report.check(format!("{path}.source"), check_source(source));
+        report.check(format_args!("{path}.source"), check_source(source));
     }
     if !r.http_headers.is_empty() {
         if !["http:", "https:"].iter().any(|s| source.starts_with(s)) {
-            report.add(format!("{path}.httpHeaders"), "only http: and https: sources have headers");
+            report.add(format_args!("{path}.httpHeaders"), "only http: and https: sources have headers");
         }
-        report.unique(&format!("{path}.httpHeaders"), r.http_headers.iter().map(|h| h.name.as_str()));
+        report.unique(format_args!("{path}.httpHeaders"), r.http_headers.iter().map(|h| h.name.as_str()));
         for (i, h) in r.http_headers.iter().enumerate() {
             if h.name.is_empty() {
-                report.add(format!("{path}.httpHeaders[{i}].name"), "a header needs a name");
+                report.add(format_args!("{path}.httpHeaders[{i}].name"), "a header needs a name");
             }
             if h.value.as_deref() == Some("") {
                 report.add(
-                    format!("{path}.httpHeaders[{i}].value"),
+                    format_args!("{path}.httpHeaders[{i}].value"),
                     "must not be empty; leave it out to take away a parent's header",
                 );
             }
@@ -245,14 +246,15 @@ fn users(report: &mut Report, passwd: &Passwd) {
     for (i, u) in passwd.users.iter().enumerate() {
         let at = format!("passwd.users[{i}]");
         if u.name.is_empty() {
-            report.add(format!("{at}.name"), "a user needs a name");
+            report.add(format_args!("{at}.name"), "a user needs a name");
         }
-        report.unique(&format!("{at}.sshAuthorizedKeys"), u.ssh_authorized_keys.iter().map(String::as_str));
-        report.unique(&format!("{at}.groups"), u.groups.iter().map(String::as_str));
+        report
+            .unique(format_args!("{at}.sshAuthorizedKeys"), u.ssh_authorized_keys.iter().map(String::as_str));
+        report.unique(format_args!("{at}.groups"), u.groups.iter().map(String::as_str));
     }
     for (i, g) in passwd.groups.iter().enumerate() {
         if g.name.is_empty() {
-            report.add(format!("passwd.groups[{i}].name"), "a group needs a name");
+            report.add(format_args!("passwd.groups[{i}].name"), "a group needs a name");
         }
     }
 }
@@ -272,49 +274,50 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     if odd { Err("must be in its simplest form: no //, /./, /../ and no / at the end") } else { Ok(()) }
 }
 
-fn mode(report: &mut Report, path: &str, mode: Option<i64>) {
+fn mode(report: &mut Report, path: impl Display, mode: Option<i64>) {
     if mode.is_some_and(|m| !(0..=0o7777).contains(&m)) {
         report.add(
-            format!("{path}.mode"),
+            format_args!("{path}.mode"),
             "must be between 0 and 07777 (decimal 4095); JSON has no octal numbers",
         );
     }
 }
 
-fn owners(report: &mut Report, path: &str, user: &Owner, group: &Owner) {
+fn owners(report: &mut Report, path: impl Display, user: &Owner, group: &Owner) {
     for (name, owner) in [("user", user), ("group", group)] {
         if owner.id.is_some() && owner.name.as_deref().is_some_and(|n| !n.is_empty()) {
-            report.add(format!("{path}.{name}"), "give the id or the name, not both");
+            report.add(format_args!("{path}.{name}"), "give the id or the name, not both");
         }
     }
 }
 
 /// Files, directories and links: their own rules, one name space of paths, nothing under a link.
 fn nodes(report: &mut Report, s: &Storage) {
-    let mut seen: HashMap<&str, String> = HashMap::new();
-    let all = (s.files.iter().enumerate().map(|(i, f)| (f.path.as_str(), format!("storage.files[{i}]"))))
-        .chain(
-            s.directories
-                .iter()
-                .enumerate()
-                .map(|(i, d)| (d.path.as_str(), format!("storage.directories[{i}]"))),
-        )
-        .chain(s.links.iter().enumerate().map(|(i, l)| (l.path.as_str(), format!("storage.links[{i}]"))));
-    let links: std::collections::HashSet<&str> = s.links.iter().map(|l| l.path.as_str()).collect();
-    for (path, at) in all {
-        report.check(format!("{at}.path"), check_path(path));
-        if let Some(link) = parents(path).find(|p| links.contains(p)) {
-            report
-                .add(format!("{at}.path"), format!("stands under {link:?}, which is a link in this config"));
+    let mut seen: HashMap<&str, (&str, usize)> = HashMap::new();
+    let files = s.files.iter().map(|f| &f.path).enumerate().map(|(i, path)| (path, ("files", i)));
+    let directories =
+        s.directories.iter().map(|d| &d.path).enumerate().map(|(i, path)| (path, ("directories", i)));
+    let links = s.links.iter().map(|l| &l.path).enumerate().map(|(i, path)| (path, ("links", i)));
+    let under: std::collections::HashSet<&str> = s.links.iter().map(|l| l.path.as_str()).collect();
+    for (path, (list, i)) in files.chain(directories).chain(links) {
+        report.check(format_args!("storage.{list}[{i}].path"), check_path(path));
+        if let Some(link) = parents(path).find(|p| under.contains(p)) {
+            report.add(
+                format_args!("storage.{list}[{i}].path"),
+                format!("stands under {link:?}, which is a link in this config"),
+            );
         }
-        if let Some(first) = seen.get(path) {
-            report.add(format!("{at}.path"), format!("{path:?} stands in {first} already; keep one of them"));
+        if let Some((first, n)) = seen.get(path.as_str()) {
+            report.add(
+                format_args!("storage.{list}[{i}].path"),
+                format!("{path:?} stands in storage.{first}[{n}] already; keep one of them"),
+            );
         } else {
-            seen.insert(path, at);
+            seen.insert(path, (list, i));
         }
     }
     for (i, f) in s.files.iter().enumerate() {
-        file(report, &format!("storage.files[{i}]"), f);
+        file(report, format_args!("storage.files[{i}]"), f);
     }
     for (i, d) in s.directories.iter().enumerate() {
         let Directory { group, mode: m, overwrite: _, path: _, user } = d;
@@ -328,10 +331,10 @@ fn nodes(report: &mut Report, s: &Storage) {
         owners(report, &at, user, group);
         let target = target.as_deref().unwrap_or_default();
         if target.is_empty() {
-            report.add(format!("{at}.target"), "a link needs a target");
+            report.add(format_args!("{at}.target"), "a link needs a target");
         }
         if hard == &Some(true) && s.directories.iter().any(|d| d.path == target) {
-            report.add(format!("{at}.target"), "a hard link cannot point to a directory");
+            report.add(format_args!("{at}.target"), "a hard link cannot point to a directory");
         }
     }
 }
@@ -341,40 +344,40 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter(|(i, _)| *i > 0).filter_map(|(i, _)| path.get(..i))
 }
 
-fn file(report: &mut Report, at: &str, f: &File) {
+fn file(report: &mut Report, at: Arguments<'_>, f: &File) {
     let File { append, contents, group, mode: m, overwrite, path: _, user } = f;
     mode(report, at, *m);
     owners(report, at, user, group);
-    resource(report, &format!("{at}.contents"), contents);
+    resource(report, format_args!("{at}.contents"), contents);
     for (i, r) in append.iter().enumerate() {
-        resource(report, &format!("{at}.append[{i}]"), r);
+        resource(report, format_args!("{at}.append[{i}]"), r);
     }
     if overwrite == &Some(true) && contents.source.is_none() {
         report.add(
-            format!("{at}.contents.source"),
+            format_args!("{at}.contents.source"),
             "a file that overwrites needs a source; for an empty file write \"data:,\", to keep what is there set \
              overwrite to false",
         );
     }
 }
 
-fn unit(report: &mut Report, at: &str, u: &Unit) {
+fn unit(report: &mut Report, at: Arguments<'_>, u: &Unit) {
     let Unit { contents, dropins, enabled: _, mask: _, name } = u;
-    report.check(format!("{at}.name"), unit::check_name(name));
+    report.check(format_args!("{at}.name"), unit::check_name(name));
     if let Some(text) = contents {
-        report.check(format!("{at}.contents"), unit::check_contents(text));
+        report.check(format_args!("{at}.contents"), unit::check_contents(text));
     }
-    report.unique(&format!("{at}.dropins"), dropins.iter().map(|d| d.name.as_str()));
+    report.unique(format_args!("{at}.dropins"), dropins.iter().map(|d| d.name.as_str()));
     for (i, Dropin { contents, name }) in dropins.iter().enumerate() {
-        report.check(format!("{at}.dropins[{i}].name"), unit::check_dropin_name(name));
+        report.check(format_args!("{at}.dropins[{i}].name"), unit::check_dropin_name(name));
         if let Some(text) = contents {
-            report.check(format!("{at}.dropins[{i}].contents"), unit::check_contents(text));
+            report.check(format_args!("{at}.dropins[{i}].contents"), unit::check_contents(text));
         }
     }
 }
 
 /// The rules of clevis, told from `validate_disks`.
-pub(crate) fn clevis(report: &mut Report, at: &str, c: &Clevis) {
+pub(crate) fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
     let custom = &c.custom;
     let any_custom = custom.config.is_some() || custom.pin.is_some() || custom.needs_network.is_some();
     if any_custom {
@@ -382,26 +385,28 @@ pub(crate) fn clevis(report: &mut Report, at: &str, c: &Clevis) {
             report.add(at, "a custom pin excludes tang, tpm2 and threshold");
         }
         if !matches!(custom.pin.as_deref(), Some("tpm2" | "tang" | "sss")) {
-            report.add(format!("{at}.custom.pin"), "must be tpm2, tang or sss");
+            report.add(format_args!("{at}.custom.pin"), "must be tpm2, tang or sss");
         }
         if custom.config.as_deref().unwrap_or_default().is_empty() {
-            report.add(format!("{at}.custom.config"), "a custom pin needs its config");
+            report.add(format_args!("{at}.custom.config"), "a custom pin needs its config");
         }
     }
     for (i, t) in c.tang.iter().enumerate() {
         let known = url::Url::parse(t.url.as_deref().unwrap_or_default())
             .is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
         if !known {
-            report.add(format!("{at}.tang[{i}].url"), "must be an http: or https: URL");
+            report.add(format_args!("{at}.tang[{i}].url"), "must be an http: or https: URL");
         }
         let advertisement = t.advertisement.as_deref().filter(|a| !a.is_empty());
         if advertisement.is_some_and(|a| serde_json::from_str::<serde::de::IgnoredAny>(a).is_err()) {
-            report
-                .add(format!("{at}.tang[{i}].advertisement"), "must be the JSON that the Tang server gives");
+            report.add(
+                format_args!("{at}.tang[{i}].advertisement"),
+                "must be the JSON that the Tang server gives",
+            );
         }
         if t.thumbprint.as_deref().unwrap_or_default().is_empty() {
-            report.add(format!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");
+            report.add(format_args!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");
         }
     }
-    report.unique(&format!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
+    report.unique(format_args!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
 }

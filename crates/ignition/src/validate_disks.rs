@@ -29,7 +29,7 @@ pub(crate) fn disks(report: &mut Report, s: &Storage) {
 }
 
 fn disk(report: &mut Report, at: &str, d: &Disk) {
-    report.check(format!("{at}.device"), check_path(&d.device));
+    report.check(format_args!("{at}.device"), check_path(&d.device));
     let mut numbers = std::collections::HashSet::new();
     let mut labels = std::collections::HashSet::new();
     let mut spans: Vec<(i64, i64, usize)> = Vec::new();
@@ -109,9 +109,9 @@ fn raid(report: &mut Report, at: &str, r: &Raid) {
         report.add(format!("{at}.devices"), "an array needs devices");
     }
     for (i, d) in r.devices.iter().enumerate() {
-        report.check(format!("{at}.devices[{i}]"), check_path(d));
+        report.check(format_args!("{at}.devices[{i}]"), check_path(d));
     }
-    report.unique(&format!("{at}.devices"), r.devices.iter().map(String::as_str));
+    report.unique(format_args!("{at}.devices"), r.devices.iter().map(String::as_str));
     match r.level.as_deref() {
         Some("linear" | "raid0" | "0" | "stripe") => {
             if r.spares.is_some_and(|s| s != 0) {
@@ -127,12 +127,12 @@ fn luks(report: &mut Report, at: &str, l: &Luks) {
     if l.name.is_empty() || l.name.contains('/') {
         report.add(format!("{at}.name"), "must be a plain name, without a slash");
     }
-    report.check(format!("{at}.device"), check_path(l.device.as_deref().unwrap_or_default()));
+    report.check(format_args!("{at}.device"), check_path(l.device.as_deref().unwrap_or_default()));
     if l.label.as_deref().is_some_and(|v| v.len() > LUKS_LABEL_MAX) {
         report.add(format!("{at}.label"), format!("has at most {LUKS_LABEL_MAX} bytes"));
     }
-    resource(report, &format!("{at}.keyFile"), &l.key_file);
-    clevis(report, &format!("{at}.clevis"), &l.clevis);
+    resource(report, format_args!("{at}.keyFile"), &l.key_file);
+    clevis(report, format_args!("{at}.clevis"), &l.clevis);
     if l.cex.enabled == Some(true)
         && (l.clevis != crate::model::Clevis::default() || l.key_file.source.is_some())
     {
@@ -141,9 +141,9 @@ fn luks(report: &mut Report, at: &str, l: &Luks) {
 }
 
 fn filesystem(report: &mut Report, at: &str, f: &Filesystem) {
-    report.check(format!("{at}.device"), check_path(&f.device));
+    report.check(format_args!("{at}.device"), check_path(&f.device));
     if let Some(path) = f.path.as_deref().filter(|p| !p.is_empty()) {
-        report.check(format!("{at}.path"), check_path(path));
+        report.check(format_args!("{at}.path"), check_path(path));
     }
     let longest = match f.format.as_deref().unwrap_or_default() {
         "" => {

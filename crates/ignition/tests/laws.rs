@@ -128,6 +128,16 @@ proptest! {
     }
 
     #[test]
+    fn what_fits_as_it_is_reads_as_what_is_cleaned(v in config_json()) {
+        let mut odd = v.clone();
+        odd["nobody-knows-this"] = json!(1);
+        odd["passwd"]["groups"] = json!(null);
+        let (fits, cleaned) = (parse_value(&v).unwrap(), parse_value(&odd).unwrap());
+        prop_assert_eq!((fits.warnings.len(), cleaned.warnings.len()), (0, 1));
+        prop_assert_eq!(fits.config, cleaned.config);
+    }
+
+    #[test]
     fn writing_and_reading_gives_the_same(a in config()) {
         let bytes = serde_json::to_vec(&a).unwrap();
         let back = parse(&bytes).unwrap();
