@@ -5,10 +5,13 @@ use crate::call::chain;
 use crate::files::{self, FileError};
 use crate::version::versions;
 use render::TemplateSet;
-use render::bootstrap::{BootstrapError, BootstrapOutput, plan};
+use render::bootstrap::{BootstrapError, Manifests, plan};
 use serde_json::Value;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::ScopedJoinHandle;
 
 /// Where things are and where they go.
 #[derive(Debug, Clone)]
@@ -49,77 +52,43 @@ impl BootstrapFailed {
     }
 }
 
+/// How many texts wait for the disk at most.
+const WAITING: usize = 16;
+
 /// Renders the manifests and writes the result; returns the warnings.
+///
+/// What is written as it was given is written while the rest is made, and that while more of it is. New folders and files
+/// take their names when all is there.
 ///
 /// # Errors
 /// See [`BootstrapFailed`]; every one names the file or the object.
 pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
     let BootstrapArgs { manifest_dir, dest_dir, pull_secret, templates } = args;
-    let manifests = read_all(&files::folder(manifest_dir)?)?;
-    let text = files::read(pull_secret)?;
-    // The library's message would show lines of the secret.
-    let secret = api::yaml::from_str::<Value>(&text).map_err(|_| BootstrapFailed::Text {
-        path: pull_secret.display().to_string(),
-        message: "is not YAML or JSON".to_owned(),
-    })?;
-    let set = TemplateSet::from_map(files::tree(templates)?);
-    let mut output = plan(manifests, &set, Some(&secret), &versions())?;
-    let warnings = std::mem::take(&mut output.warnings);
-    write(output, dest_dir)?;
-    Ok(warnings.iter().map(ToString::to_string).collect())
-}
-
-/// Objects, each with the name of its file.
-type Objects = Vec<(String, Value)>;
-
-/// A thread takes as long to start as so many files take to read.
-const SHARE: usize = 16;
-/// More threads than this wait for the disk and for memory.
-const MOST_READERS: usize = 4;
-
-/// The objects of all files, in their order. Reading YAML is half of the work, and files know nothing of each other: each
-/// thread takes its share of them. The first file that cannot be read is the one that is told.
-fn read_all(paths: &[PathBuf]) -> Result<Objects, BootstrapFailed> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let readers = cores.min(MOST_READERS).min(paths.len() / SHARE).max(1);
-    let mut shares = paths.chunks(paths.len().div_ceil(readers).max(1));
-    let own = shares.next().unwrap_or_default();
+    let others = || -> Result<_, BootstrapFailed> {
+        let text = files::read(pull_secret)?;
+        // The library's message would show lines of the secret.
+        let secret = api::yaml::from_str::<Value>(&text).map_err(|_| BootstrapFailed::Text {
+            path: pull_secret.display().to_string(),
+            message: "is not YAML or JSON".to_owned(),
+        })?;
+        Ok((secret, TemplateSet::from_map(files::tree(templates)?)))
+    };
+    let (manifests, others) = read_all(&files::folder(manifest_dir)?, others)?;
+    let (secret, set) = others?;
+    let (texts, made) = mpsc::sync_channel::<(String, String)>(WAITING);
     std::thread::scope(|scope| {
-        let others: Vec<_> = shares.map(|share| scope.spawn(|| read_share(share))).collect();
-        let mut all = read_share(own)?;
-        for other in others {
-            match other.join() {
-                Ok(objects) => all.extend(objects?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(all)
-    })
-}
-
-fn read_share(paths: &[PathBuf]) -> Result<Objects, BootstrapFailed> {
-    let mut all = vec![];
-    for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for document in documents(&name, &files::read(path)?)? {
-            all.extend(api::yaml::objects(document).into_iter().map(|object| (name.clone(), object)));
-        }
-    }
-    Ok(all)
-}
-
-/// How many texts wait for the disk at most.
-const WAITING: usize = 16;
-
-/// Writes the output. Making a file takes the kernel about as long as its text takes us, so both go on at once.
-fn write(output: BootstrapOutput, dest_dir: &Path) -> Result<(), BootstrapFailed> {
-    let (texts, ready) = std::sync::mpsc::sync_channel::<(String, String)>(WAITING);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(move || -> Result<files::Output<'_>, FileError> {
+        let given = &manifests;
+        let writer = scope.spawn(move || -> Result<files::Output<'_>, BootstrapFailed> {
             let mut dest = files::Output::new(dest_dir);
-            ready.iter().try_for_each(|(path, text)| dest.write(&path, &text))?;
+            for file in given.files() {
+                let (path, text) = file?;
+                dest.write(&path, &text)?;
+            }
+            made.iter().try_for_each(|(path, text)| dest.write(&path, &text))?;
             Ok(dest)
         });
+        let mut output = plan(&manifests, &set, Some(&secret), &versions())?;
+        let warnings = std::mem::take(&mut output.warnings);
         for file in output.into_files() {
             // The writer is gone only where it failed, and says why below.
             if texts.send(file?).is_err() {
@@ -127,11 +96,69 @@ fn write(output: BootstrapOutput, dest_dir: &Path) -> Result<(), BootstrapFailed
             }
         }
         drop(texts);
-        match writer.join() {
-            Ok(written) => Ok(written?.finish()?),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        joined(writer)?.finish()?;
+        Ok(warnings.iter().map(ToString::to_string).collect())
     })
+}
+
+/// So many files are taken at once: enough that taking them costs nothing beside reading them.
+const SHARE: usize = 8;
+/// From so many shares on it is worth to ask how many cores there are: the answer costs ten system calls.
+const MANY: usize = 16;
+/// More threads than this wait for the disk and for memory.
+const MOST_READERS: usize = 4;
+
+/// The objects of all files, in their order, and what else is read beside them. Reading YAML is a third of the work, and files
+/// know nothing of each other: each thread takes the next few of them until there are no more. The first file that cannot be
+/// read is the one that is told.
+fn read_all<T: Send>(
+    paths: &[PathBuf],
+    beside: impl FnOnce() -> T + Send,
+) -> Result<(Manifests, T), BootstrapFailed> {
+    let shares: Vec<&[PathBuf]> = paths.chunks(SHARE).collect();
+    let cores = || std::thread::available_parallelism().map_or(2, NonZero::get);
+    let readers = if shares.len() < MANY { 2 } else { cores().clamp(2, MOST_READERS) };
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let take = || {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            shares.get(i).map(|share| (i, read_share(share)))
+        };
+        std::iter::from_fn(take).collect::<Vec<_>>()
+    };
+    let (mut all, beside) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| (beside(), read()));
+        let others: Vec<_> = (2..readers).map(|_| scope.spawn(read)).collect();
+        let mut all = read();
+        for other in others {
+            all.extend(joined(other));
+        }
+        let (beside, more) = joined(first);
+        all.extend(more);
+        (all, beside)
+    });
+    all.sort_by_key(|(i, _)| *i);
+    let mut manifests = Manifests::default();
+    for (_, more) in all {
+        manifests.append(more?);
+    }
+    Ok((manifests, beside))
+}
+
+/// What a thread has brought; its panic is ours.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn read_share(paths: &[PathBuf]) -> Result<Manifests, BootstrapFailed> {
+    let mut manifests = Manifests::default();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        for document in documents(&name, &files::read(path)?)? {
+            api::yaml::objects(document).into_iter().try_for_each(|object| manifests.add(&name, object))?;
+        }
+    }
+    Ok(manifests)
 }
 
 fn documents(name: &str, text: &str) -> Result<Vec<Value>, BootstrapFailed> {
@@ -147,24 +174,82 @@ fn documents(name: &str, text: &str) -> Result<Vec<Value>, BootstrapFailed> {
 mod tests {
     use super::*;
 
+    fn machine_config(name: &str) -> String {
+        format!("apiVersion: {}/v1\nkind: MachineConfig\nmetadata: {{name: {name}}}\n", api::names::GROUP)
+    }
+
     #[test]
     fn files_are_read_side_by_side_and_told_of_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let file = |i: usize| folder.path().join(format!("{i:03}.yaml"));
-        for i in 0..(MOST_READERS * SHARE + 3) {
-            std::fs::write(file(i), format!("kind: A\nn: {i}\n---\nkind: B\nn: {i}\n")).unwrap();
+        for i in 0..(MANY * SHARE + 3) {
+            let name = |letter| machine_config(&format!("m{i:03}{letter}"));
+            std::fs::write(file(i), format!("{}---\n{}", name("a"), name("b"))).unwrap();
         }
         let paths = files::folder(folder.path()).unwrap();
-        let read = read_all(&paths).unwrap();
-        let wanted = (0..paths.len()).flat_map(|i| ["A", "B"].map(|kind| (kind, i)));
-        let found =
-            read.iter().map(|(_, o)| (o["kind"].as_str().unwrap(), o["n"].as_u64().unwrap() as usize));
-        assert!(found.eq(wanted));
-        assert_eq!(read[2].0, "001.yaml");
+        let (read, beside) = read_all(&paths, || 7).unwrap();
+        assert_eq!(beside, 7);
+        let wanted =
+            (0..paths.len()).flat_map(|i| ["a", "b"].map(|l| format!("machine-configs/m{i:03}{l}.yaml")));
+        assert!(read.files().map(|f| f.unwrap().0).eq(wanted));
         for broken in [paths.len() - 1, paths.len() / 2, 5] {
             std::fs::write(file(broken), "a: [").unwrap();
-            let error = read_all(&paths).unwrap_err().chain();
+            let error = read_all(&paths, || ()).unwrap_err().chain();
             assert!(error.starts_with(&format!("{broken:03}.yaml: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_rendered_leaves_everything_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for folder in ["in", "templates", "old/machine-configs"] {
+            std::fs::create_dir_all(path(folder)).unwrap();
+        }
+        std::fs::write(path("in/a.yaml"), machine_config("a")).unwrap();
+        std::fs::write(path("old/machine-configs/a.yaml"), "old").unwrap();
+        std::fs::write(
+            path("secret"),
+            "type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '{}'}\n",
+        )
+        .unwrap();
+        let run = |dest: &str| {
+            let args = BootstrapArgs {
+                manifest_dir: path("in"),
+                dest_dir: path(dest),
+                pull_secret: path("secret"),
+                templates: path("templates"),
+            };
+            run(&args).map_err(|e| e.chain())
+        };
+        for dest in ["old", "new"] {
+            let error = run(dest).unwrap_err();
+            assert!(error.contains("there is no ControllerConfig"), "{error}");
+        }
+        std::fs::write(path("in/b.yaml"), machine_config("../b")).unwrap();
+        let error = run("new").unwrap_err();
+        assert!(error.contains("b.yaml: MachineConfig ../b: metadata.name: "), "{error}");
+        std::fs::remove_file(path("in/b.yaml")).unwrap();
+        assert!(!path("new").exists());
+        let left: Vec<_> = files::folder(&path("old/machine-configs")).unwrap();
+        assert_eq!(left, [path("old/machine-configs/a.yaml")]);
+        assert_eq!(std::fs::read_to_string(&left[0]).unwrap(), "old");
+        // Of several of one name the last counts, beside what is there and in a new folder.
+        let facts = format!(
+            "apiVersion: {}/v1\nkind: ControllerConfig\nmetadata: {{name: machine-config-controller}}\n",
+            api::names::GROUP
+        );
+        std::fs::write(
+            path("in/z.yaml"),
+            format!("{facts}---\n{}spec: {{fips: true}}\n", machine_config("a")),
+        )
+        .unwrap();
+        for dest in ["old", "new"] {
+            run(dest).unwrap();
+            let text = std::fs::read_to_string(path(dest).join("machine-configs/a.yaml")).unwrap();
+            assert!(text.contains("fips: true"), "{text}");
+            assert_eq!(std::fs::read_dir(path(dest).join("machine-configs")).unwrap().count(), 1, "{dest}");
+            assert_eq!(std::fs::read_dir(path(dest)).unwrap().count(), 2, "{dest}");
         }
     }
 }

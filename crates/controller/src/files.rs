@@ -3,6 +3,7 @@
 //! What it is not: parsing. Text goes in and out; errors name the path.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{DirEntry, FileType, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
@@ -99,89 +100,92 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
 const FOLDER_MODE: u32 = 0o764;
 const FILE_MODE: u32 = 0o664;
 
-/// A folder that files are written into. Folders that were not there before appear as a whole when all is written, which
-/// spares each of their files a rename; what is not put in place is taken away again.
+/// A folder that files are written into. All appear when all are written: each of its folders is made beside its place,
+/// hidden, and takes its name at the end, or its files do where there is one before. What is not put in place is taken away
+/// again.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     root: &'a Path,
-    /// Folders, and where their files are written to: there, or into one that takes its name at the end.
-    folders: BTreeMap<PathBuf, PathBuf>,
+    /// Folders, and where their files are until the end.
+    folders: BTreeMap<PathBuf, Staged>,
+    /// Was there no folder at all before?
+    made_root: bool,
+}
+
+#[derive(Debug)]
+struct Staged {
+    place: PathBuf,
+    /// Was the folder there before?
+    over: bool,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(root: &'a Path) -> Self {
-        Self { root, folders: BTreeMap::new() }
+        Self { root, folders: BTreeMap::new(), made_root: !root.exists() }
     }
 
-    /// Writes one file, by its path from the root, making folders on the way. A reader sees the old file or the whole
-    /// new one.
+    /// Writes one file, by its path from the root, making folders on the way. Of two with one path the later counts.
     pub(crate) fn write(&mut self, relative: &str, text: &str) -> Result<(), FileError> {
         let path = self.root.join(relative);
-        let folder = path.parent().unwrap_or(self.root);
-        let place = self.place(folder)?;
-        let staged = place != folder;
-        let mut file_path = place.join(path.file_name().unwrap_or_default()).into_os_string();
-        if !staged {
-            file_path.push(".new");
-        }
-        let file_path = PathBuf::from(file_path);
-        let open = OpenOptions::new().write(true).create(true).truncate(true).open(&file_path);
-        let mut file = open.map_err(failed(&file_path, "cannot be written"))?;
-        file.write_all(text.as_bytes()).map_err(failed(&file_path, "cannot be written"))?;
+        let path = self.place(path.parent().unwrap_or(self.root))?.join(path.file_name().unwrap_or_default());
+        let open = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
+        let mut file = open.map_err(failed(&path, "cannot be written"))?;
+        file.write_all(text.as_bytes()).map_err(failed(&path, "cannot be written"))?;
         let mode = Permissions::from_mode(FILE_MODE);
-        file.set_permissions(mode).map_err(failed(&file_path, "cannot set the mode"))?;
-        drop(file);
-        if staged {
-            return Ok(());
-        }
-        std::fs::rename(&file_path, &path).map_err(failed(&path, "cannot be put in place"))
+        file.set_permissions(mode).map_err(failed(&path, "cannot set the mode"))
     }
 
-    /// Where the files of a folder are written to.
-    fn place(&mut self, folder: &Path) -> Result<PathBuf, FileError> {
-        if let Some(place) = self.folders.get(folder) {
-            return Ok(place.clone());
-        }
-        let parent = folder.parent().unwrap_or(self.root);
-        let place = if folder == self.root || folder.exists() {
-            folder.to_owned()
-        } else {
-            let mut name = std::ffi::OsString::from(".");
-            name.push(folder.file_name().unwrap_or_default());
-            name.push(".new");
-            let place = parent.join(name);
-            // Of a run that was ended.
-            match std::fs::remove_dir_all(&place) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed(&place, "cannot be removed")(e));
-                }
-                _ => place,
-            }
+    /// Where the files of a folder are until the end.
+    fn place(&mut self, folder: &Path) -> Result<&Path, FileError> {
+        let free = match self.folders.entry(folder.to_owned()) {
+            Entry::Occupied(staged) => return Ok(&staged.into_mut().place),
+            Entry::Vacant(free) => free,
         };
-        std::fs::create_dir_all(&place).map_err(failed(&place, "cannot make the folder"))?;
-        if folder != self.root {
-            let mode = Permissions::from_mode(FOLDER_MODE);
-            std::fs::set_permissions(&place, mode).map_err(failed(&place, "cannot set the mode"))?;
+        let mut name = std::ffi::OsString::from(".");
+        name.push(folder.file_name().unwrap_or_default());
+        name.push(".new");
+        let parent = if folder == self.root { folder } else { folder.parent().unwrap_or(self.root) };
+        let place = parent.join(name);
+        // Of a run that was ended.
+        if let Err(e) = std::fs::remove_dir_all(&place)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            return Err(failed(&place, "cannot be removed")(e));
         }
-        self.folders.insert(folder.to_owned(), place.clone());
-        Ok(place)
+        std::fs::create_dir_all(&place).map_err(failed(&place, "cannot make the folder"))?;
+        let mode = Permissions::from_mode(FOLDER_MODE);
+        std::fs::set_permissions(&place, mode).map_err(failed(&place, "cannot set the mode"))?;
+        Ok(&free.insert(Staged { place, over: folder.exists() }).place)
     }
 
-    /// All is written: new folders take their names.
+    /// All is written: it takes its names.
     pub(crate) fn finish(mut self) -> Result<(), FileError> {
-        for (folder, place) in self.folders.iter().filter(|(folder, place)| folder != place) {
-            std::fs::rename(place, folder).map_err(failed(folder, "cannot be put in place"))?;
+        for (folder, Staged { place, over }) in &self.folders {
+            if !over {
+                std::fs::rename(place, folder).map_err(failed(folder, "cannot be put in place"))?;
+                continue;
+            }
+            for entry in std::fs::read_dir(place).map_err(failed(place, "cannot list the folder"))? {
+                let name = entry.map_err(failed(place, "cannot list the folder"))?.file_name();
+                let path = folder.join(&name);
+                std::fs::rename(place.join(&name), &path).map_err(failed(&path, "cannot be put in place"))?;
+            }
+            std::fs::remove_dir(place).map_err(failed(place, "cannot be removed"))?;
         }
         self.folders.clear();
+        self.made_root = false;
         Ok(())
     }
 }
 
 impl Drop for Output<'_> {
     fn drop(&mut self) {
-        for (_, place) in self.folders.iter().filter(|(folder, place)| folder != place) {
-            // The next run tries again.
+        // What cannot be removed is left to the next run.
+        for Staged { place, .. } in self.folders.values() {
             let _ = std::fs::remove_dir_all(place);
+        }
+        if self.made_root {
+            let _ = std::fs::remove_dir(self.root);
         }
     }
 }

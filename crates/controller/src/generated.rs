@@ -22,6 +22,7 @@ use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, status};
+use render::template::Rendering;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -234,8 +235,7 @@ async fn planned(context: &Context, config: &ControllerConfig) -> Result<Plan, F
         let tls = facts.tls();
         let versions = versions();
         Ok(plan(&Inputs {
-            templates: &set,
-            data: facts.data(&config, &tls),
+            templates: &Rendering::new(&set, facts.data(&config, &tls)),
             pools: pools
                 .iter()
                 .filter(|p| p.metadata.deletion_timestamp.is_none())

@@ -21,6 +21,7 @@ use api::names::CLUSTER;
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use render::template::Rendering;
 use render::{TemplateData, TemplateSet, TlsProfile};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -211,7 +212,8 @@ async fn generate(
             tracing::warn!("{}: holds no templates (ROLE/MACHINECONFIG/LAYER/files/…)", folder.display());
         }
         let tls = facts.tls();
-        render::template::generate(&set, &facts.data(&config, &tls), &versions()).map_err(|e| e.to_string())
+        let templates = Rendering::new(&set, facts.data(&config, &tls));
+        render::template::generate(&templates, &versions()).map_err(|e| e.to_string())
     });
     match work.await {
         Ok(result) => result.map_err(Failure::Plan),

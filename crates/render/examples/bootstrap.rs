@@ -2,7 +2,8 @@
 //! `--manifest-dir DIR --dest-dir DIR --pull-secret FILE --templates DIR`. What it is not: the product's program,
 //! which wraps the same pure function.
 
-use render::{TemplateSet, Versions, bootstrap};
+use render::bootstrap::{self, Manifests};
+use render::{TemplateSet, Versions};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
@@ -42,11 +43,12 @@ fn run() -> Result<(), Box<dyn Error>> {
     walk(root, root, &mut templates)?;
     let secret = api::yaml::from_str(&fs::read_to_string(flag("--pull-secret")?)?)?;
     let templates = TemplateSet::from_map(templates);
-    let out = bootstrap::plan(manifests, &templates, Some(&secret), &Versions::unknown())?;
+    let manifests = Manifests::read(manifests)?;
+    let out = bootstrap::plan(&manifests, &templates, Some(&secret), &Versions::unknown())?;
     for warning in &out.warnings {
         eprintln!("warning: {warning}");
     }
-    for file in out.into_files() {
+    for file in manifests.files().chain(out.into_files()) {
         let (path, text) = file?;
         let path = Path::new(flag("--dest-dir")?).join(path);
         path.parent().map(fs::create_dir_all).transpose()?;

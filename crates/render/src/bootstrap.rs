@@ -4,7 +4,7 @@
 use crate::error::Finding;
 use crate::generated::{self, GeneratedError, Settings};
 use crate::provenance::Provenance;
-use crate::template::{self, TemplateError, TemplateSet};
+use crate::template::{self, Rendering, TemplateError, TemplateSet};
 use crate::template_data::Data;
 use crate::tls::TlsProfile;
 use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
@@ -64,49 +64,67 @@ impl From<Finding> for BootstrapError {
     }
 }
 
-/// Everything that there is to write.
+/// Everything that is made of [`Manifests`]; beside it stands what they have themselves, [`Manifests::files`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BootstrapOutput {
     /// Pools, with the rendered config in spec and status.
     pub pools: Vec<MachineConfigPool>,
-    /// Every MachineConfig: the users', generated ones, rendered ones.
+    /// Every MachineConfig that is made: from templates, generated ones, rendered ones.
     pub machine_configs: Vec<MachineConfig>,
     /// Cluster facts.
     pub controller_config: ControllerConfig,
-    /// The API server's settings, where there are any.
-    pub api_server: Option<Value>,
     /// Where everything comes from, by pool.
     pub provenance: BTreeMap<String, Provenance>,
     /// What has no effect or will not work.
     pub warnings: Vec<Finding>,
 }
 
-impl BootstrapOutput {
-    /// Relative paths and YAML texts, one after the other: together they are as large as everything else.
-    pub fn into_files(self) -> impl Iterator<Item = Result<(String, String), BootstrapError>> {
-        fn yaml(path: String, object: &impl serde::Serialize) -> Result<(String, String), BootstrapError> {
-            match serde_json::to_value(object) {
-                Ok(value) => Ok((path, crate::yaml::emit(&value))),
-                Err(e) => Err(BootstrapError::Write { path, message: e.to_string() }),
+/// A file of the output: its path from the output's folder, and its text.
+pub type Written = Result<(String, String), BootstrapError>;
+
+fn written(path: String, object: &impl serde::Serialize) -> Written {
+    written_with(path, object, None)
+}
+
+/// As [`written`], with a `spec.config` that is not copied for it.
+fn written_with(path: String, object: &impl serde::Serialize, config: Option<Value>) -> Written {
+    match serde_json::to_value(object) {
+        Ok(mut value) => {
+            if let (Some(spec), Some(config)) = (value.get_mut("spec").and_then(Value::as_object_mut), config)
+            {
+                spec.insert("config".to_owned(), config);
             }
+            Ok((path, crate::yaml::emit(&value)))
         }
-        let pools = self.pools.into_iter().map(|p| yaml(format!("machine-pools/{}.yaml", p.name_any()), &p));
-        let configs = self
-            .machine_configs
-            .into_iter()
-            .map(|mc| yaml(format!("machine-configs/{}.yaml", mc.name_any()), &mc));
-        let facts = std::iter::once_with(move || {
-            yaml("controller-config/machine-config-controller.yaml".to_owned(), &self.controller_config)
-        });
-        let api_server =
-            self.api_server.into_iter().map(|o| yaml("api-server/api-server.yaml".to_owned(), &o));
-        pools.chain(configs).chain(facts).chain(api_server)
+        Err(e) => Err(BootstrapError::Write { path, message: e.to_string() }),
     }
 }
 
-/// Manifests by kind.
-#[derive(Default)]
-struct Manifests {
+fn machine_config_path(mc: &MachineConfig) -> String {
+    format!("machine-configs/{}.yaml", mc.name_any())
+}
+
+impl BootstrapOutput {
+    /// Relative paths and YAML texts, one after the other: together they are as large as everything else. They count over
+    /// files of [`Manifests::files`] with the same path.
+    pub fn into_files(self) -> impl Iterator<Item = Written> {
+        let pools =
+            self.pools.into_iter().map(|p| written(format!("machine-pools/{}.yaml", p.name_any()), &p));
+        let configs = self.machine_configs.into_iter().map(|mut mc| {
+            let config = mc.spec.config.take();
+            written_with(machine_config_path(&mc), &mc, config)
+        });
+        let facts = std::iter::once_with(move || {
+            written("controller-config/machine-config-controller.yaml".to_owned(), &self.controller_config)
+        });
+        pools.chain(configs).chain(facts)
+    }
+}
+
+/// Manifests by kind: what a bootstrap starts from. Of two objects of one kind and name, where there can be only one, the
+/// later counts.
+#[derive(Debug, Default)]
+pub struct Manifests {
     pools: BTreeMap<String, MachineConfigPool>,
     machine_configs: Vec<MachineConfig>,
     controller_config: Option<ControllerConfig>,
@@ -127,45 +145,102 @@ struct Manifests {
 const NOT_YET: [&str; 1] = ["MachineOSConfig"];
 
 impl Manifests {
-    fn read(all: Vec<(String, Value)>) -> Result<Self, BootstrapError> {
+    /// Reads objects, each with the name of the file that it comes from.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn read(all: impl IntoIterator<Item = (String, Value)>) -> Result<Self, BootstrapError> {
         let mut m = Self::default();
-        for (origin, value) in all {
-            let text =
-                |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let (group, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
-            let group = group.split('/').next().unwrap_or_default();
-            match (group, kind.as_str()) {
-                (api::names::GROUP, "MachineConfigPool") => {
-                    m.pools.insert(name.clone(), typed(&origin, &kind, &name, value)?);
-                }
-                (api::names::GROUP, "MachineConfig") => {
-                    m.machine_configs.push(typed(&origin, &kind, &name, value)?);
-                }
-                (api::names::GROUP, "ControllerConfig") => {
-                    m.controller_config = Some(typed(&origin, &kind, &name, value)?);
-                }
-                ("config.openshift.io", "FeatureGate") if name == CLUSTER => m.feature_gate = Some(value),
-                ("config.openshift.io", "APIServer") if name == CLUSTER => m.api_server = Some(value),
-                ("config.openshift.io", "Node") if name == CLUSTER => m.node = Some(value),
-                ("config.openshift.io", "Image") if name == CLUSTER => m.image = Some(value),
-                ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
-                | ("operator.openshift.io", "ImageContentSourcePolicy") => m.mirrors.push(value),
-                ("config.openshift.io", "ClusterImagePolicy") => m.cluster_policies.push(value),
-                ("config.openshift.io", "ImagePolicy") => m.policies.push(value),
-                (api::names::GROUP, "KubeletConfig") => m.kubelet_configs.push(value),
-                (api::names::GROUP, "ContainerRuntimeConfig") => m.runtime_configs.push(value),
-                (api::names::GROUP, "OSImageStream") if name == CLUSTER => m.streams = Some(value),
-                (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
-                    m.warnings.push(Finding {
-                        object: format!("{kind} {name}"),
-                        path: String::new(),
-                        message: "this kind is not rendered yet and has no effect".to_owned(),
-                    });
-                }
-                _ => {}
-            }
-        }
+        all.into_iter().try_for_each(|(origin, value)| m.add(&origin, value))?;
         Ok(m)
+    }
+
+    /// Takes one object, of the file `origin`. Kinds that do not matter here are left out.
+    ///
+    /// # Errors
+    /// An object that does not fit its kind.
+    pub fn add(&mut self, origin: &str, value: Value) -> Result<(), BootstrapError> {
+        let text =
+            |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (group, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+        let group = group.split('/').next().unwrap_or_default();
+        match (group, kind.as_str()) {
+            (api::names::GROUP, "MachineConfigPool") => {
+                self.pools.insert(name.clone(), typed(origin, &kind, &name, value)?);
+            }
+            (api::names::GROUP, "MachineConfig") => {
+                self.machine_configs.push(typed(origin, &kind, &name, value)?);
+            }
+            (api::names::GROUP, "ControllerConfig") => {
+                self.controller_config = Some(typed(origin, &kind, &name, value)?);
+            }
+            ("config.openshift.io", "FeatureGate") if name == CLUSTER => self.feature_gate = Some(value),
+            ("config.openshift.io", "APIServer") if name == CLUSTER => self.api_server = Some(value),
+            ("config.openshift.io", "Node") if name == CLUSTER => self.node = Some(value),
+            ("config.openshift.io", "Image") if name == CLUSTER => self.image = Some(value),
+            ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
+            | ("operator.openshift.io", "ImageContentSourcePolicy") => self.mirrors.push(value),
+            ("config.openshift.io", "ClusterImagePolicy") => self.cluster_policies.push(value),
+            ("config.openshift.io", "ImagePolicy") => self.policies.push(value),
+            (api::names::GROUP, "KubeletConfig") => self.kubelet_configs.push(value),
+            (api::names::GROUP, "ContainerRuntimeConfig") => self.runtime_configs.push(value),
+            (api::names::GROUP, "OSImageStream") if name == CLUSTER => self.streams = Some(value),
+            (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
+                self.warnings.push(Finding {
+                    object: format!("{kind} {name}"),
+                    path: String::new(),
+                    message: "this kind is not rendered yet and has no effect".to_owned(),
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Adds what was read after it.
+    pub fn append(&mut self, later: Self) {
+        let Self {
+            pools,
+            machine_configs,
+            controller_config,
+            feature_gate,
+            api_server,
+            node,
+            image,
+            mirrors,
+            cluster_policies,
+            policies,
+            kubelet_configs,
+            runtime_configs,
+            streams,
+            warnings,
+        } = later;
+        self.pools.extend(pools);
+        self.machine_configs.extend(machine_configs);
+        self.controller_config = controller_config.or(self.controller_config.take());
+        for (mine, later) in [
+            (&mut self.feature_gate, feature_gate),
+            (&mut self.api_server, api_server),
+            (&mut self.node, node),
+            (&mut self.image, image),
+            (&mut self.streams, streams),
+        ] {
+            *mine = later.or(mine.take());
+        }
+        self.mirrors.extend(mirrors);
+        self.cluster_policies.extend(cluster_policies);
+        self.policies.extend(policies);
+        self.kubelet_configs.extend(kubelet_configs);
+        self.runtime_configs.extend(runtime_configs);
+        self.warnings.extend(warnings);
+    }
+
+    /// What stands in the output as it was given: users' MachineConfigs, the API server's settings. Nothing that is made
+    /// changes it, so it can be written meanwhile.
+    pub fn files(&self) -> impl Iterator<Item = Written> {
+        let configs = self.machine_configs.iter().map(|mc| written(machine_config_path(mc), mc));
+        let api_server = self.api_server.iter().map(|o| written("api-server/api-server.yaml".to_owned(), o));
+        configs.chain(api_server)
     }
 }
 
@@ -175,35 +250,39 @@ fn typed<T: DeserializeOwned>(
     name: &str,
     value: Value,
 ) -> Result<T, BootstrapError> {
-    serde_json::from_value(value).map_err(|e| BootstrapError::Manifest {
+    let wrong = |message: String| BootstrapError::Manifest {
         origin: origin.to_owned(),
         kind: kind.to_owned(),
         name: name.to_owned(),
-        message: e.to_string(),
-    })
+        message,
+    };
+    // It is the name of a file, too.
+    if name.contains('/') {
+        return Err(wrong("metadata.name: an object's name has no slash; write another".to_owned()));
+    }
+    serde_json::from_value(value).map_err(|e| wrong(e.to_string()))
 }
 
-/// Renders manifests: each with the name of the file that it comes from.
+/// Renders manifests.
 ///
 /// # Errors
-/// A manifest that does not fit its kind, no ControllerConfig, a template that does not render, a pool that cannot
-/// be rendered.
+/// No ControllerConfig, a template that does not render, a pool that cannot be rendered.
 pub fn plan(
-    manifests: Vec<(String, Value)>,
+    m: &Manifests,
     templates: &TemplateSet,
     pull_secret: Option<&Value>,
     versions: &Versions,
 ) -> Result<BootstrapOutput, BootstrapError> {
-    let m = Manifests::read(manifests)?;
-    let mut controller_config = m.controller_config.ok_or(BootstrapError::Missing(
+    let mut controller_config = m.controller_config.clone().ok_or(BootstrapError::Missing(
         "there is no ControllerConfig among the manifests; add machine-config-controller",
     ))?;
-    let mut warnings = m.warnings;
-    let streams = m.streams.filter(|_| !streams::switched_off(m.feature_gate.as_ref())).filter(|object| {
+    let mut out = BootstrapOutput { warnings: m.warnings.clone(), ..BootstrapOutput::default() };
+    let streams = m.streams.as_ref().filter(|_| !streams::switched_off(m.feature_gate.as_ref()));
+    let streams = streams.filter(|object| {
         // Installers write the wish only; which images it stands for is found out by looking into images.
         let listed = object.pointer("/status/availableStreams").is_some();
         if !listed {
-            warnings.push(Finding {
+            out.warnings.push(Finding {
                 object: format!("OSImageStream {CLUSTER}"),
                 path: "status.availableStreams".to_owned(),
                 message:
@@ -214,7 +293,7 @@ pub fn plan(
         listed
     });
     let no_pool = MachineConfigPool::default();
-    if let Some(default) = streams::stream(&no_pool, None, streams.as_ref(), versions, Mode::Bootstrap)? {
+    if let Some(default) = streams::stream(&no_pool, None, streams, versions, Mode::Bootstrap)? {
         controller_config.spec.base_os_container_image = default.images.os;
         controller_config.spec.base_os_extensions_container_image = Some(default.images.extensions);
     }
@@ -232,12 +311,11 @@ pub fn plan(
         cluster_policies: m.cluster_policies.iter().collect(),
         policies: m.policies.iter().collect(),
     };
-    let mut all = m.machine_configs;
-    all.extend(template::generate(templates, &data, versions)?);
-    let mut pools: Vec<MachineConfigPool> = m.pools.into_values().collect();
+    let templates = Rendering::new(templates, data);
+    let mut made = template::generate(&templates, versions)?;
+    let mut pools: Vec<MachineConfigPool> = m.pools.values().cloned().collect();
     let generated = generated::plan(&generated::Inputs {
-        templates,
-        data,
+        templates: &templates,
         pools: pools.iter().collect(),
         settings,
         existing: Vec::new(),
@@ -247,16 +325,15 @@ pub fn plan(
     if let Some(error) = generated.first_error() {
         return Err(error.clone().into());
     }
-    all.extend(generated.wanted);
-    let mut out = BootstrapOutput { warnings, api_server: m.api_server, ..BootstrapOutput::default() };
+    made.extend(generated.wanted);
     let mut rendered = Vec::new();
-    let worker = pools.iter().find(|p| p.name_any() == WORKER).cloned();
+    let worker = m.pools.get(WORKER);
     for pool in &mut pools {
-        let configs = select(pool, &all)?;
+        let configs = select(pool, m.machine_configs.iter().chain(&made))?;
         let mut inputs = Inputs::new(pool, &configs, &controller_config, versions);
         inputs.mode = Mode::Bootstrap;
         let stream = match streams {
-            Some(_) => streams::stream(pool, worker.as_ref(), streams.as_ref(), versions, Mode::Bootstrap)?,
+            Some(_) => streams::stream(pool, worker, streams, versions, Mode::Bootstrap)?,
             None => None,
         };
         inputs.stream = stream.as_ref();
@@ -272,10 +349,10 @@ pub fn plan(
         out.warnings.extend(plan.warnings.into_iter().filter(|w| !w.object.is_empty()));
         rendered.push(plan.rendered);
     }
-    all.extend(rendered);
+    made.extend(rendered);
     out.warnings.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
     out.warnings.dedup();
-    Ok(BootstrapOutput { pools, machine_configs: all, controller_config, ..out })
+    Ok(BootstrapOutput { pools, machine_configs: made, controller_config, ..out })
 }
 
 /// The `.dockerconfigjson` of a pull secret, compacted.

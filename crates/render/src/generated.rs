@@ -25,8 +25,7 @@ use crate::kubelet_config::{KubeletConfig, KubeletConfigError};
 use crate::mirrors::MirrorSets;
 use crate::registries::{self, RegistriesError, Sources};
 use crate::signatures::{Conflict, Signatures};
-use crate::template::{self, TemplateError, TemplateSet};
-use crate::template_data::Data;
+use crate::template::{Part, Rendering, TemplateError};
 use crate::{Mode, Versions};
 use api::k8s::{OwnerReference, ResourceExt as _};
 use api::names::{ARBITER, MASTER, WORKER, annotation, label};
@@ -138,10 +137,8 @@ pub struct Settings<'a> {
 /// What a plan is made from.
 #[derive(Debug, Clone)]
 pub struct Inputs<'a> {
-    /// The template directory.
-    pub templates: &'a TemplateSet,
-    /// What templates are rendered with.
-    pub data: Data<'a>,
+    /// The template directory, and what it is rendered with.
+    pub templates: &'a Rendering<'a>,
     /// All pools.
     pub pools: Vec<&'a MachineConfigPool>,
     /// The cluster's settings.
@@ -286,7 +283,7 @@ fn of_pool<'a>(
     let mut facts = Facts { pool, broken: None, kubelet: None, storage: None };
     let kubelets = ["97", "98"].map(|n| format!("{n}-{name}-generated-kubelet"));
     let registries_name = format!("99-{name}-generated-registries");
-    let of_role = match template::generate_role(inputs.templates, &inputs.data, inputs.versions, &name) {
+    let of_role = match inputs.templates.role(&name) {
         Ok(of_role) => of_role,
         Err(e) => {
             plan.kept.extend(kubelets);
@@ -295,9 +292,9 @@ fn of_pool<'a>(
             return Facts { broken: Some(e.into()), ..facts };
         }
     };
-    facts.storage = kubelet::template_file(&of_role, container_runtime::STORAGE_CONF);
+    facts.storage = kubelet::template_file(of_role, container_runtime::STORAGE_CONF);
     // Where the templates leave the kubelet's config to others, so do we.
-    if let Some(original) = kubelet::original(&of_role) {
+    if let Some(original) = kubelet::original(of_role) {
         match kubelet_configs(inputs, pool, &original, gates) {
             Ok((configs, base)) => {
                 plan.wanted.extend(configs);
@@ -311,7 +308,7 @@ fn of_pool<'a>(
         }
     }
     if pool.labels().contains_key(label::BUILT_IN) && registries.wanted {
-        match registries.machine_config(inputs, &name, &of_role) {
+        match registries.machine_config(inputs, &name, of_role) {
             Ok(config) => plan.wanted.push(config),
             Err(e) => {
                 plan.kept.insert(registries_name);
@@ -331,18 +328,13 @@ fn kubelet_configs(
     let (name, node) = (pool.name_any(), inputs.settings.node);
     let gates = gates.as_ref().map_err(Clone::clone)?;
     // Kernel arguments are the OS image's business: where the cluster manages none, a host could not set them.
-    let spec = &inputs.data.controller_config.spec;
+    let spec = &inputs.templates.data().controller_config.spec;
     let manages_os = !spec.base_os_container_image.is_empty()
         || spec.os_image_url.as_ref().is_some_and(|u| !u.is_empty())
         || node.is_some();
     let built_in = [MASTER, WORKER, ARBITER].contains(&name.as_str());
     let cgroups = manages_os && (built_in || inputs.mode == Mode::Bootstrap);
-    let configs = [
-        kubelet::node_config(pool, original, node, cgroups, inputs.versions)?,
-        kubelet::feature_gates(pool, original, gates, node, inputs.versions)?,
-    ];
-    let base = kubelet::with_gates(&name, original, gates, node)?;
-    Ok((configs, base))
+    Ok(kubelet::configs(&name, original, gates, node, cgroups, inputs.versions)?)
 }
 
 /// OpenShift's gate for additional stores of images.
@@ -390,7 +382,7 @@ impl Registries {
         &self,
         inputs: &Inputs<'_>,
         pool: &str,
-        of_role: &[MachineConfig],
+        of_role: &[Part],
     ) -> Result<MachineConfig, GeneratedError> {
         let (sources, mirrors, signatures) = self.read.as_ref().map_err(Clone::clone)?;
         let template = |path: &str| kubelet::template_file(of_role, path);
@@ -398,7 +390,7 @@ impl Registries {
         let templates = registries::Templates { registries: conf.as_deref(), policy: policy.as_deref() };
         let desired =
             inputs.settings.cluster_version.and_then(|v| v.pointer("/status/desired/image")?.as_str());
-        let release = desired.unwrap_or(&inputs.data.controller_config.spec.release_image);
+        let release = desired.unwrap_or(&inputs.templates.data().controller_config.spec.release_image);
         let files = registries::files(sources, mirrors, signatures, release, templates)?;
         let files: Vec<Value> =
             files.iter().map(|(path, text)| kubelet::file(path, text.as_bytes())).collect();
@@ -419,7 +411,8 @@ fn feature_gates(inputs: &Inputs<'_>) -> Result<BTreeMap<String, bool>, Generate
     let Some(feature_gate) = inputs.settings.feature_gate else { return Ok(BTreeMap::new()) };
     let status = feature_gate.pointer("/status/featureGates").and_then(Value::as_array);
     let entries: Vec<&Value> = status.into_iter().flatten().collect();
-    let release = inputs.data.controller_config.annotations().get(annotation::RELEASE_IMAGE_VERSION);
+    let release =
+        inputs.templates.data().controller_config.annotations().get(annotation::RELEASE_IMAGE_VERSION);
     let release = release.map_or(UNKNOWN_RELEASE, String::as_str);
     let entry = match entries.as_slice() {
         [one] => Some(*one),

@@ -4,10 +4,10 @@
 //! What it is not: KubeletConfig objects, which say more for some pools.
 
 use crate::Versions;
+use crate::template::Part;
 use crate::yaml;
-use api::k8s::ResourceExt as _;
 use api::names::{WORKER, annotation, label};
-use api::v1::{MachineConfig, MachineConfigPool, MachineConfigSpec};
+use api::v1::{MachineConfig, MachineConfigSpec};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -68,76 +68,52 @@ pub(crate) struct Original {
     pub(crate) text: String,
 }
 
-/// What the MachineConfigs of a role say of the kubelet's config; `None`: nothing, it is left to others.
-pub(crate) fn original(generated: &[MachineConfig]) -> Option<Original> {
+/// What the templates of a role say of the kubelet's config; `None`: nothing, it is left to others.
+pub(crate) fn original(of_role: &[Part]) -> Option<Original> {
     [Form::Whole, Form::DropIn]
         .into_iter()
-        .find_map(|form| Some(Original { form, text: template_file(generated, form.path())? }))
+        .find_map(|form| Some(Original { form, text: template_file(of_role, form.path())? }))
 }
 
-/// The text of a file in the MachineConfigs of a role, where one of them has it; the last one counts.
-pub(crate) fn template_file(generated: &[MachineConfig], path: &str) -> Option<String> {
-    let configs = generated.iter().rev().filter_map(|mc| mc.spec.config.as_ref());
-    let parsed = configs.filter_map(|c| ignition::parse_value(c).ok());
-    let mut files = parsed.flat_map(|p| p.config.storage.files);
+/// The text of a file that the templates of a role make, where there is one; the last one counts.
+pub(crate) fn template_file(of_role: &[Part], path: &str) -> Option<String> {
+    let mut files = of_role.iter().rev().flat_map(|part| &part.config.storage.files);
     let file = files.find(|f| f.path == path)?;
     file.contents.decode().ok().and_then(|b| String::from_utf8(b).ok())
 }
 
 /// `97-POOL-generated-kubelet`: the template with the cluster's Node settings, and, where `cgroups` says so, kernel
-/// arguments for cgroups.
-pub(crate) fn node_config(
-    pool: &MachineConfigPool,
+/// arguments for cgroups. `98-POOL-generated-kubelet`: the same with the cluster's feature gates. And the config of the
+/// latter, for who lays more over it.
+pub(crate) fn configs(
+    pool: &str,
     original: &Original,
+    gates: &BTreeMap<String, bool>,
     node: Option<&Value>,
     cgroups: bool,
     versions: &Versions,
-) -> Result<MachineConfig, KubeletError> {
-    let name = pool.name_any();
-    let mut config = read(&name, original)?;
+) -> Result<([MachineConfig; 2], Map<String, Value>), KubeletError> {
+    let mut config = read(pool, original)?;
     let mode = setting(node, "cgroupMode");
     if !matches!(mode, "" | "v2") {
         let message = format!("{mode:?} is not supported; remove it or write v2");
         return Err(KubeletError::Node { path: "spec.cgroupMode", message });
     }
-    latency_profile(&name, &mut config, node)?;
-    let mut mc =
-        machine_config(&format!("97-{name}-generated-kubelet"), &name, original.form, &config, versions);
-    if cgroups {
-        mc.spec.kernel_arguments = Some(CGROUPS_V2.iter().map(|a| (*a).to_owned()).collect());
-    }
-    Ok(mc)
-}
-
-/// `98-POOL-generated-kubelet`: the template with the cluster's feature gates.
-pub(crate) fn feature_gates(
-    pool: &MachineConfigPool,
-    original: &Original,
-    gates: &BTreeMap<String, bool>,
-    node: Option<&Value>,
-    versions: &Versions,
-) -> Result<MachineConfig, KubeletError> {
-    let name = pool.name_any();
-    let config = with_gates(&name, original, gates, node)?;
-    Ok(machine_config(&format!("98-{name}-generated-kubelet"), &name, original.form, &config, versions))
-}
-
-/// The template with the cluster's Node settings and feature gates.
-pub(crate) fn with_gates(
-    pool: &str,
-    original: &Original,
-    gates: &BTreeMap<String, bool>,
-    node: Option<&Value>,
-) -> Result<Map<String, Value>, KubeletError> {
-    let mut config = read(pool, original)?;
     latency_profile(pool, &mut config, node)?;
+    let named = |number: &str, config: &Map<String, Value>| {
+        machine_config(&format!("{number}-{pool}-generated-kubelet"), pool, original.form, config, versions)
+    };
+    let mut of_node = named("97", &config);
+    if cgroups {
+        of_node.spec.kernel_arguments = Some(CGROUPS_V2.iter().map(|a| (*a).to_owned()).collect());
+    }
     if !gates.is_empty() {
         let all = config.entry("featureGates").or_insert_with(|| json!({}));
         if let Some(all) = all.as_object_mut() {
             all.extend(gates.iter().map(|(gate, on)| (gate.clone(), Value::Bool(*on))));
         }
     }
-    Ok(config)
+    Ok(([of_node, named("98", &config)], config))
 }
 
 fn setting<'a>(node: Option<&'a Value>, key: &str) -> &'a str {

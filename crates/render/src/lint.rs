@@ -10,7 +10,7 @@ use crate::error::{Finding, Reason};
 use crate::kubelet_config::KubeletConfig;
 use crate::mirrors::MirrorSets;
 use crate::provenance::{self, Kind};
-use crate::template::{self, TemplateSet};
+use crate::template::{self, Rendering, TemplateSet};
 use crate::{
     Inputs, Mode, Stream, TemplateData, TlsProfile, Versions, plan, select, sort, streams,
     validate_machine_config,
@@ -176,7 +176,8 @@ fn made_from(
     let tls = TlsProfile::from_api_server(None);
     let controller_config = controller_config.unwrap_or(&default);
     let data = TemplateData { controller_config, pull_secret: None, tls: &tls };
-    match template::generate(templates, &data, &Versions { raw: String::new(), hash: String::new() }) {
+    let versions = Versions { raw: String::new(), hash: String::new() };
+    match template::generate(&Rendering::new(templates, data), &versions) {
         Ok(made) => made,
         Err(e) => {
             let (object, path, rule) = (format!("template {}", e.path), String::new(), "template");

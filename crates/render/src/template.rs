@@ -16,6 +16,7 @@ use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigSpec};
 use ignition::Config;
 use serde_json::{Map, Value, json};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Templates by where they stand.
@@ -134,20 +135,95 @@ impl TemplateSet {
     }
 }
 
+/// A set of templates and what they are rendered with. A role is rendered once, when it is first asked for, however many
+/// pools take from it.
+pub struct Rendering<'a> {
+    set: &'a TemplateSet,
+    data: Data<'a>,
+    engine: OnceCell<(minijinja::Environment<'static>, minijinja::Value)>,
+    roles: BTreeMap<String, OnceCell<Result<Vec<Part>, TemplateError>>>,
+}
+
+/// What one folder of templates makes: a MachineConfig, but for the role that it is labelled for.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The MachineConfig's name.
+    name: String,
+    /// Its files and units.
+    pub(crate) config: Config,
+    /// Its extensions.
+    extensions: Vec<String>,
+}
+
+#[cfg(test)]
+impl Part {
+    /// What a MachineConfig says, as if a template had made it.
+    pub(crate) fn of(mc: &MachineConfig) -> Self {
+        let config = ignition::parse_value(mc.spec.config.as_ref().unwrap()).unwrap().config;
+        Self { name: mc.metadata.name.clone().unwrap_or_default(), config, extensions: Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for Rendering<'_> {
+    /// Without what the engine knows: the pull secret is in there.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { set, data, engine: _, roles } = self;
+        let roles: Vec<&String> = roles.iter().filter(|(_, r)| r.get().is_some()).map(|(r, _)| r).collect();
+        let templates = set.files.len();
+        f.debug_struct("Rendering")
+            .field("templates", &templates)
+            .field("data", data)
+            .field("done", &roles)
+            .finish()
+    }
+}
+
+impl<'a> Rendering<'a> {
+    /// Nothing is rendered yet.
+    pub fn new(set: &'a TemplateSet, data: Data<'a>) -> Self {
+        let roles = set.roles().into_iter().chain([WORKER]);
+        let roles = roles.map(|role| (role.to_owned(), OnceCell::new())).collect();
+        Self { set, data, engine: OnceCell::new(), roles }
+    }
+
+    /// What the templates are rendered with.
+    pub fn data(&self) -> &Data<'a> {
+        &self.data
+    }
+
+    /// What the templates make for a role; for one without templates of its own those of `worker`.
+    pub(crate) fn role(&self, role: &str) -> Result<&[Part], TemplateError> {
+        let Some((folder, cell)) =
+            self.roles.get_key_value(role).or_else(|| self.roles.get_key_value(WORKER))
+        else {
+            return Ok(&[]);
+        };
+        cell.get_or_init(|| self.render(folder)).as_deref().map_err(Clone::clone)
+    }
+
+    fn render(&self, folder: &str) -> Result<Vec<Part>, TemplateError> {
+        let Self { set, data, .. } = self;
+        let (environment, context) =
+            self.engine.get_or_init(|| (template_data::environment(data), template_data::context(data)));
+        let layers = layers(set, data)?;
+        let part = |name: &str| {
+            let (config, extensions) = machine_config(set, folder, name, &layers, environment, context)?;
+            Ok(Part { name: name.to_owned(), config, extensions })
+        };
+        set.names(folder).into_iter().map(part).collect()
+    }
+}
+
 /// The MachineConfigs of all roles, by name.
 ///
 /// # Errors
 /// A template that does not render, or does not make a valid file or unit.
-pub fn generate(
-    set: &TemplateSet,
-    data: &Data<'_>,
-    versions: &Versions,
-) -> Result<Vec<MachineConfig>, TemplateError> {
+pub fn generate(templates: &Rendering<'_>, versions: &Versions) -> Result<Vec<MachineConfig>, TemplateError> {
     let mut all = Vec::new();
-    for role in set.roles() {
-        let arbiters = data.controller_config.spec.control_plane_topology() == "HighlyAvailableArbiter";
-        if role != ARBITER || arbiters {
-            all.extend(generate_role(set, data, versions, role)?);
+    for role in templates.set.roles() {
+        let topology = templates.data.controller_config.spec.control_plane_topology();
+        if role != ARBITER || topology == "HighlyAvailableArbiter" {
+            all.extend(generate_role(templates, versions, role)?);
         }
     }
     all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
@@ -159,27 +235,19 @@ pub fn generate(
 /// # Errors
 /// As [`generate`].
 pub fn generate_role(
-    set: &TemplateSet,
-    data: &Data<'_>,
+    templates: &Rendering<'_>,
     versions: &Versions,
     role: &str,
 ) -> Result<Vec<MachineConfig>, TemplateError> {
-    let folder = if set.roles().contains(role) { role } else { WORKER };
-    let environment = template_data::environment(data);
-    let context = template_data::context(data);
-    let layers = layers(set, data)?;
-    set.names(folder)
-        .into_iter()
-        .map(|name| {
-            let (config, extensions) = machine_config(set, folder, name, &layers, &environment, &context)?;
-            let spec = MachineConfigSpec {
-                config: Some(config.to_value().map_err(|e| error(name, e))?),
-                extensions: Some(extensions).filter(|e| !e.is_empty()),
-                ..MachineConfigSpec::default()
-            };
-            Ok(labelled(name, role, spec, data, versions))
-        })
-        .collect()
+    let machine_config = |part: &Part| {
+        let spec = MachineConfigSpec {
+            config: Some(part.config.to_value().map_err(|e| error(&part.name, e))?),
+            extensions: Some(part.extensions.clone()).filter(|e| !e.is_empty()),
+            ..MachineConfigSpec::default()
+        };
+        Ok(labelled(&part.name, role, spec, &templates.data, versions))
+    };
+    templates.role(role)?.iter().map(machine_config).collect()
 }
 
 /// The layers that count: those of the platform, then those that the administrator chose.

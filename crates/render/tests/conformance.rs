@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
-use render::{TemplateSet, Versions, bootstrap};
+use render::bootstrap::{self, Manifests};
+use render::{TemplateSet, Versions};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -60,7 +61,8 @@ fn differences(
     let taken: HashSet<_> = own.iter().map(id).collect();
     let mut manifests: Vec<_> = base.iter().filter(|(_, v)| !taken.contains(&id(v))).cloned().collect();
     manifests.extend(own.into_iter().enumerate().map(|(i, v)| (format!("m{i:03}.yaml"), v)));
-    let result = bootstrap::plan(manifests, templates, Some(secret), &Versions::unknown());
+    let result = Manifests::read(manifests)
+        .and_then(|m| bootstrap::plan(&m, templates, Some(secret), &Versions::unknown()));
     let recorded_error = case.get("error").and_then(Value::as_str);
     let out = match (result, recorded_error) {
         (Err(e), Some(_)) if e.to_string().len() > 20 => return Vec::new(),

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::MachineConfig;
-use render::bootstrap::plan;
+use render::bootstrap::{Manifests, plan};
 use render::{TemplateSet, Versions};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -46,7 +46,7 @@ fn made(objects: Vec<Value>) -> Result<Vec<MachineConfig>, String> {
     all.extend(objects.into_iter().map(|o| ("row".to_owned(), o)));
     let secret =
         api::yaml::from_str(&std::fs::read_to_string(common().join("pull-secret")).unwrap()).unwrap();
-    plan(all, &templates(), Some(&secret), &Versions::unknown())
+    plan(&Manifests::read(all).unwrap(), &templates(), Some(&secret), &Versions::unknown())
         .map(|o| o.machine_configs)
         .map_err(|e| e.to_string())
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool, ProxyStatus};
+use render::template::Rendering;
 use render::{Inputs, TemplateData, TemplateSet, TlsProfile, Versions, template};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ fn shipped() -> TemplateSet {
 fn generate(set: &TemplateSet, cc: &ControllerConfig) -> Result<Vec<MachineConfig>, template::TemplateError> {
     let tls = TlsProfile::intermediate();
     let data = TemplateData { controller_config: cc, pull_secret: None, tls: &tls };
-    template::generate(set, &data, &Versions::unknown())
+    template::generate(&Rendering::new(set, data), &Versions::unknown())
 }
 
 fn paths(mc: &MachineConfig) -> Vec<String> {
@@ -119,7 +120,7 @@ fn a_role_without_templates_takes_those_of_worker() {
     let tls = TlsProfile::intermediate();
     let cc = ControllerConfig::default();
     let data = TemplateData { controller_config: &cc, pull_secret: None, tls: &tls };
-    let all = template::generate_role(&set, &data, &Versions::unknown(), "infra").unwrap();
+    let all = template::generate_role(&Rendering::new(&set, data), &Versions::unknown(), "infra").unwrap();
     let label =
         all[0].metadata.labels.as_ref().unwrap().get("machineconfiguration.openshift.io/role").unwrap();
     assert_eq!((all[0].metadata.name.as_deref(), label.as_str()), (Some("00-worker"), "infra"));
@@ -173,8 +174,9 @@ fn an_error_in_a_template_does_not_tell_the_pull_secret() {
     let tls = TlsProfile::intermediate();
     let cc = ControllerConfig::default();
     let data = TemplateData { controller_config: &cc, pull_secret: Some("TOP-SECRET"), tls: &tls };
-    let e = template::generate(&set, &data, &Versions::unknown()).unwrap_err();
-    assert!(!format!("{e} {e:?}").contains("TOP-SECRET"), "{e:?}");
+    let rendering = Rendering::new(&set, data);
+    let e = template::generate(&rendering, &Versions::unknown()).unwrap_err();
+    assert!(!format!("{rendering:?} {e} {e:?}").contains("TOP-SECRET"), "{e:?}");
 }
 
 /// The shipped set with these layers switched on.

@@ -8,7 +8,7 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
-use render::bootstrap::plan;
+use render::bootstrap::{Manifests, plan};
 use render::{TemplateSet, Versions};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ pub(super) fn rendered(
     }
     if documents.iter().any(|(_, v)| is(v, "MachineConfigPool")) {
         let versions = Versions { raw: names::VERSION_RAW.to_owned(), hash: names::VERSION_HASH.to_owned() };
-        let output = plan(documents, templates, None, &versions)?;
+        let output = plan(&Manifests::read(documents)?, templates, None, &versions)?;
         for warning in &output.warnings {
             tracing::warn!("{warning}");
         }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::TlsProfile;
+use crate::template::TemplateSet;
+use crate::template_data::Data;
 use api::v1::ControllerConfig;
 use serde_json::json;
 
@@ -52,9 +54,9 @@ fn planned(templates: &TemplateSet, objects: &[Value], existing: &[MachineConfig
     let (tls, versions) = (TlsProfile::intermediate(), versions());
     let pools = [pool("infra"), pool("worker")];
     let of = |kind: &str| objects.iter().filter(|o| o["kind"] == kind).collect::<Vec<_>>();
+    let data = Data { controller_config: &config, pull_secret: None, tls: &tls };
     plan(&Inputs {
-        templates,
-        data: Data { controller_config: &config, pull_secret: None, tls: &tls },
+        templates: &Rendering::new(templates, data),
         pools: pools.iter().collect(),
         settings: Settings {
             kubelet_configs: of("KubeletConfig"),
@@ -85,7 +87,7 @@ fn gone(plan: &Plan) -> Vec<&str> {
 }
 
 fn text_of(config: &MachineConfig, path: &str) -> String {
-    kubelet::template_file(std::slice::from_ref(config), path).unwrap_or_default()
+    kubelet::template_file(&[Part::of(config)], path).unwrap_or_default()
 }
 
 #[test]
