@@ -32,8 +32,9 @@ const ROLES: [(&str, &str); 4] = [
     ("machine-config-operator", "operator"),
 ];
 
-/// Runs the program with the arguments given, argument zero included, and says how it ended.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs the program with the arguments given, argument zero included, and says how it ended. `keep_freed_memory` is called
+/// for commands that read much, make much of it, and end.
+pub fn main(arguments: impl IntoIterator<Item = OsString>, keep_freed_memory: fn()) -> ExitCode {
     let matches = args::Mco::command().try_get_matches_from(with_role(arguments));
     let parsed = matches.and_then(|m| args::Mco::from_arg_matches(&m));
     let mco = match parsed {
@@ -45,6 +46,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if commands::ends_soon(&mco.command) {
+        keep_freed_memory();
+    }
     commands::run(mco)
 }
 

@@ -39,6 +39,11 @@ pub(crate) fn run(mco: Mco) -> ExitCode {
     }
 }
 
+/// Does the command render and end? All others run for long, or hold little.
+pub(crate) fn ends_soon(command: &Command) -> bool {
+    matches!(command, Command::Render(_) | Command::Lint(_) | Command::Controller(Controller::Bootstrap(_)))
+}
+
 fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Install(a) => runtime()?.block_on(install::run(a)),
