@@ -2,14 +2,26 @@
 //! then the controller in a cluster, see [`super::render_cluster`].
 
 use super::{Bench, Figure, Outcome, peak, wall};
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is on no disk. On ext4 each new file costs the kernel a look at all inodes that were freed in the last minutes, by
-/// whomever: after a build that is a third of the time, and says nothing of us.
+/// What is on no disk.
 const MEMORY: &str = "/dev/shm";
+
+/// Asks ext4 to put what is made in a folder where little else is, as `chattr +T` does. Without a journal each new file costs
+/// the kernel a look at all inodes that were freed beside it in the last minutes, by whomever: after a build that is up to
+/// four fifths of the time, and says nothing of us.
+fn apart(folder: &Path) -> std::io::Result<()> {
+    let folder = fs::File::open(folder)?;
+    // Other file systems have no such flag, and no such cost.
+    if let Ok(flags) = ioctl_getflags(&folder) {
+        let _ = ioctl_setflags(&folder, flags | IFlags::TOPDIR);
+    }
+    Ok(())
+}
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let mut figures = vec![];
@@ -23,7 +35,9 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         let work = place.join("render-input");
         let _ = fs::remove_dir_all(&work);
         let manifests = work.join("in");
-        fs::create_dir_all(&manifests)?;
+        fs::create_dir_all(&work)?;
+        apart(&work)?;
+        fs::create_dir(&manifests)?;
         base_manifests(root, &manifests)?;
         for i in 0..count {
             fs::write(manifests.join(format!("m{i:03}.yaml")), machine_config(i, bytes)?)?;
