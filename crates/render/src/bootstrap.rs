@@ -10,7 +10,7 @@ use crate::tls::TlsProfile;
 use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, WORKER};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, PoolConfiguration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -159,7 +159,7 @@ impl Manifests {
     ///
     /// # Errors
     /// An object that does not fit its kind.
-    pub fn add(&mut self, origin: &str, value: Value) -> Result<(), BootstrapError> {
+    pub fn add(&mut self, origin: &str, mut value: Value) -> Result<(), BootstrapError> {
         let text =
             |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (group, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
@@ -169,7 +169,12 @@ impl Manifests {
                 self.pools.insert(name.clone(), typed(origin, &kind, &name, value)?);
             }
             (api::names::GROUP, "MachineConfig") => {
-                self.machine_configs.push(typed(origin, &kind, &name, value)?);
+                // Most of it is the config, which stays a value: it is taken over as it is.
+                let spec = value.get_mut("spec").and_then(Value::as_object_mut);
+                let config = spec.and_then(|spec| spec.remove("config")).filter(|config| !config.is_null());
+                let mc: MachineConfig = typed(origin, &kind, &name, value)?;
+                let spec = MachineConfigSpec { config, ..mc.spec };
+                self.machine_configs.push(MachineConfig { spec, ..mc });
             }
             (api::names::GROUP, "ControllerConfig") => {
                 self.controller_config = Some(typed(origin, &kind, &name, value)?);

@@ -12,26 +12,22 @@ const WIDTH: usize = 80;
 
 /// The text, with a newline at its end.
 pub(crate) fn emit(value: &Value) -> String {
-    let mut text = String::new();
-    run(|piece| text.push_str(piece), |e| e.node(value, 0, Place::Root));
-    text
+    // Line breaks and indentation take somewhat more than quotes and braces: growing a text of a megabyte copies it often.
+    let json = crate::json_size(value);
+    let out = String::with_capacity(json + json / 8);
+    let mut e = Emitter { out, column: 0, piece: usize::MAX, sink: |_: &str| {} };
+    e.whole(|e| e.node(value, 0, Place::Root));
+    e.out
 }
 
 /// Hands the text of a map to `sink`, in pieces. The fields must stand in the order that they are written in.
 pub(crate) fn emit_fields(fields: &[(&str, &Value)], sink: impl FnMut(&str)) {
-    run(sink, |e| {
+    let mut e = Emitter { out: String::new(), column: 0, piece: PIECE, sink };
+    e.whole(|e| {
         for (i, (key, value)) in fields.iter().enumerate() {
             e.entry(i, key, value, 0, Place::Root);
         }
     });
-}
-
-fn run<F: FnMut(&str)>(sink: F, write: impl FnOnce(&mut Emitter<F>)) {
-    let mut e = Emitter { out: String::new(), column: 0, sink };
-    write(&mut e);
-    if e.column != 0 {
-        e.put('\n');
-    }
     (e.sink)(&e.out);
 }
 
@@ -41,6 +37,8 @@ const PIECE: usize = 16 * 1024;
 struct Emitter<F> {
     out: String,
     column: usize,
+    /// How much is gathered before it is handed on.
+    piece: usize,
     sink: F,
 }
 
@@ -53,13 +51,21 @@ enum Place {
 }
 
 impl<F: FnMut(&str)> Emitter<F> {
+    /// Writes all, with a line break at its end.
+    fn whole(&mut self, write: impl FnOnce(&mut Self)) {
+        write(self);
+        if self.column != 0 {
+            self.put('\n');
+        }
+    }
+
     fn put(&mut self, c: char) {
         self.out.push(c);
         self.column = if c == '\n' { 0 } else { self.column + 1 };
     }
 
     fn push(&mut self, s: &str) {
-        if self.out.len() > PIECE {
+        if self.out.len() > self.piece {
             (self.sink)(&self.out);
             self.out.clear();
         }
