@@ -26,6 +26,7 @@ mod quantity;
 mod reconcile;
 mod registries;
 mod signatures;
+mod size;
 pub mod streams;
 pub mod template;
 mod template_data;
@@ -376,57 +377,10 @@ fn keep(rendered: &mut MachineConfig, provenance: &Provenance) {
     let Some(packed) = provenance.pack() else { return };
     let annotations = rendered.metadata.annotations.get_or_insert_default();
     annotations.insert(annotation::PROVENANCE.to_owned(), packed);
-    if size(rendered) > MAX_RENDERED_BYTES
+    if size::of(rendered) > MAX_RENDERED_BYTES
         && let Some(annotations) = &mut rendered.metadata.annotations
     {
         annotations.remove(annotation::PROVENANCE);
-    }
-}
-
-/// The object's size as JSON. Its config, which is most of it, is counted without being written.
-fn size(rendered: &MachineConfig) -> usize {
-    let rest = MachineConfig {
-        metadata: rendered.metadata.clone(),
-        spec: MachineConfigSpec {
-            os_image_url: rendered.spec.os_image_url.clone(),
-            base_os_extensions_container_image: rendered.spec.base_os_extensions_container_image.clone(),
-            config: None,
-            kernel_arguments: rendered.spec.kernel_arguments.clone(),
-            extensions: rendered.spec.extensions.clone(),
-            fips: rendered.spec.fips,
-            kernel_type: rendered.spec.kernel_type.clone(),
-        },
-        ..MachineConfig::default()
-    };
-    let config = rendered.spec.config.as_ref().map_or(0, |c| "\"config\":,".len() + json_size(c));
-    serde_json::to_vec(&rest).map(|text| text.len() + config).unwrap_or(usize::MAX)
-}
-
-/// How many bytes a value takes as JSON without blanks.
-fn json_size(value: &Value) -> usize {
-    let text = |s: &str| {
-        // Two bytes instead of one, or six. In pieces, so that the compiler looks at many at once.
-        let more = |b: u8| match b {
-            b'"' | b'\\' | b'\n' | b'\t' | b'\r' | 0x8 | 0xc => 1,
-            0..b' ' => 5,
-            _ => 0_u8,
-        };
-        let escapes =
-            |piece: &[u8]| usize::from(piece.iter().fold(0_u8, |sum, b| sum.wrapping_add(more(*b))));
-        s.len() + "\"\"".len() + s.as_bytes().chunks(32).map(escapes).sum::<usize>()
-    };
-    match value {
-        Value::Null | Value::Bool(true) => 4,
-        Value::Bool(false) => 5,
-        Value::Number(n) => n.to_string().len(),
-        Value::String(s) => text(s),
-        Value::Array(items) => {
-            "[]".len() + items.len().saturating_sub(1) + items.iter().map(json_size).sum::<usize>()
-        }
-        Value::Object(map) => {
-            let entries = map.iter().map(|(key, v)| text(key) + ":".len() + json_size(v));
-            "{}".len() + map.len().saturating_sub(1) + entries.sum::<usize>()
-        }
     }
 }
 
@@ -490,7 +444,7 @@ fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
 /// Does the object fit into the store? A warning when it soon will not.
 fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
     let object = || "the rendered MachineConfig".to_owned();
-    let size = size(rendered);
+    let size = size::of(rendered);
     let message = format!(
         "{size} bytes of at most {MAX_RENDERED_BYTES}; make files smaller, pack them (compression: gzip), or leave \
          large ones to a container image"
@@ -500,25 +454,5 @@ fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
         n if n > MAX_RENDERED_BYTES => Err(finding),
         n if n > MAX_RENDERED_BYTES / 5 * 4 => Ok(Some(finding)),
         _ => Ok(None),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    proptest! {
-        #[test]
-        fn the_size_is_that_of_the_text(text in "\\PC{0,90}", raw in "[\u{0}-\u{30}\"\\\\]{0,90}", n in any::<i64>(), list in 0..3_usize) {
-            let config = json!({"a": [text, raw, n, 0.5, true, false, null], &raw: {}, "list": vec![&text; list]});
-            let mut mc = MachineConfig::new("x", MachineConfigSpec::default());
-            prop_assert_eq!(size(&mc), serde_json::to_vec(&mc).unwrap().len());
-            mc.spec.config = Some(config);
-            mc.spec.kernel_arguments = Some(vec![text]);
-            mc.metadata.annotations = Some(BTreeMap::from([("a".to_owned(), raw)]));
-            prop_assert_eq!(size(&mc), serde_json::to_vec(&mc).unwrap().len());
-        }
     }
 }

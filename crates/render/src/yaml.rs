@@ -13,7 +13,7 @@ const WIDTH: usize = 80;
 /// The text, with a newline at its end.
 pub(crate) fn emit(value: &Value) -> String {
     // Line breaks and indentation take somewhat more than quotes and braces: growing a text of a megabyte copies it often.
-    let json = crate::json_size(value);
+    let json = crate::size::of_value(value);
     let out = String::with_capacity(json + json / 8);
     let mut e = Emitter { out, column: 0, piece: usize::MAX, sink: |_: &str| {} };
     e.whole(|e| e.node(value, 0, Place::Root));
