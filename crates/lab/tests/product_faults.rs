@@ -290,12 +290,21 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
             })
             .await;
         observer.by_hand(&victim);
+        let nobodys = "rendered-nobody-has-made-this";
         let garbage = json!({"metadata": {"annotations": {
             format!("{MCO}state"): "Whatever", format!("{MCO}desiredDrain"): "nonsense",
-            format!("{MCO}desiredConfig"): "rendered-nobody-has-made-this",
+            format!("{MCO}desiredConfig"): nobodys,
         }}});
+        // Until the controller knows of it, what the script breaks is a free slot to it: one more may be out.
+        observer.set_max(5);
         cluster.patch("Node", &victim, garbage).await;
         eprintln!("nonsense is written on {victim}");
+        cluster
+            .wait("the controller to take back the nonsense", async || {
+                (note(&cluster.get("Node", &victim).await, "desiredConfig") != nobodys).then_some(())
+            })
+            .await;
+        observer.set_max(4);
         let nodes: Vec<String> = (5..10).map(|i| format!("worker-{i}")).collect();
         cluster
             .wait("every node with an agent to be done", async || {
