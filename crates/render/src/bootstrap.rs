@@ -10,7 +10,7 @@ use crate::tls::TlsProfile;
 use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, WORKER};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, PoolConfiguration};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -172,9 +172,9 @@ impl Manifests {
                 // Most of it is the config, which stays a value: it is taken over as it is.
                 let spec = value.get_mut("spec").and_then(Value::as_object_mut);
                 let config = spec.and_then(|spec| spec.remove("config")).filter(|config| !config.is_null());
-                let mc: MachineConfig = typed(origin, &kind, &name, value)?;
-                let spec = MachineConfigSpec { config, ..mc.spec };
-                self.machine_configs.push(MachineConfig { spec, ..mc });
+                let mut mc: MachineConfig = typed(origin, &kind, &name, value)?;
+                mc.spec.config = config;
+                self.machine_configs.push(mc);
             }
             (api::names::GROUP, "ControllerConfig") => {
                 self.controller_config = Some(typed(origin, &kind, &name, value)?);
