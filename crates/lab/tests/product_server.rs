@@ -142,6 +142,15 @@ fn unix_now() -> f64 {
     std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
+/// Waits until this holds.
+async fn soon(what: &str, holds: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < SOON, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn becomes(server: &Running, state: &str) {
     let begun = Instant::now();
     loop {
@@ -187,19 +196,15 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
 
     // A cluster that is only being installed: try again, with the reason.
     assert_eq!(boot(&server, "worker", "").await.0, 503);
-    let begun = Instant::now();
-    while !readiness(&server).await["source"]["message"].as_str().unwrap_or_default().contains("404") {
-        assert!(begun.elapsed() < SOON, "/readyz tells what is missing");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    soon("/readyz tells what is missing", async || {
+        readiness(&server).await["source"]["message"].as_str().unwrap_or_default().contains("404")
+    })
+    .await;
     install(&client).await;
     becomes(&server, "Current").await;
     assert_eq!(boot(&server, "worker", "").await.0, 404);
     put_pool(&client, "worker", "a", "a", 0).await;
-    let begun = Instant::now();
-    while boot(&server, "worker", "").await.0 != 503 {
-        assert!(begun.elapsed() < SOON, "a pool without a MachineConfig is 503");
-    }
+    soon("a pool without a MachineConfig is 503", async || boot(&server, "worker", "").await.0 == 503).await;
     put_config(&client, "a", "3.5.0").await;
     put_settings(&client, "CA 1").await;
     let token = server.dir.path().join("token");
@@ -247,18 +252,13 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     assert!(seen > 0.0 && seen <= unix_now(), "since when is told");
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     std::fs::write(token.join("token"), "token-2").unwrap();
-    let begun = Instant::now();
-    while !boot(&server, "worker", "/etc/kubernetes/kubeconfig").await.1.contains("token-2") {
-        assert!(begun.elapsed() < SOON, "a new token is served without the API server too");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    soon("a new token is served without the API server too", async || {
+        boot(&server, "worker", "/etc/kubernetes/kubeconfig").await.1.contains("token-2")
+    })
+    .await;
     plane.start_api_server().await.unwrap();
     becomes(&server, "Current").await;
-    let begun = Instant::now();
-    while told(&registry, "mcs_source_up") != 1.0 {
-        assert!(begun.elapsed() < SOON, "the API server is back");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    soon("the API server is back", async || told(&registry, "mcs_source_up") == 1.0).await;
     assert!(told(&registry, "mcs_source_seen_timestamp_seconds") > seen);
     put_config(&client, "d", "3.5.0").await;
     put_pool(&client, "worker", "d", "b", 2).await;
@@ -267,11 +267,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
 
     // A pool that is gone.
     Api::<MachineConfigPool>::all(client.clone()).delete("custom", &DeleteParams::default()).await.unwrap();
-    let begun = Instant::now();
-    while boot(&server, "custom", "").await.0 != 404 {
-        assert!(begun.elapsed() < SOON, "a pool that is gone is 404");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    soon("a pool that is gone is 404", async || boot(&server, "custom", "").await.0 == 404).await;
     server.finish().await.unwrap();
     plane.stop().await;
 }
