@@ -13,6 +13,7 @@ mod jobs;
 #[cfg(test)]
 mod tests;
 
+use crate::clock::Moment;
 use crate::cluster::{CallError, Cluster};
 use crate::drift::Drift;
 use crate::error::DaemonError;
@@ -72,7 +73,7 @@ pub(crate) struct Settings {
 enum Next {
     Step,
     /// Nothing until the Node changes, or this time comes.
-    Wait(Option<Timestamp>),
+    Wait(Option<Moment>),
     Exit(Exit),
 }
 
@@ -85,7 +86,7 @@ impl Agent {
         shutdown: CancellationToken,
     ) -> Self {
         let view = View {
-            now: Timestamp::now(),
+            now: Moment::now(),
             node: NodeFacts::default(),
             disk: crate::protocol::DiskFacts::default(),
             checked: false,
@@ -132,7 +133,7 @@ impl Agent {
                 self.wait(None).await;
                 continue;
             }
-            self.view.now = Timestamp::now();
+            self.view.now = Moment::now();
             let action = step(&self.view);
             tracing::debug!(?action, "next");
             match self.act(action).await {
@@ -170,7 +171,7 @@ impl Agent {
                         let kind = EventKind::OnDiskStateValidationFailed;
                         self.tell(&[Note { kind, text: error.text }]);
                     }
-                    let until = Timestamp::now() + backoff(tries, jitter());
+                    let until = Moment::now() + backoff(tries, jitter());
                     if self.sleep_or_stop(until).await {
                         return false;
                     }
@@ -219,7 +220,7 @@ impl Agent {
     }
 
     /// Waits for a change of the Node, a time, or the end.
-    async fn wait(&mut self, until: Option<Timestamp>) {
+    async fn wait(&mut self, until: Option<Moment>) {
         let sleep = async {
             match until {
                 Some(t) => tokio::time::sleep(until_then(t)).await,
@@ -247,7 +248,7 @@ impl Agent {
         if let Hand::Failed(failure) = &mut self.view.hand
             && matches!(failure.job, Job::Check { .. } | Job::Update(_))
         {
-            failure.retry_at = Timestamp::now();
+            failure.retry_at = Moment::now();
         }
     }
 
@@ -280,7 +281,7 @@ impl Agent {
     }
 
     /// Waits for a time; `true` if told to stop before.
-    async fn sleep_or_stop(&self, until: Timestamp) -> bool {
+    async fn sleep_or_stop(&self, until: Moment) -> bool {
         self.shutdown.run_until_cancelled(tokio::time::sleep(until_then(until))).await.is_none()
     }
 
@@ -320,11 +321,11 @@ impl Agent {
             self.view.checked = false;
             return Next::Step;
         }
-        Next::Wait(jiff::SignedDuration::try_from(left).ok().map(|left| Timestamp::now() + left))
+        Next::Wait(jiff::SignedDuration::try_from(left).ok().map(|left| Moment::now() + left))
     }
 
     /// A wait for the drain controller starts its clock when it is first seen: the request may be an older process's.
-    fn begin_wait(&mut self, why: &Waiting, until: Option<Timestamp>) -> Next {
+    fn begin_wait(&mut self, why: &Waiting, until: Option<Moment>) -> Next {
         let now = self.view.now;
         let config = self.view.node.desired.clone();
         let hand = &mut self.view.hand;
@@ -365,7 +366,7 @@ impl Agent {
             Some(Cordon::End) => self.reporter.reach(&self.view, &Milestone::Uncordoned),
             None => {}
         }
-        self.settings.metrics.state(&self.view.node, self.view.now);
+        self.settings.metrics.state(&self.view.node, Timestamp::now());
         if let Some(request) = changes.get(annotation::DESIRED_DRAIN) {
             let now = self.view.now;
             match (&mut self.view.hand, request.strip_prefix("uncordon-")) {
@@ -381,11 +382,11 @@ impl Agent {
             Some(state::DONE) => {
                 tracing::info!(config = %self.view.node.current, "done");
                 self.view.hand = Hand::Nothing;
-                self.settings.metrics.update_done(&self.view.node.current, self.view.now);
+                self.settings.metrics.update_done(&self.view.node.current, Timestamp::now());
             }
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
-                self.settings.metrics.update_failed(&self.view.node.reason, self.view.now);
+                self.settings.metrics.update_failed(&self.view.node.reason, Timestamp::now());
                 self.reporter.reach(&self.view, &Milestone::Degraded);
             }
             Some(_) => {
@@ -408,7 +409,7 @@ impl Agent {
         // Somebody else was faster, and what they wrote is on its way here.
         let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
         tracing::warn!(%error, again_in = %wait, "the API server did not take it");
-        Next::Wait(Some(Timestamp::now() + wait))
+        Next::Wait(Some(Moment::now() + wait))
     }
 
     fn tell(&self, notes: &[Note]) {
@@ -447,14 +448,15 @@ impl Agent {
         if let Job::Update(pair) = &job {
             self.lost = Some((pair.clone(), tries));
         }
-        let now = Timestamp::now();
+        let now = Moment::now();
         let wait = match kind {
             FailureKind::Transient => outage_backoff,
             _ if disturbing => disturbing_backoff,
             _ => backoff,
         };
-        let retry_at = now + wait(tries, jitter());
-        tracing::warn!(?job, %reason, %retry_at, "failed");
+        let again_in = wait(tries, jitter());
+        let retry_at = now + again_in;
+        tracing::warn!(?job, %reason, %again_in, "failed");
         if before == 0
             && let Some(kind) = event
         {
@@ -486,6 +488,6 @@ async fn comes_or_goes(trouble: &mut Option<Trouble>) {
 }
 
 /// How long until then; nothing if it is past.
-pub(crate) fn until_then(then: Timestamp) -> Duration {
-    Duration::try_from(then.duration_since(Timestamp::now())).unwrap_or_default()
+pub(crate) fn until_then(then: Moment) -> Duration {
+    then.left(Moment::now())
 }

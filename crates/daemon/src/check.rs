@@ -2,13 +2,13 @@
 //!
 //! What it is not: the counts and rules of repairs (`repair`), nor the comparison and the repair themselves (`host`).
 
+use crate::clock::Moment;
 use crate::machine::{Machine, MachineError, chain, refusal};
 use crate::protocol::{EventKind, Note};
 use crate::repair::{MOST, Turn, WINDOW};
 use api::drift::DriftAction;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use host::{CurrentConfig, DisruptionPolicy, Drift, Host, Names};
-use jiff::Timestamp;
 
 /// So many paths are named in a reason; the rest is counted.
 const NAMED: usize = 10;
@@ -54,7 +54,7 @@ impl Machine {
         let name = config.metadata.name.clone().unwrap_or_default();
         let mut host = self.host();
         let found = host.drifts(&config.spec)?;
-        let now = Timestamp::now();
+        let now = Moment::now();
         let mut repairs = self.repairs();
         repairs.settle(&found, now);
         let (mut repair, mut report, mut gave_up) = (Vec::new(), Vec::new(), Vec::new());
@@ -250,7 +250,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let machine = mk(dir.path());
         machine.set_rules("repair /etc/**");
-        let past = Timestamp::now() - jiff::SignedDuration::from_secs(300);
+        let past = Moment::now() + jiff::SignedDuration::from_secs(-300);
         for _ in 1..MOST {
             machine.repairs().count("/etc/app/a".to_owned(), past);
         }

@@ -9,6 +9,7 @@
 mod agent;
 mod certificates;
 mod check;
+pub mod clock;
 mod cluster;
 mod drift;
 mod enter;

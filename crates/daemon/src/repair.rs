@@ -4,9 +4,10 @@
 //! the finding of drift and the repair itself (`machine`). The counts live as long as the process: a restart of the
 //! agent is also a way to say "try again".
 
+use crate::clock::Moment;
 use api::drift::{DriftAction, DriftPolicy};
 use host::Drift;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use std::collections::BTreeMap;
 
 /// So often a path is repaired within [`WINDOW`]; whoever changes it once more is at war with the config.
@@ -22,7 +23,7 @@ pub(crate) enum Turn {
     /// Repair it. How often that was done before, within the window.
     Now(usize),
     /// It was repaired a moment ago.
-    Later(Timestamp),
+    Later(Moment),
     /// It was repaired too often.
     GaveUp,
 }
@@ -30,14 +31,14 @@ pub(crate) enum Turn {
 /// The counts.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
-    paths: BTreeMap<String, Vec<Timestamp>>,
+    paths: BTreeMap<String, Vec<Moment>>,
     /// Those that are not repaired any more, and whether that was told.
     given_up: BTreeMap<String, bool>,
 }
 
 impl Repairs {
     /// What is done about a path that drifted.
-    pub(crate) fn turn(&self, path: &str, now: Timestamp) -> Turn {
+    pub(crate) fn turn(&self, path: &str, now: Moment) -> Turn {
         let Some(times) = self.paths.get(path) else { return Turn::Now(0) };
         let Some(last) = times.last() else { return Turn::Now(0) };
         if times.len() >= MOST {
@@ -45,14 +46,14 @@ impl Repairs {
         }
         let doublings = u32::try_from(times.len().saturating_sub(1)).unwrap_or(u32::MAX).min(16);
         let pause = FIRST_PAUSE.saturating_mul(1 << doublings);
-        match last.checked_add(pause) {
-            Ok(then) if then > now => Turn::Later(then),
+        match *last + pause {
+            then if then > now => Turn::Later(then),
             _ => Turn::Now(times.len()),
         }
     }
 
     /// A path is repaired now.
-    pub(crate) fn count(&mut self, path: String, now: Timestamp) {
+    pub(crate) fn count(&mut self, path: String, now: Moment) {
         self.paths.entry(path).or_default().push(now);
     }
 
@@ -72,9 +73,9 @@ impl Repairs {
     }
 
     /// The disk was looked at: forgets repairs of paths that are in order and were for the whole window.
-    pub(crate) fn settle(&mut self, drifted: &[Drift], now: Timestamp) {
+    pub(crate) fn settle(&mut self, drifted: &[Drift], now: Moment) {
         self.paths.retain(|path, times| {
-            let quiet = times.last().is_none_or(|last| now.duration_since(*last) > WINDOW);
+            let quiet = times.last().is_none_or(|last| *last + WINDOW < now);
             !quiet || drifted.iter().any(|d| d.path() == *path)
         });
         self.given_up.retain(|path, _| self.paths.contains_key(path));
@@ -125,8 +126,8 @@ impl Rules {
 mod tests {
     use super::*;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
+    fn at(second: i64) -> Moment {
+        Moment::START + SignedDuration::from_secs(second)
     }
 
     #[test]

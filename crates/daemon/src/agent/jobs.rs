@@ -4,6 +4,7 @@
 
 use super::{Agent, Next};
 use crate::check::Repair;
+use crate::clock::Moment;
 use crate::cluster::{CallError, is_ours};
 use crate::jitter::jitter;
 use crate::join::{self, Membership};
@@ -75,7 +76,7 @@ impl Agent {
 
     fn not_yet(&self, why: &str) -> Next {
         tracing::info!(%why, "waiting for a config");
-        Next::Wait(Some(Timestamp::now() + JOIN_POLL.mul_f64(0.5 + jitter() / 2.0)))
+        Next::Wait(Some(Moment::now() + JOIN_POLL.mul_f64(0.5 + jitter() / 2.0)))
     }
 
     pub(super) async fn check(&mut self, config: String, record: bool) -> Next {
@@ -110,7 +111,7 @@ impl Agent {
                     self.view.disk = disk;
                 }
                 if e.event.is_some() {
-                    self.settings.metrics.drift(Some(self.view.now));
+                    self.settings.metrics.drift(Some(Timestamp::now()));
                     // A repair by hand is to be seen as soon as the damage.
                     self.watch_disk().await;
                 }

@@ -6,6 +6,7 @@
 
 use super::files::{Wanted, put};
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
+use crate::clock::Moment;
 use crate::cluster::Cluster;
 use crate::feed::{Feed, Reconnect};
 use crate::jitter::jitter;
@@ -118,7 +119,7 @@ impl Writer {
         let api: Api<ControllerConfig> = Api::all(self.client.clone());
         let mut events = std::pin::pin!(watcher(api, config).backoff(Reconnect::default()));
         let mut source: Option<Source> = None;
-        let mut retry: Option<Timestamp> = None;
+        let mut retry: Option<Moment> = None;
         let mut tries = 0;
         let mut in_config = String::new();
         loop {
@@ -169,7 +170,7 @@ impl Writer {
                 Err(why) => {
                     tries += 1;
                     self.complain(&why, tries).await;
-                    Some(Timestamp::now() + backoff(tries, jitter()))
+                    Some(Moment::now() + backoff(tries, jitter()))
                 }
             };
         }

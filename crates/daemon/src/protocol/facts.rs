@@ -1,8 +1,9 @@
 //! What [`step`](super::step) decides on: plain values, gathered by `agent`.
 
+use crate::clock::Moment;
 use api::k8s::Node;
 use api::names::annotation;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ const LONGEST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_mins(15);
 /// All that a decision needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// The time.
-    pub now: Timestamp,
+    /// The time, by a clock that nobody sets.
+    pub now: Moment,
     /// This node's Node.
     pub node: NodeFacts,
     /// This node's disk.
@@ -193,19 +194,19 @@ pub enum Hand {
         /// What it costs.
         cost: Cost,
         /// When the drain was asked for.
-        asked: Option<Timestamp>,
+        asked: Option<Moment>,
     },
     /// An update that is on the disk and in effect.
     Applied {
         /// The config.
         config: String,
         /// When the uncordon was asked for.
-        asked: Option<Timestamp>,
+        asked: Option<Moment>,
     },
     /// The machine is back from a reboot; its kubelet is waited for.
     Returned {
         /// Since when.
-        since: Timestamp,
+        since: Moment,
     },
     /// Something did not work.
     Failed(Failure),
@@ -223,7 +224,7 @@ pub struct Failure {
     /// How often it was tried.
     pub tries: u32,
     /// When to try again.
-    pub retry_at: Timestamp,
+    pub retry_at: Moment,
 }
 
 /// What a failure makes of the node.

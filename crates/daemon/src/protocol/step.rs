@@ -1,8 +1,9 @@
 //! The decision itself.
 
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Hand, Job, Pair, RebootFact, View, cut_reason};
+use crate::clock::Moment;
 use api::names::{annotation, state};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use std::collections::BTreeMap;
 
 /// How long pods may take to leave before the node says so. The request stands: a drain that is done later is used.
@@ -35,7 +36,7 @@ pub enum Action {
         /// For what.
         why: Waiting,
         /// Look again at this time even if nothing changed.
-        until: Option<Timestamp>,
+        until: Option<Moment>,
     },
     /// Patch the Node.
     Write {
@@ -306,13 +307,13 @@ fn update(view: &View, pair: Pair) -> Action {
 /// Waits for the drain controller, and says so on the Node once it takes too long.
 fn overdue(
     view: &View,
-    asked: Option<Timestamp>,
+    asked: Option<Moment>,
     limit: SignedDuration,
     waiting: Waiting,
     event: Option<EventKind>,
     why: &str,
 ) -> Action {
-    let end = asked.and_then(|t| t.checked_add(limit).ok());
+    let end = asked.map(|t| t + limit);
     let late = end.is_some_and(|end| end <= view.now);
     if late && (view.node.state != state::DEGRADED || view.node.reason != why) {
         let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.to_owned())];

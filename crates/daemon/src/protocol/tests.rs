@@ -4,14 +4,15 @@ use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts,
     Pair, RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
+use crate::clock::Moment;
 use api::names::annotation as a;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 const FREE: Cost = Cost { drain: false, reboot: false };
 const REBOOT: Cost = Cost { drain: true, reboot: true };
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
+fn at(second: i64) -> Moment {
+    Moment::START + SignedDuration::from_secs(second)
 }
 
 /// A node that the disk says is in `disk`, and the Node in `current`, to go to `desired`.
@@ -164,7 +165,7 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     view.hand = Hand::Returned { since: view.now };
     let now = view.now;
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Kubelet, until: Some(_) }));
-    view.now = now.checked_add(jiff::SignedDuration::from_mins(10)).unwrap();
+    view.now = now + SignedDuration::from_mins(10);
     assert!(write(&mut view).is_empty());
     assert!(view.node.state == "Degraded" && view.node.reason.contains("kubelet"), "{}", view.node.reason);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });

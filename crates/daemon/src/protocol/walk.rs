@@ -5,9 +5,10 @@ use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact,
     View, Waiting, step,
 };
+use crate::clock::Moment;
 use crate::join::first_annotations;
 use api::names::annotation as a;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 /// More histories find nothing more; these take a moment.
 const HISTORIES: u64 = 4000;
@@ -39,7 +40,7 @@ struct World {
 impl World {
     fn new(dice: &mut Dice) -> Self {
         let node = NodeFacts { ready: dice.roll(2) == 0, ..NodeFacts::default() };
-        let now = Timestamp::UNIX_EPOCH;
+        let now = Moment::START;
         let view = View {
             now,
             node,

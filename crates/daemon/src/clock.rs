@@ -1,0 +1,59 @@
+//! The clock that waits are measured by: it only goes forward, at the speed of time.
+//!
+//! What it is not: the time of day. NTP, an administrator or a machine without a battery set that back by hours, and a
+//! "try again at 12:00:05" would then be hours away. What people read (events, conditions, metrics) keeps the time of day.
+
+use jiff::SignedDuration;
+use std::ops::{Add, AddAssign};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// When this process first asked for the time.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// A point in time of this process: how long after its start, by the kernel's monotonic clock. It means nothing to another
+/// process and after a reboot: it is never written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(SignedDuration);
+
+impl Moment {
+    /// The start of the process.
+    pub const START: Self = Self(SignedDuration::ZERO);
+
+    /// Now.
+    pub(crate) fn now() -> Self {
+        Self(SignedDuration::try_from(START.elapsed()).unwrap_or(SignedDuration::MAX))
+    }
+
+    /// How long until this moment, seen from `now`; nothing if it is past.
+    pub(crate) fn left(self, now: Self) -> Duration {
+        Duration::try_from(self.0.saturating_sub(now.0)).unwrap_or_default()
+    }
+}
+
+impl Add<SignedDuration> for Moment {
+    type Output = Self;
+
+    fn add(self, wait: SignedDuration) -> Self {
+        Self(self.0.saturating_add(wait))
+    }
+}
+
+impl AddAssign<SignedDuration> for Moment {
+    fn add_assign(&mut self, wait: SignedDuration) {
+        *self = *self + wait;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_only_moves_forward() {
+        let then = Moment::now() + SignedDuration::from_secs(5);
+        assert!(then.left(Moment::now()) > Duration::from_secs(4));
+        assert_eq!(Moment::now().left(then), Duration::ZERO, "what is past is not waited for");
+        assert!(Moment::START + SignedDuration::from_secs(-3) < Moment::START);
+    }
+}
