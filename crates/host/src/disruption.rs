@@ -4,15 +4,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use desired::{Irreconcilable, Scope, Want, Wanted, has_contents};
 use serde::Serialize;
 
 use crate::facts::Facts;
-use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
 use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
 use crate::registries::drain_reason;
 use crate::step::ServiceAction;
-use crate::wanted::{Want, Wanted};
 
 /// The sum over a whole change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -199,7 +198,7 @@ pub(crate) fn disruption(
     out.services.retain(|s| {
         let there = facts.unit_files.contains(&s.unit)
             || crate::unit_file::template_of(&s.unit).is_some_and(|t| facts.unit_files.contains(&t))
-            || new.config.systemd.units.iter().any(|u| u.name == s.unit && crate::wanted::has_contents(u));
+            || new.config.systemd.units.iter().any(|u| u.name == s.unit && has_contents(u));
         if there {
             return true;
         }

@@ -5,19 +5,18 @@
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
+use desired::mask::{MAX_SHOWN, difference};
+use desired::{FILE_MODE, Irreconcilable, Want, Wanted};
 
-use crate::diff::{MAX_SHOWN, difference};
 use crate::disruption::{Changes, disruption};
 use crate::error::Error;
 use crate::host::Host;
-use crate::irreconcilable::Irreconcilable;
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::policy::{DisruptionPolicy, PolicyAction};
 use crate::record::{CurrentConfig, Names};
 use crate::steps::Steps;
 use crate::validate::{Drift, drifts};
-use crate::wanted::{FILE_MODE, Want, Wanted};
 
 impl Host {
     /// Every difference between the host and a config.
@@ -38,7 +37,7 @@ impl Host {
         current: &MachineConfigSpec,
         desired: &MachineConfigSpec,
     ) -> Result<Vec<Drift>, Error> {
-        let new = Wanted::read_lenient(desired);
+        let new = Wanted::parse(desired).unwrap_or_default();
         self.compare(current, |wanted| {
             wanted.paths.retain(|(path, want)| new.at(path) == Some(want));
             wanted.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
@@ -70,18 +69,18 @@ impl Host {
         config: &MachineConfigSpec,
         narrow: impl FnOnce(&mut Wanted),
     ) -> Result<Vec<Drift>, Error> {
-        let mut wanted = Wanted::read_applied(config).map_err(|bad| unreadable(&bad))?;
+        let mut wanted = Wanted::parse(config).map(Wanted::as_applied).map_err(|bad| unreadable(&bad))?;
         narrow(&mut wanted);
         let facts = self.facts(&[&wanted])?;
         Ok(drifts(&wanted, &facts))
     }
 
-    /// How the contents that drifted differ, as far as that may be shown (see `diff`): a few lines, or sizes. `None`:
+    /// How the contents that drifted differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
     /// the difference says all itself.
     #[must_use]
     pub fn explain(&self, config: &MachineConfigSpec, drift: &Drift) -> Option<String> {
         let Drift::Content { path } = drift else { return None };
-        let wanted = Wanted::read_applied(config).ok()?;
+        let wanted = Wanted::parse(config).ok()?.as_applied();
         let nothing: &[u8] = &[];
         let (want, mode) = match wanted.at(path)? {
             Want::File { content, mode, .. } => (content.bytes(), *mode),
@@ -104,7 +103,8 @@ impl Host {
         drifts: &[Drift],
         policy: Option<&DisruptionPolicy>,
     ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
-        let mut wanted = Wanted::read_applied(&config.spec).map_err(|bad| unreadable(&bad))?;
+        let mut wanted =
+            Wanted::parse(&config.spec).map(Wanted::as_applied).map_err(|bad| unreadable(&bad))?;
         let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
         wanted.paths.retain(|(p, _)| paths.contains(p));
         wanted.config.passwd = ignition::Passwd::default();

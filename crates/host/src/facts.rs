@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use desired::OsState;
 use serde::Serialize;
 
 use crate::found::Found;
-use crate::os::OsState;
 use crate::step::Secret;
 use crate::systemd::UnitFileState;
 use crate::users::Users;

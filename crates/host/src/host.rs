@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
+use desired::{CORE, DEV_NULL, OsState, Wanted};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
@@ -14,10 +15,9 @@ use crate::facts::Facts;
 use crate::fault::{Fault, Point};
 use crate::found::{Found, FsError};
 use crate::journal::{Journal, Stage};
-use crate::os::{OsBackend, OsState};
+use crate::os::OsBackend;
 use crate::paths;
 use crate::plan::HostPlan;
-use crate::reconcile::CORE;
 use crate::record::{CurrentConfig, PendingReboot};
 use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
@@ -25,7 +25,6 @@ use crate::steps::{LEAKED, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
 use crate::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::users::{Users, hash_of};
-use crate::wanted::{DEV_NULL, Wanted};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
@@ -112,8 +111,12 @@ impl Host {
         desired: &MachineConfigSpec,
     ) -> Result<Facts, Error> {
         // A config that cannot be read at all is the plan's to refuse.
-        let old = Wanted::read_managed(current).unwrap_or_default();
-        let new = Wanted::read_lenient(desired);
+        let old = Wanted::parse(current).unwrap_or_default();
+        if !old.refused.is_empty() {
+            let findings = old.refused.len();
+            tracing::warn!(findings, "the current config has entries that would be refused today");
+        }
+        let new = Wanted::parse(desired).unwrap_or_default();
         self.facts(&[&old, &new])
     }
 

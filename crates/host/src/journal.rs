@@ -14,16 +14,16 @@ mod undo;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
+use desired::{OsState, sha256};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::found::{Attributes, Found, FsError};
-use crate::os::OsState;
 use crate::paths::{JOURNAL_DIR, STATE_DIR, UNITS_DIR};
 use crate::plan::HostPlan;
 use crate::record::Names;
-use crate::root::{Root, hex, sha256, split};
+use crate::root::{Root, hex, split};
 use crate::shadow;
 use crate::step::{ServiceAction, Step};
 use crate::xattr::Like;

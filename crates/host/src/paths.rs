@@ -1,20 +1,12 @@
 //! Where things stand on a host. The names are those of OpenShift's daemon, so that either can take over from the
-//! other; only the journal and what lies beside it are our own.
+//! other; only the journal and what lies beside it are our own. Paths that rules about configs name come from
+//! `desired::paths`.
 
-/// Folder of the daemon's bookkeeping.
-pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";
-/// The MachineConfig that was applied last, as JSON.
-pub const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
-/// Our own state: the journal, and what must survive a reboot.
-pub const STATE_DIR: &str = "/var/lib/machine-config-daemon";
-/// The journal's folder.
-pub const JOURNAL_DIR: &str = "/var/lib/machine-config-daemon/journal";
-/// Says that a reboot is owed, and since which boot.
-pub const REBOOT_PENDING: &str = "/var/lib/machine-config-daemon/reboot.json";
-/// Its presence asks for everything to be applied again, with a reboot.
-pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
-/// Folder of the units that an administrator, and so a MachineConfig, owns.
-pub const UNITS_DIR: &str = "/etc/systemd/system";
+pub use desired::paths::{
+    CURRENT_CONFIG, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, REBOOT_PENDING, STATE_DIR, UNITS_DIR, dropin,
+    no_original, original, unit,
+};
+
 /// Folders in which units stand, the first one wins.
 pub const UNIT_DIRS: [&str; 5] = [
     UNITS_DIR,
@@ -65,27 +57,3 @@ pub const NOT_VALIDATED: [&str; 3] = [
     "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "/etc/mco/internal-registry-pull-secret.json",
 ];
-
-/// Where the host's own file is kept while a config's stands at `path`.
-#[must_use]
-pub fn original(path: &str) -> String {
-    format!("{DAEMON_DIR}/orig{path}.mcdorig")
-}
-
-/// The stamp which says that the host had no file at `path`.
-#[must_use]
-pub fn no_original(path: &str) -> String {
-    format!("{DAEMON_DIR}/noorig{path}.mcdnoorig")
-}
-
-/// The file of a unit.
-#[must_use]
-pub fn unit(name: &str) -> String {
-    format!("{UNITS_DIR}/{name}")
-}
-
-/// The file of a drop-in.
-#[must_use]
-pub fn dropin(unit: &str, name: &str) -> String {
-    format!("{UNITS_DIR}/{unit}.d/{name}")
-}

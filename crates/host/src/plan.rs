@@ -5,18 +5,16 @@
 use std::fmt;
 
 use api::v1::MachineConfigSpec;
+use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
 use serde::Serialize;
 
 use crate::disruption::{Changes, Disruption, disruption};
 use crate::facts::Facts;
-use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::paths::CURRENT_CONFIG;
 use crate::policy::DisruptionPolicy;
-use crate::reconcile::irreconcilable;
 use crate::record::Names;
 use crate::step::Step;
 use crate::steps::Steps;
-use crate::wanted::Wanted;
 
 /// Everything that will be done to reach a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,14 +63,22 @@ pub fn plan(
     policy: &DisruptionPolicy,
     facts: &Facts,
 ) -> Result<HostPlan, Vec<Irreconcilable>> {
-    let new = Wanted::read(desired)?;
-    let old = Wanted::read_managed(current).map_err(|mut bad| {
+    let new = Wanted::parse(desired)?.accepted()?;
+    let old = Wanted::parse(current).map_err(|mut bad| {
         for b in &mut bad {
             b.why = format!("in the current config {}: {}", names.current, b.why);
         }
         bad
     })?;
-    let mut bad = irreconcilable(&old, &new, facts);
+    let mut bad = irreconcilable(&old, &new);
+    if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
+        bad.push(Irreconcilable {
+            path: "spec.fips".to_owned(),
+            why: format!("it says {} and the kernel runs with the opposite", new.fips),
+            remedy: "install the machine anew, or set the field to what the machine has".to_owned(),
+            scope: Scope::Config,
+        });
+    }
     let mut notes = Vec::new();
     let changes = Changes::between(&old, &new);
     if let Some(why) = &facts.os_unsupported {

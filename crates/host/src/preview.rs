@@ -4,15 +4,13 @@
 //! not installed, an owner that does not exist) is not seen here.
 
 use api::v1::MachineConfigSpec;
+use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
 use serde::{Deserialize, Serialize};
 
 use crate::disruption::{Changes, Disruption, disruption};
 use crate::facts::Facts;
-use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
-use crate::reconcile::irreconcilable;
 use crate::step::ServiceAction;
-use crate::wanted::Wanted;
 
 /// How much a change disturbs a node, from nothing to a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -58,8 +56,8 @@ pub fn preview(
     desired: &MachineConfigSpec,
     policy: &DisruptionPolicy,
 ) -> Result<Disruption, Vec<Irreconcilable>> {
-    let new = Wanted::read(desired)?;
-    let old = Wanted::read_managed(current)?;
+    let new = Wanted::parse(desired)?.accepted()?;
+    let old = Wanted::parse(current)?;
     let mut facts = Facts::default();
     let actions =
         policy.files.iter().flat_map(|p| &p.actions).chain(policy.units.iter().flat_map(|p| &p.actions));
@@ -72,7 +70,7 @@ pub fn preview(
         })
         .chain(DEFAULT_SERVICES.map(str::to_owned))
         .collect();
-    let mut bad = irreconcilable(&old, &new, &facts);
+    let mut bad = irreconcilable(&old, &new);
     let changes = Changes::between(&old, &new);
     let disruption = disruption(&changes, &old, &new, policy, &facts, &mut vec![], &mut bad);
     bad.retain(|b| b.scope == Scope::Config);

@@ -344,12 +344,6 @@ pub(crate) fn temp_name(path: &str) -> String {
     format!(".mcd-{}.tmp", &hex(&Sha256::digest(path.as_bytes()))[..16])
 }
 
-/// SHA-256 in hex.
-#[must_use]
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {

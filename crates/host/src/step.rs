@@ -1,50 +1,11 @@
 //! The steps of a plan: what each does and to which path, with secrets kept out of everything that is printed.
 
 use std::fmt;
-use std::sync::Arc;
 
+use desired::{Content, OsState};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::found::Attributes;
-use crate::os::OsState;
-use crate::root::sha256;
-
-/// Contents of a file: compared by value, shown by their length only. A hash would tell whether a guess of a secret is
-/// right; it is shown with the path, for files that everybody may read.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Content(Arc<[u8]>);
-
-impl Content {
-    /// Takes bytes.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// SHA-256 in hex.
-    #[must_use]
-    pub fn sha256(&self) -> String {
-        sha256(&self.0)
-    }
-}
-
-impl fmt::Debug for Content {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{} bytes>", self.0.len())
-    }
-}
-
-impl Serialize for Content {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&format_args!("{self:?}"))
-    }
-}
 
 /// A password's hash: never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -214,7 +175,7 @@ impl fmt::Display for Step {
             Self::Write { path, content, attributes: a, replaces } => {
                 let verb = if *replaces == Replaces::Nothing { "write" } else { "replace" };
                 write!(f, "{verb} {path} {content:?} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)?;
-                if crate::diff::is_public(a.mode) {
+                if desired::mask::is_public(a.mode) {
                     write!(f, " sha256 {}", content.sha256().get(..12).unwrap_or_default())?;
                 }
                 Ok(())

@@ -5,19 +5,17 @@
 //! lost its contents) is cleaned up here.
 
 use api::v1::MachineConfigSpec;
+use desired::{CORE, Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, has_contents};
 use ignition::{Owner, Unit};
 
 use crate::disruption::{Changes, Disruption};
 use crate::facts::Facts;
 use crate::found::{Attributes, Found};
-use crate::irreconcilable::{Irreconcilable, Scope};
 use crate::paths;
-use crate::reconcile::CORE;
 use crate::record::{CurrentConfig, Names, PendingReboot};
 use crate::root::{split, temp_name};
-use crate::step::{Content, Replaces, Secret, Step, UnitAction};
+use crate::step::{Replaces, Secret, Step, UnitAction};
 use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of};
-use crate::wanted::{DEV_NULL, FILE_MODE, Want, Wanted, has_contents};
 
 /// A plain file of root's.
 const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };

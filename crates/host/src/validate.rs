@@ -1,11 +1,11 @@
 //! Does the host look as its config says? What a difference is called, without ever showing contents.
 
+use desired::{DEV_NULL, Want, Wanted, has_contents};
 use ignition::Owner;
 
 use crate::facts::Facts;
 use crate::found::Found;
 use crate::paths;
-use crate::wanted::{DEV_NULL, Want, Wanted, has_contents};
 
 /// A difference between the host and its config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::MachineConfigSpec;
+use desired::{Want, Wanted};
 use ignition::Unit;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::OFlags;
@@ -22,7 +23,6 @@ use crate::found::FsError;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
 use crate::root::{Root, split};
 use crate::unit_file::{Install, instance, is_template};
-use crate::wanted::{Want, Wanted};
 
 /// How long it must be quiet before paths are told: editors and package tools write a file in several steps.
 const QUIET: Duration = Duration::from_millis(50);
@@ -73,7 +73,7 @@ impl Watch {
     /// # Errors
     /// The config cannot be read, or inotify cannot be used (its limits: `fs.inotify.max_user_instances`).
     pub fn new(root: &Root, config: &MachineConfigSpec) -> Result<Self, Error> {
-        let wanted = Wanted::read_applied(config).map_err(|bad| Error::Config {
+        let wanted = Wanted::parse(config).map(Wanted::as_applied).map_err(|bad| Error::Config {
             name: "the config".to_owned(),
             why: bad.first().map(ToString::to_string).unwrap_or_default(),
         })?;

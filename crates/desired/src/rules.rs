@@ -2,20 +2,16 @@
 
 use ignition::{Passwd, User};
 
-use crate::facts::Facts;
-use crate::irreconcilable::{Irreconcilable, Scope};
-use crate::paths::{CURRENT_CONFIG, FORCE_FILE, STATE_DIR};
+use crate::finding::{Irreconcilable, Scope};
+use crate::paths::{FORCE_FILE, is_reserved};
 use crate::wanted::Wanted;
 
 /// The user that may be managed.
-pub(crate) const CORE: &str = api::names::CORE_USER;
-
-/// What undo and originals depend on: a config that writes there would take the ground from under its own change.
-const OURS: [&str; 4] =
-    [STATE_DIR, CURRENT_CONFIG, "/etc/machine-config-daemon/orig", "/etc/machine-config-daemon/noorig"];
+pub const CORE: &str = api::names::CORE_USER;
 
 /// Every difference that cannot be applied to a running machine.
-pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<Irreconcilable> {
+#[must_use]
+pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
     let mut bad = Vec::new();
     let mut refuse = |path: &str, why: &str, remedy: &str| {
         bad.push(Irreconcilable {
@@ -49,9 +45,6 @@ pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<I
     }
     if old.fips != new.fips {
         refuse("spec.fips", "it cannot change on a machine that runs", install);
-    } else if facts.fips.is_some_and(|on| on != new.fips) {
-        let why = format!("it says {} and the kernel runs with the opposite", new.fips);
-        refuse("spec.fips", &why, "install the machine anew, or set the field to what the machine has");
     }
     for (i, f) in b.storage.files.iter().enumerate() {
         if !f.append.is_empty() {
@@ -61,10 +54,7 @@ pub(crate) fn irreconcilable(old: &Wanted, new: &Wanted, facts: &Facts) -> Vec<I
         let path = format!("spec.config.storage.files[{i}].path");
         if f.path == FORCE_FILE {
             refuse(&path, "this file asks the daemon to apply everything again", "use another path");
-        } else if OURS
-            .iter()
-            .any(|ours| f.path.strip_prefix(ours).is_some_and(|r| r.starts_with('/') || r.is_empty()))
-        {
+        } else if is_reserved(&f.path) {
             refuse(&path, &format!("{} is the daemon's own record of this host", f.path), "use another path");
         }
     }

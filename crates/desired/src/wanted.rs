@@ -1,24 +1,26 @@
-//! A MachineConfig read into what a host has to do with: paths and what must stand there, units, the core user.
-//! Pure.
+//! A MachineConfig parsed into what a host has to do with: paths and what must stand there, units, the core user.
+//!
+//! What it is not: the rules of what a running machine can follow (see `rules`).
 
 use std::collections::HashMap;
+use std::fmt;
 
 use api::v1::MachineConfigSpec;
 use ignition::{Config, Owner, Unit};
 
-use crate::irreconcilable::{Irreconcilable, Scope};
+use crate::content::Content;
+use crate::finding::{Irreconcilable, Scope};
 use crate::os::OsState;
 use crate::paths;
-use crate::step::Content;
 
 /// The mode of files whose config does not say one, and of all unit files.
-pub(crate) const FILE_MODE: u32 = 0o644;
+pub const FILE_MODE: u32 = 0o644;
 /// The target of a masked unit's link.
-pub(crate) const DEV_NULL: &str = "/dev/null";
+pub const DEV_NULL: &str = "/dev/null";
 
 /// What must stand at a path.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Want {
+pub enum Want {
     /// A file of the config.
     File {
         /// Contents.
@@ -40,7 +42,7 @@ pub(crate) enum Want {
 
 /// Managed paths, each once, in the order in which they are written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Paths {
+pub struct Paths {
     list: Vec<(String, Want)>,
     index: HashMap<String, usize>,
 }
@@ -57,11 +59,13 @@ impl Paths {
         }
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, (String, Want)> {
+    /// Each path with what must stand there.
+    pub fn iter(&self) -> std::slice::Iter<'_, (String, Want)> {
         self.list.iter()
     }
 
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&(String, Want)) -> bool) {
+    /// Keeps some of them.
+    pub fn retain(&mut self, keep: impl FnMut(&(String, Want)) -> bool) {
         self.list.retain(keep);
         self.index = self.list.iter().enumerate().map(|(i, (p, _))| (p.clone(), i)).collect();
     }
@@ -77,63 +81,39 @@ impl<'p> IntoIterator for &'p Paths {
 }
 
 /// A config, read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+#[derive(Clone, Default)]
+pub struct Wanted {
     /// The Ignition config.
-    pub(crate) config: Config,
+    pub config: Config,
     /// Managed paths, in the order in which they are written.
-    pub(crate) paths: Paths,
+    pub paths: Paths,
     /// What it says of the operating system.
-    pub(crate) os: OsState,
+    pub os: OsState,
     /// Its FIPS flag.
-    pub(crate) fips: bool,
+    pub fips: bool,
+    /// Entries that can be applied to no host, each with its place.
+    pub refused: Vec<Irreconcilable>,
+}
+
+impl fmt::Debug for Wanted {
+    /// The Ignition config holds contents and password hashes: it is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { config: _, paths, os, fips, refused } = self;
+        let mut out = f.debug_struct("Wanted");
+        out.field("paths", paths).field("os", os).field("fips", fips).field("refused", refused);
+        out.finish_non_exhaustive()
+    }
 }
 
 impl Wanted {
-    /// Reads the config that is in effect: it was applied once, so what is wrong with a single file of it (as seen by
-    /// this version) does not stand in the way of leaving it.
+    /// Parses a config. What is wrong with a single file of it stands in [`Wanted::refused`]: who is to reach the config
+    /// goes on with [`Wanted::accepted`], who compares a host with the config that is in effect with
+    /// [`Wanted::as_applied`]. Who leaves a config takes it as it is: it was applied once, so what is wrong with a file of
+    /// it (as seen by this version) does not stand in the way of leaving it.
     ///
     /// # Errors
     /// The Ignition config as a whole cannot be read.
-    pub(crate) fn read_managed(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
-        let (wanted, bad) = Self::read_all(spec)?;
-        if !bad.is_empty() {
-            tracing::warn!(
-                findings = bad.len(),
-                "the current config has entries that would be refused today"
-            );
-        }
-        Ok(wanted)
-    }
-
-    /// Reads the config that is in effect, to compare the host with it: what would be refused today was not written as it
-    /// stands there, so that it is left out.
-    ///
-    /// # Errors
-    /// The Ignition config as a whole cannot be read.
-    pub(crate) fn read_applied(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
-        let (mut wanted, bad) = Self::read_all(spec)?;
-        let refused =
-            |at: &str| bad.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')));
-        wanted.paths.retain(|(_, want)| !matches!(want, Want::File { at, .. } if refused(at)));
-        Ok(wanted)
-    }
-
-    /// Reads as much of a config as can be read.
-    pub(crate) fn read_lenient(spec: &MachineConfigSpec) -> Self {
-        Self::read_all(spec).map(|(wanted, _)| wanted).unwrap_or_default()
-    }
-
-    /// Reads a config.
-    ///
-    /// # Errors
-    /// Everything in it that cannot be read, with its place.
-    pub(crate) fn read(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
-        let (wanted, bad) = Self::read_all(spec)?;
-        if bad.is_empty() { Ok(wanted) } else { Err(bad) }
-    }
-
-    fn read_all(spec: &MachineConfigSpec) -> Result<(Self, Vec<Irreconcilable>), Vec<Irreconcilable>> {
+    pub fn parse(spec: &MachineConfigSpec) -> Result<Self, Vec<Irreconcilable>> {
         let mut bad = Vec::new();
         let mut refuse = |path: &str, why: String, remedy: &str| {
             bad.push(Irreconcilable {
@@ -200,11 +180,30 @@ impl Wanted {
             kernel_type: canonical_kernel(&spec.kernel_type).to_owned(),
             extensions: spec.extensions.clone().unwrap_or_default(),
         };
-        Ok((Self { config, paths, os, fips: spec.fips }, bad))
+        Ok(Self { config, paths, os, fips: spec.fips, refused: bad })
+    }
+
+    /// The config, if all of it can be read.
+    ///
+    /// # Errors
+    /// Everything in it that cannot be read, with its place.
+    pub fn accepted(self) -> Result<Self, Vec<Irreconcilable>> {
+        if self.refused.is_empty() { Ok(self) } else { Err(self.refused) }
+    }
+
+    /// The config without what would be refused today: that was not written as it stands there.
+    #[must_use]
+    pub fn as_applied(mut self) -> Self {
+        let refused = std::mem::take(&mut self.refused);
+        let is_refused =
+            |at: &str| refused.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')));
+        self.paths.retain(|(_, want)| !matches!(want, Want::File { at, .. } if is_refused(at)));
+        self
     }
 
     /// What must stand at a path, if it is managed.
-    pub(crate) fn at(&self, path: &str) -> Option<&Want> {
+    #[must_use]
+    pub fn at(&self, path: &str) -> Option<&Want> {
         self.paths.index.get(path).and_then(|i| self.paths.list.get(*i)).map(|(_, w)| w)
     }
 }
@@ -234,7 +233,8 @@ fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
 }
 
 /// Whether a unit brings its own file.
-pub(crate) fn has_contents(u: &Unit) -> bool {
+#[must_use]
+pub fn has_contents(u: &Unit) -> bool {
     u.contents.as_deref().is_some_and(|c| !c.is_empty())
 }
 
@@ -250,7 +250,7 @@ fn is_empty_object(v: &serde_json::Value) -> bool {
 }
 
 /// The kernel types that there are; anything else means the default one.
-pub(crate) fn canonical_kernel(kernel_type: &str) -> &'static str {
+fn canonical_kernel(kernel_type: &str) -> &'static str {
     match kernel_type {
         "realtime" => "realtime",
         "64k-pages" => "64k-pages",

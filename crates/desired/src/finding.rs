@@ -1,6 +1,7 @@
 //! A difference that cannot be applied: where, why, what to do, and whose fault it is.
 //!
-//! What it is not: the finding of them (see `wanted`, `reconcile`, `disruption`, `steps`).
+//! What it is not: the finding of them (see `wanted` and `rules` for what a config asks for; `host` for what a machine
+//! has in the way).
 
 use std::fmt;
 

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 
 use similar::{ChangeTag, TextDiff};
 
-use crate::root::sha256;
+use crate::content::sha256;
 
 /// Larger files are told by size and hash: nobody reads their lines in an annotation.
-pub(crate) const MAX_SHOWN: u64 = 64 * 1024;
+pub const MAX_SHOWN: u64 = 64 * 1024;
 /// So many changed lines are shown.
 const MAX_LINES: usize = 12;
 /// So many characters of each.
@@ -48,12 +48,14 @@ const LONG_HEX: usize = 32;
 const MASK: &str = "***";
 
 /// Whether the contents of a file with this mode may be shown.
-pub(crate) fn is_public(mode: u32) -> bool {
+#[must_use]
+pub fn is_public(mode: u32) -> bool {
     mode & PUBLIC != 0
 }
 
 /// Says how `found` differs from `want`. `None` for `found`: too long to be read.
-pub(crate) fn difference(want: &[u8], found: Option<&[u8]>, found_len: u64, mode: u32) -> String {
+#[must_use]
+pub fn difference(want: &[u8], found: Option<&[u8]>, found_len: u64, mode: u32) -> String {
     if !is_public(mode) {
         return format!(
             "{found_len} bytes instead of {}; contents are not shown, as not everybody may read the file",

@@ -1,0 +1,55 @@
+//! Contents of files: compared by value, never printed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+/// Contents of a file: compared by value, shown by their length only. A hash would tell whether a guess of a secret is
+/// right; it is shown with the path, for files that everybody may read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Content(Arc<[u8]>);
+
+impl Content {
+    /// Takes bytes.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// SHA-256 in hex.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        sha256(&self.0)
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.0.len())
+    }
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+/// SHA-256 in hex.
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    let sum = Sha256::digest(bytes);
+    sum.iter().fold(String::with_capacity(sum.len() * 2), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}

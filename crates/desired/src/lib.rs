@@ -1,0 +1,24 @@
+//! What a host is to have: a MachineConfig parsed once, what it wants of the operating system, the rules of what a
+//! running machine cannot follow, the agent's reserved paths, and the masking of secrets. All of it is values in and
+//! values out; nothing logs.
+//!
+//! ```text
+//! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new) ─► findings
+//!                                               └─► (host: diff, plan, drift)
+//! ```
+//!
+//! What it is not: a host (see `host`), a pool (see `render`), Kubernetes clients, files.
+
+mod content;
+mod finding;
+pub mod mask;
+mod os;
+pub mod paths;
+mod rules;
+mod wanted;
+
+pub use content::{Content, sha256};
+pub use finding::{Irreconcilable, Scope};
+pub use os::OsState;
+pub use rules::{CORE, irreconcilable};
+pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, has_contents};

@@ -1,0 +1,56 @@
+//! Paths that configs and the rules about them name: the agent's own folders, which no config may write to, and where
+//! units stand. The names are those of OpenShift's daemon, so that either can take over from the other.
+//!
+//! What it is not: where else things stand on a host (see `host::paths`).
+
+/// Folder of the daemon's bookkeeping.
+pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";
+/// The MachineConfig that was applied last, as JSON.
+pub const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+/// Our own state: the journal, and what must survive a reboot.
+pub const STATE_DIR: &str = "/var/lib/machine-config-daemon";
+/// The journal's folder.
+pub const JOURNAL_DIR: &str = "/var/lib/machine-config-daemon/journal";
+/// Says that a reboot is owed, and since which boot.
+pub const REBOOT_PENDING: &str = "/var/lib/machine-config-daemon/reboot.json";
+/// Its presence asks for everything to be applied again, with a reboot.
+pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+/// Folder of the units that an administrator, and so a MachineConfig, owns.
+pub const UNITS_DIR: &str = "/etc/systemd/system";
+/// Folder of the host's own files that a config's stand in place of.
+pub const ORIGINALS: &str = "/etc/machine-config-daemon/orig";
+/// Folder of the stamps which say that the host had no file of its own.
+pub const NO_ORIGINALS: &str = "/etc/machine-config-daemon/noorig";
+/// What undo and originals depend on: a config that writes there would take the ground from under its own change.
+const RESERVED: [&str; 4] = [STATE_DIR, CURRENT_CONFIG, ORIGINALS, NO_ORIGINALS];
+
+/// Whether a path is one of the agent's own records of the host, or lies below one. The force file is not: it is the
+/// administrator's.
+#[must_use]
+pub fn is_reserved(path: &str) -> bool {
+    RESERVED.iter().any(|ours| path.strip_prefix(ours).is_some_and(|r| r.starts_with('/') || r.is_empty()))
+}
+
+/// Where the host's own file is kept while a config's stands at `path`.
+#[must_use]
+pub fn original(path: &str) -> String {
+    format!("{ORIGINALS}{path}.mcdorig")
+}
+
+/// The stamp which says that the host had no file at `path`.
+#[must_use]
+pub fn no_original(path: &str) -> String {
+    format!("{NO_ORIGINALS}{path}.mcdnoorig")
+}
+
+/// The file of a unit.
+#[must_use]
+pub fn unit(name: &str) -> String {
+    format!("{UNITS_DIR}/{name}")
+}
+
+/// The file of a drop-in.
+#[must_use]
+pub fn dropin(unit: &str, name: &str) -> String {
+    format!("{UNITS_DIR}/{unit}.d/{name}")
+}
