@@ -127,6 +127,14 @@ pub mod label {
     pub const REQUIRED_FOR_UPGRADE: &str = "operator.machineconfiguration.openshift.io/required-for-upgrade";
     /// Prefix of a node's role labels.
     pub const NODE_ROLE_PREFIX: &str = "node-role.kubernetes.io/";
+    /// The control plane's role on OpenShift, on k3s and on older clusters of kubeadm.
+    pub const MASTER_ROLE: &str = "node-role.kubernetes.io/master";
+    /// The control plane's role of kubeadm and k3s.
+    pub const CONTROL_PLANE_ROLE: &str = "node-role.kubernetes.io/control-plane";
+    /// A member of etcd: k3s and RKE2 give it beside the other two, or alone.
+    pub const ETCD_ROLE: &str = "node-role.kubernetes.io/etcd";
+    /// A worker's role on OpenShift; elsewhere people give it, with any value, or nobody does.
+    pub const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
     /// A node's operating system; `windows` nodes are not ours.
     pub const OS: &str = "kubernetes.io/os";
     /// A node's zone: rollouts go zone by zone.

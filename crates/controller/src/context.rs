@@ -538,6 +538,11 @@ impl Context {
         if input(&change.old) != input(&change.new) {
             self.mark_generated();
         }
+        let cluster = |c: &Option<Arc<ControllerConfig>>| rollout::Cluster::of(c.as_deref().map(|c| &c.spec));
+        if cluster(&change.old) != cluster(&change.new) {
+            // Another rule says which pools nodes are in.
+            self.queues.progress.mark_all(self.stores.nodes.names());
+        }
         self.queues.template.mark(change.name.clone());
         let pools = self.stores.pools.names();
         self.queues.render.mark_all(pools.clone());

@@ -188,20 +188,13 @@ impl Nodes {
             })
             .collect();
         let facts = Facts {
-            control_plane_topology: controller_config
-                .as_ref()
-                .map_or("", |c| c.spec.control_plane_topology())
-                .into(),
-            certificates: controller_config
-                .as_ref()
-                .and_then(|c| c.status.as_ref()?.controller_certificates.clone())
-                .unwrap_or_default(),
             first_pivot_pools,
             operator_node: match stores.operator_nodes.all().as_slice() {
                 [one] => (**one).clone(),
                 _ => None,
             },
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
+            ..Facts::of(controller_config.as_deref())
         };
         Snapshot { pools, exists, layering, streams, nodes, facts }
     }

@@ -13,9 +13,9 @@ use crate::queue::Outcome;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigNode;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use rollout::Index;
 use rollout::mcn::{self, Action, Progress};
 use rollout::view::NodeView;
+use rollout::{Cluster, Index};
 use serde_json::json;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -62,7 +62,8 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     let names: Vec<String> = pools.iter().map(|p| p.name_any()).collect();
     let selectors = names.iter().zip(&pools).map(|(n, p)| (n.as_str(), p.spec.node_selector.as_ref()));
     // With a selector that cannot be evaluated no node's pool is sure; the node pass says so on the pools.
-    let Ok(index) = Index::new(selectors) else { return Ok(()) };
+    let cluster = Cluster::of(stores.controller_config().as_deref().map(|c| &c.spec));
+    let Ok(index) = Index::new(cluster, selectors) else { return Ok(()) };
     let owner = node.as_ref().and_then(|n| index.owners(&n.labels).primary);
     let pool = owner.and_then(|i| names.get(i)).map(String::as_str);
     let object = stores.progress.get(name);

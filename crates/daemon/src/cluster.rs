@@ -5,8 +5,8 @@
 
 use crate::protocol::{Changes, Cordon, EMPTY_CONFIG, Note};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
-use api::names::{CLUSTER, NAMESPACE, annotation};
-use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, annotation};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use jiff::Timestamp;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -174,6 +174,17 @@ impl Cluster {
         let list =
             self.call("listing MachineConfigPools".to_owned(), api.list(&ListParams::default())).await?;
         Ok(list.items)
+    }
+
+    /// Who labels the cluster's nodes; asked for beside the pools.
+    pub(crate) async fn kind(&self) -> Result<rollout::Cluster, CallError> {
+        let api: Api<ControllerConfig> = Api::all(self.client.clone());
+        let what = format!("getting ControllerConfig {CONTROLLER_CONFIG}");
+        match self.call(what, api.get_with(CONTROLLER_CONFIG, &GetParams::any())).await {
+            Ok(config) => Ok(rollout::Cluster::of(Some(&config.spec))),
+            Err(e) if e.is_not_found() => Ok(rollout::Cluster::default()),
+            Err(e) => Err(e),
+        }
     }
 
     /// The cluster's MachineConfiguration, with what it says about disruption. `None` where there is none.

@@ -7,7 +7,7 @@ use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
 use api::names::{annotation, state};
 use api::v1::MachineConfigPool;
 use rollout::view::{Labels, Names};
-use rollout::{BrokenSelector, Index};
+use rollout::{BrokenSelector, Cluster, Index};
 use std::collections::BTreeMap;
 
 /// Where a node belongs.
@@ -45,9 +45,11 @@ pub enum JoinError {
 pub fn membership(
     labels: &BTreeMap<String, String>,
     pools: &[MachineConfigPool],
+    cluster: Cluster,
 ) -> Result<Membership, JoinError> {
     let name = |p: &'_ MachineConfigPool| p.metadata.name.clone().unwrap_or_default();
     let index = Index::new(
+        cluster,
         pools.iter().map(|p| (p.metadata.name.as_deref().unwrap_or_default(), p.spec.node_selector.as_ref())),
     )?;
     let owners = index.owners(&Labels::new(Some(labels), &mut Names::default()));
@@ -101,17 +103,19 @@ mod tests {
 
     #[test]
     fn a_node_belongs_to_master_then_a_custom_pool_then_worker() {
-        let rows: [(&[&str], Option<&str>); 6] = [
-            (&[], None),
+        let rows: [(&[&str], Option<&str>); 8] = [
+            (&[], Some("worker")),
+            (&["node-role.kubernetes.io/other"], None),
             (&["w"], Some("worker")),
             (&["w", "m"], Some("master")),
             (&["w", "i"], Some("infra")),
             (&["m", "i"], Some("master")),
             (&["g"], Some("gpu")),
+            (&["node-role.kubernetes.io/control-plane"], Some("master")),
         ];
         for (labels, want) in rows {
             let labels = labels.iter().map(|l| ((*l).to_owned(), String::new())).collect();
-            let got = match membership(&labels, &pools()).unwrap() {
+            let got = match membership(&labels, &pools(), Cluster::Plain).unwrap() {
                 Membership::Pool { pool, config } => {
                     assert_eq!(config, format!("rendered-{pool}-1"));
                     Some(pool)
@@ -125,10 +129,11 @@ mod tests {
     #[test]
     fn two_custom_pools_and_a_windows_node_are_told_apart() {
         let labels = |l: &[(&str, &str)]| l.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-        let error = membership(&labels(&[("i", ""), ("g", "")]), &pools()).unwrap_err().to_string();
+        let error =
+            membership(&labels(&[("i", ""), ("g", "")]), &pools(), Cluster::Plain).unwrap_err().to_string();
         assert!(error.contains("infra, gpu"), "{error}");
         let windows = labels(&[("w", ""), (api::names::label::OS, "windows")]);
-        assert_eq!(membership(&windows, &pools()).unwrap(), Membership::NoPool);
+        assert_eq!(membership(&windows, &pools(), Cluster::Plain).unwrap(), Membership::NoPool);
     }
 
     #[test]

@@ -94,9 +94,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
             (!cluster.get("Node", NODE).await.is_null()).then_some(())
         })
         .await;
-    // What Ignition left for it is on the Node before any pool can see it.
-    let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/worker": ""}}});
-    cluster.patch("Node", NODE, label).await;
+    // Nobody labels it: a node without a role is a worker.
     assert_eq!(cluster.settled("worker", 1, &["50-first"], &[]).await, rendered);
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
 

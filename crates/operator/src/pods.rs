@@ -4,7 +4,7 @@
 //! What it is not: their rights (see `rights`) and the agents (see `agent`).
 
 use crate::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
-use api::names::NAMESPACE;
+use api::names::{NAMESPACE, label};
 use serde_json::{Value, json};
 
 /// Where the image has the templates.
@@ -66,6 +66,9 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
     let tolerations = ["master", "control-plane", "etcd"].map(|role| {
         json!({"key": format!("node-role.kubernetes.io/{role}"), "operator": "Exists", "effect": "NoSchedule"})
     });
+    // Either label will do, with any value: k3s gives them the value "true".
+    let on_control_plane = [label::CONTROL_PLANE_ROLE, label::MASTER_ROLE]
+        .map(|key| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]}));
     json!({
         "metadata": {
             "labels": labels(name),
@@ -74,7 +77,10 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
         "spec": {
             "serviceAccountName": name,
             "priorityClassName": "system-cluster-critical",
-            "nodeSelector": {"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": on_control_plane,
+            }}},
             "tolerations": tolerations,
             "securityContext": {
                 "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
@@ -230,6 +236,20 @@ mod tests {
                 object["spec"]["selector"]["matchLabels"],
                 object["spec"]["template"]["metadata"]["labels"]
             );
+        }
+    }
+
+    #[test]
+    fn pods_find_the_control_plane_of_kubeadm_and_k3s() {
+        for object in objects(false).iter().filter(|o| o["spec"].get("template").is_some()) {
+            let pod = &object["spec"]["template"]["spec"];
+            assert_eq!(pod["nodeSelector"], json!({"kubernetes.io/os": "linux"}), "no role with a value");
+            let terms = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+            for (term, key) in terms.as_array().unwrap().iter().zip(["control-plane", "master"]) {
+                let want = json!([{"key": format!("node-role.kubernetes.io/{key}"), "operator": "Exists"}]);
+                assert_eq!(term["matchExpressions"], want);
+            }
+            assert_eq!(terms.as_array().unwrap().len(), 2);
         }
     }
 

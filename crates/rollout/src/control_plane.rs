@@ -1,19 +1,70 @@
-//! Two things that a node gets beside its config: scheduling of control-plane nodes where OpenShift's Scheduler says
-//! so, and the labels of the custom pool that a machine first booted into. What it is not: the choice of nodes.
+//! What is particular to control-plane nodes: which nodes they are, that only one of them goes at a time whatever pools
+//! they are in, and their scheduling where OpenShift's Scheduler decides it. Beside it the labels of the custom pool that
+//! a machine first booted into. What it is not: the choice of nodes, or which pool owns one (see `membership`).
 
+use crate::node::Flags;
 use crate::patch::NodePatch;
 use crate::plan::Facts;
-use crate::view::NodeView;
+use crate::view::{Labels, NodeView};
 use api::k8s::{LabelSelector, Taint};
+use api::names::label::{
+    CONTROL_PLANE_ROLE as CONTROL_PLANE_LABEL, ETCD_ROLE, MASTER_ROLE as MASTER_LABEL,
+    WORKER_ROLE as WORKER_LABEL,
+};
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-const MASTER_LABEL: &str = "node-role.kubernetes.io/master";
-const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
-const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
 const NO_SCHEDULE: &str = "NoSchedule";
+
+/// Whether a node with these labels is one of the control plane: it has one of the two role labels. k3s gives them the
+/// value `true`, kubeadm none: the value says nothing.
+pub fn is_control_plane(labels: &Labels) -> bool {
+    [MASTER_LABEL, CONTROL_PLANE_LABEL].iter().any(|key| labels.get(key).is_some())
+}
+
+/// The control-plane nodes of the whole cluster that are out of service, or on their way: while there is one, no other
+/// goes. A pool bounds its own nodes only, and etcd's members may be spread over several: with a worker's label beside, or
+/// where there is no pool `master`.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    out: Vec<Arc<str>>,
+}
+
+impl Turn {
+    /// Is the node bound by it? Nodes that run etcd alone are, too: it is their quorum that is kept.
+    fn binds(node: &NodeView) -> bool {
+        is_control_plane(&node.labels) || node.labels.get(ETCD_ROLE).is_some()
+    }
+
+    /// A node of a pool, before anybody is chosen.
+    pub(crate) fn see(&mut self, node: &NodeView, flags: Flags) {
+        if (flags.unavailable || flags.failing && !flags.candidate) && Self::binds(node) {
+            self.out.push(node.name.clone());
+        }
+    }
+
+    /// A node that no pool owns.
+    pub(crate) fn see_unmanaged(&mut self, node: &NodeView) {
+        if !node.ready() && Self::binds(node) {
+            self.out.push(node.name.clone());
+        }
+    }
+
+    /// Lets the node go, or says which nodes it waits for. One that is out of service already takes nobody's turn.
+    pub(crate) fn take(&mut self, node: &NodeView, flags: Flags) -> Result<(), Arc<[Arc<str>]>> {
+        if flags.unavailable || !Self::binds(node) {
+            return Ok(());
+        }
+        let others: Vec<_> = self.out.iter().filter(|name| **name != node.name).cloned().collect();
+        if !others.is_empty() {
+            return Err(others.into());
+        }
+        self.out.push(node.name.clone());
+        Ok(())
+    }
+}
 
 /// Adds to the patch what a control-plane node lacks. Without a Scheduler, nothing.
 pub(crate) fn adjust(node: &NodeView, facts: &Facts, patch: &mut NodePatch) {

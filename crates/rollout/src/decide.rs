@@ -4,7 +4,7 @@
 //! events as they are after the patches. What it is not: I/O, a clock, or a second opinion in the executor.
 
 use crate::capacity::{max_unavailable, measure, order};
-use crate::control_plane;
+use crate::control_plane::{self, Turn};
 use crate::membership::{self, Membership};
 use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
 use crate::patch::{Change, NodePatch};
@@ -23,6 +23,7 @@ use std::sync::Arc;
 ///
 /// # Guarantees
 /// - No pool has more nodes on their way after the plan than `maxUnavailable`, unless it had before.
+/// - No control-plane node goes while another, of whatever pool, is out of service or on its way.
 /// - A held pool's nodes keep their annotations, taints and labels, but for what OpenShift's Scheduler says of masters.
 /// - Applied to the inputs, the plan leads to inputs whose plan has no patches. Two cases take one more round: labels
 ///   that change a node's pool, and a node that is back in service by being told to stay where it is.
@@ -30,7 +31,8 @@ use std::sync::Arc;
 /// # Assumes
 /// - The caller sees its own writes: a patch's answer is in the views before the next plan is made.
 pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
-    let Membership { members, unmanaged, alerts } = match membership::resolve(&inputs.pools, &inputs.nodes) {
+    let resolved = membership::resolve(&inputs.pools, &inputs.nodes, inputs.facts.cluster);
+    let Membership { members, unmanaged, unowned, alerts } = match resolved {
         Ok(membership) => membership,
         Err(broken) => return all_held(inputs, &broken),
     };
@@ -49,11 +51,14 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     }
     let by_name: HashMap<&str, &MachineConfigPool> =
         inputs.pools.iter().map(|p| (p.name(), p.pool)).collect();
+    let mut turn = Turn::default();
+    evals.iter().flat_map(|e| &e.nodes).for_each(|(node, flags)| turn.see(node, *flags));
+    unowned.iter().for_each(|node| turn.see_unmanaged(node));
     let pools = evals
         .iter()
         .map(|eval| {
             let conflicts = conflicts.get(eval.input.name()).map(Vec::as_slice).unwrap_or_default();
-            eval.plan(inputs, &by_name, conflicts)
+            eval.plan(inputs, &by_name, conflicts, &mut turn)
         })
         .collect();
     RolloutPlan { pools, unmanaged, pool_alerts: alerts }
@@ -125,10 +130,14 @@ impl<'a> Eval<'a> {
         inputs: &Inputs<'_>,
         pools: &HashMap<&str, &MachineConfigPool>,
         conflicts: &[String],
+        turn: &mut Turn,
     ) -> PoolPlan {
         let goal = goal(self.input);
         let target = self.input.layering.target(goal.config.into());
-        let choice = if self.hold.is_none() { self.choose(inputs.facts, pools) } else { Choice::default() };
+        let choice = match self.hold {
+            None => self.choose(inputs.facts, pools, turn),
+            Some(_) => Choice::default(),
+        };
         let mut plan = PoolPlan {
             pool: self.input.name().into(),
             hold: self.hold.clone(),
@@ -175,6 +184,8 @@ impl<'a> Eval<'a> {
                 Step::Waits(Wait::PoolLabels(pool.clone()))
             } else if choice.deferred.as_deref() == Some(&*node.name) {
                 Step::Waits(Wait::RunsOperator)
+            } else if let Some(by) = choice.turned.get(&*node.name) {
+                Step::Waits(Wait::ControlPlane(by.clone()))
             } else if before.unavailable || !before.ready {
                 Step::Waits(Wait::Node(why_unavailable(node)))
             } else {
@@ -208,7 +219,7 @@ impl<'a> Eval<'a> {
     }
 
     /// Who goes. Labels are given whatever the capacity: they disrupt nothing.
-    fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>) -> Choice {
+    fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>, turn: &mut Turn) -> Choice {
         let mut choice = Choice::default();
         let mut candidates = vec![];
         for (node, flags) in self.candidates() {
@@ -239,6 +250,10 @@ impl<'a> Eval<'a> {
             // It has a slot already.
             if !flags.stranded && !flags.waiting {
                 if free == 0 {
+                    continue;
+                }
+                if let Err(by) = turn.take(node, flags) {
+                    choice.turned.insert(node.name.clone(), by);
                     continue;
                 }
                 free -= usize::from(!flags.unavailable);
@@ -317,6 +332,8 @@ struct Choice {
     deferred: Option<Arc<str>>,
     /// Labels of the custom pool that a node booted into, and that pool.
     labels: BTreeMap<Arc<str>, (Arc<str>, control_plane::LabelSet)>,
+    /// Control-plane nodes for which there is a slot, and those of their kind that they wait for.
+    turned: BTreeMap<Arc<str>, Arc<[Arc<str>]>>,
     /// Nodes that booted into the pool that they are in.
     booted_here: HashSet<Arc<str>>,
 }

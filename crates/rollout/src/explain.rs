@@ -84,6 +84,9 @@ impl Display for Wait {
             }
             Self::Capacity { max, by } => write!(f, "all {max} slots are taken by {}", Names(by)),
             Self::Node(why) => why.fmt(f),
+            Self::ControlPlane(by) => {
+                write!(f, "control-plane nodes go one at a time, and the turn is taken by {}", Names(by))
+            }
             Self::RunsOperator => f.write_str("it runs the operator and goes last"),
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
         }
@@ -117,6 +120,7 @@ impl Step {
             Self::Waits(Wait::Capacity { .. }) => ("Waiting", "MaxUnavailable"),
             Self::Waits(Wait::Node(why)) => ("Waiting", why.word()),
             Self::Waits(Wait::RunsOperator) => ("Waiting", "RunsOperator"),
+            Self::Waits(Wait::ControlPlane(_)) => ("Waiting", "ControlPlane"),
             Self::Waits(Wait::PoolLabels(_)) => ("Waiting", "PoolLabels"),
         }
     }

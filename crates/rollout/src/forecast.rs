@@ -213,7 +213,9 @@ impl Situation {
                 let (rank, waits) = match &n.step {
                     Step::Goes => (0, None),
                     Step::Waits(Wait::Capacity { .. } | Wait::Pool) => (1, None),
-                    Step::Waits(wait @ Wait::RunsOperator) => (2, Some(wait.to_string())),
+                    Step::Waits(wait @ (Wait::RunsOperator | Wait::ControlPlane(_))) => {
+                        (2, Some(wait.to_string()))
+                    }
                     Step::Waits(wait) => (3, Some(wait.to_string())),
                     _ => return None,
                 };

@@ -26,11 +26,12 @@ mod streams;
 pub mod view;
 
 pub use capacity::max_unavailable;
+pub use control_plane::is_control_plane;
 pub use decide::plan;
 pub use estimate::{Estimate, Finished, Pace, estimate};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
-pub use membership::{BrokenSelector, Index, Owners};
+pub use membership::{BrokenSelector, Cluster, Index, Owners};
 pub use patch::{Change, NodePatch};
 pub use plan::{
     About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,

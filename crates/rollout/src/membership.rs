@@ -1,18 +1,46 @@
 //! Which pool owns a node. master goes before custom pools, custom pools before worker; two custom pools are an error.
 //!
+//! Outside OpenShift nobody labels nodes for us. There pool `master` takes every control-plane node beside those that its
+//! selector picks, whatever its labels' values, and pool `worker` every node with a worker's label and every node that has
+//! no role at all. A node with any other role label is in the pools whose selectors pick it, or in none.
+//!
 //! What it is not: a choice among them; a node that two custom pools want is refused, because either answer would
 //! reconfigure a machine against somebody's will.
 
+use crate::control_plane::is_control_plane;
 use crate::plan::{NoPool, PoolInput, Unmanaged};
 use crate::view::{Labels, NodeView};
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER, label};
 use api::selector::{self, SelectorError};
+use api::v1::ControllerConfigSpec;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Up to this many different keys in all pools' selectors are looked up in a node's labels; beyond, the labels in them.
 const FEW_KEYS: usize = 8;
+
+/// Who labels the nodes with their roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Cluster {
+    /// kubeadm, k3s and the like: roles are followed where they are, and assumed where they are not.
+    #[default]
+    Plain,
+    /// OpenShift labels each node for its pool: selectors alone decide.
+    OpenShift,
+}
+
+impl Cluster {
+    /// As the ControllerConfig says. Every part can read that object: agents, controller and people alike.
+    pub fn of(config: Option<&ControllerConfigSpec>) -> Self {
+        match config.is_some_and(ControllerConfigSpec::is_openshift) {
+            true => Self::OpenShift,
+            false => Self::Plain,
+        }
+    }
+}
 
 /// A pool whose selector cannot be evaluated. While there is one, no node's pool is sure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +73,31 @@ pub struct Index<'a> {
     by_key: HashMap<&'a str, Vec<usize>>,
     /// Pools without `matchLabels`.
     rest: Vec<usize>,
+    /// The built-in pools that take nodes beside those that their selectors pick.
+    assumed: Assumed,
+}
+
+/// On a plain cluster the pools `master` and `worker`; elsewhere none.
+#[derive(Debug, Default)]
+struct Assumed {
+    master: Option<usize>,
+    worker: Option<usize>,
+}
+
+impl Assumed {
+    fn new(cluster: Cluster, pools: &[(&str, Option<&LabelSelector>)]) -> Self {
+        let at = |name| pools.iter().position(|(n, _)| *n == name).filter(|_| cluster == Cluster::Plain);
+        Self { master: at(MASTER), worker: at(WORKER) }
+    }
+
+    fn master(&self, labels: &Labels) -> Option<usize> {
+        self.master.filter(|_| is_control_plane(labels))
+    }
+
+    fn worker(&self, labels: &Labels) -> Option<usize> {
+        let has_role = || labels.iter().any(|(key, _)| key.starts_with(label::NODE_ROLE_PREFIX));
+        self.worker.filter(|_| labels.get(label::WORKER_ROLE).is_some() || !has_role())
+    }
 }
 
 impl<'a> Index<'a> {
@@ -53,9 +106,12 @@ impl<'a> Index<'a> {
     /// # Errors
     /// The first pool whose selector cannot be evaluated.
     pub fn new(
+        cluster: Cluster,
         pools: impl IntoIterator<Item = (&'a str, Option<&'a LabelSelector>)>,
     ) -> Result<Self, BrokenSelector> {
-        let mut index = Self { pools: pools.into_iter().collect(), by_key: HashMap::new(), rest: vec![] };
+        let pools: Vec<_> = pools.into_iter().collect();
+        let assumed = Assumed::new(cluster, &pools);
+        let mut index = Self { pools, by_key: HashMap::new(), rest: vec![], assumed };
         for (i, (name, selector)) in index.pools.iter().enumerate() {
             // Against no labels at all, every requirement is evaluated: errors show here and never again.
             selector::matches_by(*selector, &|_| None)
@@ -89,6 +145,8 @@ impl<'a> Index<'a> {
                 }
             }
         }
+        master = master.or_else(|| self.assumed.master(labels));
+        worker = worker.or_else(|| self.assumed.worker(labels));
         custom.sort_unstable();
         match (&*custom, master) {
             ([_, _, ..], _) => owners.several = custom,
@@ -111,6 +169,8 @@ pub(crate) struct Membership<'a> {
     pub(crate) members: Vec<Vec<&'a NodeView>>,
     /// Nodes without a pool.
     pub(crate) unmanaged: Vec<Unmanaged>,
+    /// The same nodes as they are.
+    pub(crate) unowned: Vec<&'a NodeView>,
     /// Control-plane nodes that a custom pool wants too.
     pub(crate) alerts: Vec<Arc<str>>,
 }
@@ -119,8 +179,9 @@ pub(crate) struct Membership<'a> {
 pub(crate) fn resolve<'a>(
     pools: &[PoolInput<'_>],
     nodes: &[&'a NodeView],
+    cluster: Cluster,
 ) -> Result<Membership<'a>, BrokenSelector> {
-    let index = Index::new(pools.iter().map(|p| (p.name(), p.pool.spec.node_selector.as_ref())))?;
+    let index = Index::new(cluster, pools.iter().map(|p| (p.name(), p.pool.spec.node_selector.as_ref())))?;
     let mut all = Membership { members: vec![vec![]; pools.len()], ..Membership::default() };
     for node in nodes {
         let owners = index.owners(&node.labels);
@@ -140,6 +201,7 @@ pub(crate) fn resolve<'a>(
             let names = owners.several.iter().filter_map(|&i| pools.get(i)).map(|p| p.name().into());
             NoPool::SeveralCustom(names.collect())
         };
+        all.unowned.push(node);
         all.unmanaged.push(Unmanaged { node: node.name.clone(), why });
     }
     for list in &mut all.members {

@@ -4,10 +4,11 @@
 //! every node of a pool has a [`Step`] that says what it does or what it waits for.
 
 use crate::layered::Layering;
+use crate::membership::Cluster;
 use crate::patch::NodePatch;
 use crate::view::{DaemonState, NodeView};
 use api::k8s::Time;
-use api::v1::{ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus};
+use api::v1::{ControllerCertificate, ControllerConfig, MachineConfigPool, MachineConfigPoolStatus};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,6 +58,8 @@ impl<'a> PoolInput<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
+    /// Who labels its nodes.
+    pub cluster: Cluster,
     /// `HighlyAvailable`, `SingleReplica` and so on; empty: unknown, and not copied to nodes.
     pub control_plane_topology: Arc<str>,
     /// `status.controllerCertificates` of the ControllerConfig.
@@ -70,6 +73,18 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Those that stand in the ControllerConfig; the rest is as in the default.
+    pub fn of(config: Option<&ControllerConfig>) -> Self {
+        let spec = config.map(|c| &c.spec);
+        let certificates = config.and_then(|c| c.status.as_ref()?.controller_certificates.clone());
+        Self {
+            cluster: Cluster::of(spec),
+            control_plane_topology: spec.map_or("", |s| s.control_plane_topology()).into(),
+            certificates: certificates.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
     /// The topology with an arbiter beside two masters.
     pub fn has_arbiter(&self) -> bool {
         &*self.control_plane_topology == "HighlyAvailableArbiter"
@@ -246,6 +261,8 @@ pub enum Wait {
     Node(Reason),
     /// It runs the operator, and another control-plane node goes first.
     RunsOperator,
+    /// It is a control-plane node, and these of whatever pools are out of service or on their way.
+    ControlPlane(Arc<[Arc<str>]>),
     /// It booted into this custom pool's config, and gets its labels first.
     PoolLabels(Arc<str>),
 }

@@ -150,9 +150,10 @@ impl Situation {
                 }
                 "ControllerConfig" if name == CONTROLLER_CONFIG => {
                     let config: ControllerConfig = at.read()?;
-                    me.facts.control_plane_topology = config.spec.control_plane_topology().into();
-                    me.facts.certificates =
-                        config.status.and_then(|s| s.controller_certificates).unwrap_or_default();
+                    me.facts = Facts {
+                        masters_schedulable: me.facts.masters_schedulable,
+                        ..Facts::of(Some(&config))
+                    };
                 }
                 "Scheduler" if name == CLUSTER => {
                     me.facts.masters_schedulable = Some(object["spec"]["mastersSchedulable"] == true);

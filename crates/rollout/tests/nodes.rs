@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Mk, World, at, goes, moved, node, notes, patch, pool, selector};
-use rollout::{BuildState, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Wait, max_unavailable};
+use rollout::{
+    BuildState, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Wait, max_unavailable,
+};
 use serde_json::{Value, json};
 
 fn owners(world: &World) -> Vec<(String, String)> {
@@ -34,7 +36,8 @@ fn a_node_belongs_to_master_before_custom_pools_before_worker() {
         ("custom alone", node("n").roles(&["infra"]), Some("infra")),
     ];
     for (about, node, want) in rows {
-        let world = World::new(pools(), vec![node]);
+        let mut world = World::new(pools(), vec![node]);
+        world.facts.cluster = Cluster::OpenShift;
         let got = owners(&world);
         assert_eq!(got.first().map(|(_, pool)| pool.as_str()), want, "{about}");
         assert!(got.len() <= 1, "{about}");

@@ -107,6 +107,11 @@ impl ControllerConfigSpec {
         self.infra_status(&["controlPlaneTopology"]).unwrap_or_default()
     }
 
+    /// The cluster is OpenShift: its own operator always names the release's image here, and nobody does elsewhere.
+    pub fn is_openshift(&self) -> bool {
+        !self.release_image.is_empty()
+    }
+
     /// The platform's type, for example `None` or `AWS`; empty when it is not known.
     pub fn platform_type(&self) -> &str {
         self.infra_status(&["platformStatus", "type"])

@@ -116,7 +116,6 @@ impl Followed {
                 Err(kube::Error::Api(e)) if e.code == 404 => None,
                 Err(e) => return Err(e).context("cannot read the ControllerConfig"),
             };
-            let topology = config.as_ref().map(|c| c.spec.control_plane_topology()).unwrap_or_default();
             let (seen, served) = streams(client).await?;
             let mut me = Self {
                 seen,
@@ -130,7 +129,8 @@ impl Followed {
                 operators: Kind::new(),
                 names: Names::default(),
                 prune_at: MANY_NAMES,
-                facts: Facts { control_plane_topology: topology.into(), ..Facts::default() },
+                // Nobody sees certificates here.
+                facts: Facts { certificates: vec![], ..Facts::of(config.as_ref()) },
             };
             while !me.listed() {
                 match me.seen.next().await {

@@ -52,7 +52,11 @@ impl Agent {
             Err(error) if error.is_not_found() => return self.not_yet("there are no MachineConfigPools yet"),
             Err(error) => return self.call_failed(Job::Join, &error).await,
         };
-        let config = match join::membership(&self.view.node.labels, &pools) {
+        let cluster = match self.cluster.kind().await {
+            Ok(cluster) => cluster,
+            Err(error) => return self.call_failed(Job::Join, &error).await,
+        };
+        let config = match join::membership(&self.view.node.labels, &pools, cluster) {
             Ok(Membership::Pool { config, .. }) if !config.is_empty() => config,
             Ok(Membership::Pool { pool, .. }) => {
                 return self.not_yet(&format!("MachineConfigPool {pool} has no rendered config yet"));

@@ -222,9 +222,9 @@ impl NodeView {
         self.labels.get(label::OS) == Some("windows")
     }
 
-    /// Labelled as control plane.
+    /// Labelled as OpenShift labels its control plane.
     pub fn is_master(&self) -> bool {
-        self.labels.get("node-role.kubernetes.io/master").is_some()
+        self.labels.get(label::MASTER_ROLE).is_some()
     }
 
     /// The node's zone.
