@@ -28,10 +28,10 @@ pub enum Error {
     },
     /// Another process changes or recovers this host.
     #[error(
-        "another process is changing this host (it holds the lock of the folder {path}); retry when it is done, and see that only one agent runs here"
+        "another process is changing this host (it holds the lock {path}); retry when it is done, and see that only one agent runs here"
     )]
     Busy {
-        /// The folder whose lock it holds.
+        /// The lock.
         path: &'static str,
     },
     /// The record of a reboot that is owed cannot be read.

@@ -1,13 +1,10 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
 use std::collections::btree_map::Entry;
-use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
 use desired::{CORE, DEV_NULL, OsState, Wanted};
-use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
 
 use crate::batch::{MANY, together};
 use crate::error::Error;
@@ -15,6 +12,7 @@ use crate::facts::Facts;
 use crate::fault::{Fault, Point};
 use crate::found::{Found, FsError};
 use crate::journal::{Journal, Stage};
+use crate::lock::Lock;
 use crate::os::OsBackend;
 use crate::paths;
 use crate::plan::HostPlan;
@@ -63,18 +61,6 @@ pub enum Recovery {
         /// The config that it is in.
         config: String,
     },
-}
-
-/// Held while the host is changed or recovered.
-struct Lock(OwnedFd);
-
-impl Drop for Lock {
-    /// Closing alone would leave it to a child that another thread is about to start.
-    fn drop(&mut self) {
-        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
-            tracing::warn!(%error, "the lock of the host is let go of when its handle closes");
-        }
-    }
 }
 
 /// What has become of a reboot that was owed.
@@ -217,7 +203,7 @@ impl Host {
     /// [`Error::Undone`] with the host in its old state, [`Error::UndoIncomplete`], or another error before anything
     /// was changed.
     pub fn apply(&mut self, plan: &HostPlan) -> Result<Applied, Error> {
-        let _lock = self.lock()?;
+        let _lock = Lock::take(&self.root)?;
         if let Recovery::Undone { desired, .. } = self.recover_locked()? {
             return Err(Error::Interrupted { desired });
         }
@@ -299,21 +285,8 @@ impl Host {
     /// # Errors
     /// Another process is at it, the journal is damaged, or the undo fails; the next call goes on.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
-        let _lock = self.lock()?;
+        let _lock = Lock::take(&self.root)?;
         self.recover_locked()
-    }
-
-    /// Keeps other processes from changing or recovering this host: one that is at work is not one that was
-    /// interrupted. The lock is that of the root folder itself, so that nothing has to be made for it; the kernel lets
-    /// go of it when its process ends, however it does.
-    fn lock(&self) -> Result<Lock, Error> {
-        let path = "/";
-        let folder = self.root.handle(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
-        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock(folder)),
-            Err(Errno::WOULDBLOCK) => Err(Error::Busy { path }),
-            Err(e) => Err(FsError::new("lock", path, e).into()),
-        }
     }
 
     fn recover_locked(&mut self) -> Result<Recovery, Error> {

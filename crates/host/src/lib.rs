@@ -22,6 +22,7 @@ pub mod fault;
 mod found;
 mod host;
 mod journal;
+mod lock;
 mod os;
 pub mod paths;
 mod plan;

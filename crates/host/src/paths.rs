@@ -7,6 +7,8 @@ pub use desired::paths::{
     no_original, original, unit,
 };
 
+/// Held by the one process that changes the host.
+pub const LOCK: &str = "/var/lib/machine-config-daemon/lock";
 /// Folders in which units stand, the first one wins.
 pub const UNIT_DIRS: [&str; 5] = [
     UNITS_DIR,

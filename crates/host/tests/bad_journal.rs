@@ -7,6 +7,7 @@ mod common;
 mod planning;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use api::v1::MachineConfigSpec;
@@ -90,6 +91,42 @@ fn a_change_under_way_is_left_alone_by_another_process() {
     assert_eq!(fs::read(dir.path().join("etc/x")).unwrap(), b"secret");
     // With its end the lock is gone.
     assert_eq!(mk(dir.path()).recover().unwrap(), Recovery::Nothing);
+}
+
+#[test]
+fn nobody_but_root_can_stop_changes_by_a_lock() {
+    use rustix::fs::{FlockOperation, flock};
+    let dir = mk_host_tree();
+    mk(dir.path()).recover().unwrap();
+    // Whatever any user may open, such a user may lock.
+    let mut open = vec![dir.path().to_owned()];
+    let mut held = Vec::new();
+    while let Some(path) = open.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let bits = if meta.is_dir() { 0o005 } else { 0o004 };
+        if meta.is_symlink() || meta.permissions().mode() & bits == 0 {
+            continue;
+        }
+        if meta.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        }
+        let file = fs::File::open(&path).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        held.push(file);
+    }
+    assert!(held.len() > 10, "the root folder and what is in it");
+    let mut host = mk(dir.path());
+    assert_eq!(host.recover().unwrap(), Recovery::Nothing);
+    let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    let lock = dir.path().join("var/lib/machine-config-daemon/lock");
+    let modes =
+        [lock.parent().unwrap(), &lock].map(|p| fs::metadata(p).unwrap().permissions().mode() & 0o7777);
+    assert_eq!(modes, [0o700, 0o600]);
+    // A folder that somebody has opened up is closed before it is relied on.
+    fs::set_permissions(lock.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    host.recover().unwrap();
+    assert_eq!(fs::metadata(lock.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o700);
 }
 
 #[test]

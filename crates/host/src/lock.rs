@@ -1,0 +1,58 @@
+//! The lock that one process holds while it changes or recovers the host: a file for root only, in the agent's own
+//! folder for root only. A lock that anybody could open, such as that of the root folder, would let any local user stop
+//! every change with `flock`.
+//!
+//! What it is not: the lock of the user database (see `shadow`).
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::found::{Attributes, Found, FsError};
+use crate::paths::{LOCK, STATE_DIR};
+use crate::root::Root;
+
+/// The agent's own folder.
+const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
+
+/// Held while the host is changed or recovered. The kernel lets go of it when the process ends, however it does.
+pub(crate) struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    /// Closing alone would leave it to a child that another thread is about to start.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::warn!(%error, "the lock of the host is let go of when its handle closes");
+        }
+    }
+}
+
+impl Lock {
+    /// Keeps other processes from changing or recovering this host: one that is at work is not one that was
+    /// interrupted.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process has it; or the lock file cannot be made.
+    pub(crate) fn take(root: &Root) -> Result<Self, Error> {
+        let own = match root.found(STATE_DIR)? {
+            Found::Dir { mode, uid, gid } => {
+                mode == PRIVATE_DIR.mode
+                    && (!root.options().owners || (uid, gid) == (PRIVATE_DIR.uid, PRIVATE_DIR.gid))
+            }
+            _ => false,
+        };
+        if !own {
+            root.make_parents(STATE_DIR)?;
+            root.make_dir(STATE_DIR, PRIVATE_DIR)?;
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
+        let file = root.handle(LOCK, flags, 0o600)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self(file)),
+            Err(Errno::WOULDBLOCK) => Err(Error::Busy { path: LOCK }),
+            Err(e) => Err(FsError::new("lock", LOCK, e).into()),
+        }
+    }
+}
