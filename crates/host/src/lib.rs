@@ -36,6 +36,7 @@ mod shadow;
 mod step;
 mod steps;
 mod systemd;
+mod trail;
 mod unit_file;
 mod users;
 mod validate;

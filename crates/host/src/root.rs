@@ -4,6 +4,7 @@
 //! `/x` of that root, `..` stops at it) and follows no other user's links, and reading. What it is not: the way in which
 //! files are changed (see `change`), knowledge about what stands where (see `paths`), or about undo (see `journal`).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -173,6 +174,14 @@ impl Root {
         }
     }
 
+    /// What the file system says of a path, in a few bytes: another number when another file stands there, or when its
+    /// contents, mode or owner were changed. No contents are read. 0: there is nothing.
+    #[must_use]
+    pub fn fingerprint(&self, path: &str) -> u64 {
+        let Ok((dir, name)) = split(path) else { return 0 };
+        self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0).map_or(0, |dir| fingerprint(&dir, name))
+    }
+
     /// `path`'s parent could not be opened: because something that is not a folder is in the way (the outermost such
     /// part is named), or because it does not exist.
     fn blocked(&self, path: &str) -> Result<Found, FsError> {
@@ -327,6 +336,19 @@ impl Root {
     pub(crate) fn handle(&self, path: &str, flags: OFlags, mode: u32) -> Result<OwnedFd, FsError> {
         self.openat(path, flags, mode).map_err(|e| FsError::new("open", path, e))
     }
+}
+
+/// As [`Root::fingerprint`], of a name in a folder. The time of the last change is the kernel's: nobody sets it by hand.
+pub(crate) fn fingerprint(folder: &OwnedFd, name: &str) -> u64 {
+    let Ok(stat) = fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return 0 };
+    let mut hasher = DefaultHasher::new();
+    (stat.st_dev, stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid).hash(&mut hasher);
+    // The times of a folder are those of what is in it.
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        (stat.st_size, stat.st_ctime, stat.st_ctime_nsec, stat.st_mtime, stat.st_mtime_nsec)
+            .hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The folder and the last part of an absolute path.

@@ -103,6 +103,10 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
         },
         Want::Nothing => match found {
             Found::File { len, .. } if *len > 0 && path.ends_with(".conf") => Err(Drift::Content { path }),
+            // systemd reads what a link leads to.
+            Found::Link { target, .. } if target != DEV_NULL && path.ends_with(".conf") => {
+                Err(Drift::Content { path })
+            }
             _ => Ok(()),
         },
         Want::File { .. } if paths::NOT_VALIDATED.contains(&path.as_str()) => Ok(()),

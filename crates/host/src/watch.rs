@@ -1,4 +1,6 @@
-//! Tells when a managed path is touched: inotify on the folders of exactly these paths, no polling.
+//! Tells when a managed path is touched: inotify on every folder on the way to it, links followed; and beside that, every
+//! 15 seconds, a look at what the file system says of each path, for what inotify cannot tell: a mount over a file or
+//! folder, and writing through another name of the same file.
 //!
 //! What it is: [`Watch::wait`], which blocks until something happens to a path that the config manages (or to the
 //! links that enable its units) and then names these paths; the caller compares with [`crate::Host::validate`]. What
@@ -11,23 +13,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::MachineConfigSpec;
-use desired::{Want, Wanted};
+use desired::Wanted;
 use ignition::Unit;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::OFlags;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::found::FsError;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
-use crate::root::{Root, split};
+use crate::root::{Root, fingerprint, split};
+use crate::trail::{Way, trail};
 use crate::unit_file::{Install, instance, is_template};
 
 /// How long it must be quiet before paths are told: editors and package tools write a file in several steps.
 const QUIET: Duration = Duration::from_millis(50);
 /// How long they are collected at most; drift is to be found within a second.
 const COLLECT: Duration = Duration::from_millis(400);
+/// How often the paths are looked at beside the watch. A few hundred of them cost well under a millisecond: no contents
+/// are read.
+const POLL: Duration = Duration::from_secs(15);
 /// Masks and links that last until the next boot.
 const RUNTIME_UNITS_DIR: &str = "/run/systemd/system";
 /// Room for a few hundred events.
@@ -62,10 +68,36 @@ pub struct Watch {
     root: Root,
     inotify: OwnedFd,
     stop: Stop,
-    managed: BTreeSet<String>,
-    /// By watch: names in that folder, and the managed paths that each of them can change.
-    names: BTreeMap<i32, BTreeMap<String, BTreeSet<String>>>,
+    /// Managed paths, sorted.
+    managed: Vec<Managed>,
+    /// By watch: names in that folder, and what each of them can change.
+    names: BTreeMap<i32, BTreeMap<String, Named>>,
+    /// How often the paths are looked at.
+    period: Duration,
+    /// When that was done last.
+    polled: Instant,
 }
+
+/// A managed path.
+#[derive(Debug)]
+struct Managed {
+    path: String,
+    /// What the file system said of it when it was last looked at.
+    print: u64,
+}
+
+/// What a name in a folder is part of.
+#[derive(Debug, Default)]
+struct Named {
+    /// Places of the managed paths in their list.
+    paths: Vec<u32>,
+    /// It is a folder or link on the way to one: where that leads is to be found out again.
+    way: bool,
+}
+
+/// Watches of one arming, by the path of the folder: the watch (`None`: there is no such folder), and whether it tells of
+/// the contents of files too.
+type Folders = BTreeMap<String, (Option<i32>, bool)>;
 
 impl Watch {
     /// Watches what a config manages.
@@ -85,17 +117,25 @@ impl Watch {
         let mut managed: BTreeSet<String> = wanted
             .paths
             .iter()
-            .filter(|(p, w)| *w != Want::Nothing && !NOT_VALIDATED.contains(&p.as_str()))
+            .filter(|(p, _)| !NOT_VALIDATED.contains(&p.as_str()))
             .map(|(p, _)| p.clone())
             .collect();
         for u in wanted.config.systemd.units.iter().filter(|u| u.enabled.is_some()) {
             managed.extend(enablement(root, u)?);
         }
-        let root = root.clone();
-        let stop = Stop(Arc::new(stop));
-        let mut watch = Self { root, inotify, stop, managed, names: BTreeMap::new() };
+        let managed = managed.into_iter().map(|path| Managed { path, print: 0 }).collect();
+        let (root, stop) = (root.clone(), Stop(Arc::new(stop)));
+        let (names, polled) = (BTreeMap::new(), Instant::now());
+        let mut watch = Self { root, inotify, stop, managed, names, period: POLL, polled };
         watch.arm()?;
+        watch.poll();
         Ok(watch)
+    }
+
+    /// Looks at the paths more or less often than every 15 seconds.
+    #[must_use]
+    pub fn with_period(self, period: Duration) -> Self {
+        Self { period, ..self }
     }
 
     /// Ends waits from another thread.
@@ -104,27 +144,24 @@ impl Watch {
         self.stop.clone()
     }
 
-    /// Puts a watch on the folder of every managed path, or on the nearest folder that there is. Watches that are there
+    /// Puts a watch on every folder on the way to a managed path, as far as there are such folders. Watches that are there
     /// already stay.
     fn arm(&mut self) -> Result<(), FsError> {
-        let mut names: BTreeMap<i32, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-        let mut folders: BTreeMap<String, Option<i32>> = BTreeMap::new();
-        for path in &self.managed {
-            let mut at = path.as_str();
-            while let Ok((dir, name)) = split(at) {
-                let watch = match folders.get(dir) {
-                    Some(w) => *w,
-                    None => {
-                        let w = self.watch(dir)?;
-                        folders.insert(dir.to_owned(), w);
-                        w
-                    }
-                };
-                if let Some(w) = watch {
-                    names.entry(w).or_default().entry(name.to_owned()).or_default().insert(path.clone());
+        let mut names: BTreeMap<i32, BTreeMap<String, Named>> = BTreeMap::new();
+        let mut folders = Folders::new();
+        let mut ways: BTreeMap<String, Way> = BTreeMap::new();
+        for (i, managed) in self.managed.iter().enumerate() {
+            let place = u32::try_from(i).unwrap_or(u32::MAX);
+            let look = |path: &str| ways.entry(path.to_owned()).or_insert_with(|| self.way(path)).clone();
+            for lookup in trail(&managed.path, look) {
+                let Some(watch) = self.watch_folder(&mut folders, &lookup.folder, lookup.last)? else {
                     break;
+                };
+                let named = names.entry(watch).or_default().entry(lookup.name).or_default();
+                named.way |= !lookup.last;
+                if named.paths.last() != Some(&place) {
+                    named.paths.push(place);
                 }
-                at = dir;
             }
         }
         for gone in self.names.keys().filter(|w| !names.contains_key(w)) {
@@ -135,8 +172,37 @@ impl Watch {
         Ok(())
     }
 
+    /// What stands on the way to a managed path.
+    fn way(&self, path: &str) -> Way {
+        let found = || -> std::io::Result<Way> {
+            let (dir, name) = self.root.parent(path)?;
+            let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => Way::Folder,
+                FileType::Symlink => {
+                    let target = fs::readlinkat(&dir, name, Vec::new())?;
+                    target.into_string().map_or(Way::End, Way::Link)
+                }
+                _ => Way::End,
+            })
+        };
+        found().unwrap_or(Way::End)
+    }
+
+    /// A watch on a folder, that tells of files in it too where it is `direct`.
+    fn watch_folder(&self, folders: &mut Folders, dir: &str, direct: bool) -> Result<Option<i32>, FsError> {
+        if let Some((watch, tells)) = folders.get(dir)
+            && (watch.is_none() || *tells || !direct)
+        {
+            return Ok(*watch);
+        }
+        let watch = self.watch(dir, direct)?;
+        folders.insert(dir.to_owned(), (watch, direct));
+        Ok(watch)
+    }
+
     /// A watch on a folder; `None` when there is no such folder.
-    fn watch(&self, dir: &str) -> Result<Option<i32>, FsError> {
+    fn watch(&self, dir: &str, direct: bool) -> Result<Option<i32>, FsError> {
         let handle = match self.root.handle(dir, OFlags::PATH | OFlags::DIRECTORY, 0) {
             Ok(h) => h,
             Err(e) => match e.source.kind() {
@@ -144,20 +210,48 @@ impl Watch {
                 _ => return Err(e),
             },
         };
-        let what = WatchFlags::ATTRIB
-            | WatchFlags::CLOSE_WRITE
-            | WatchFlags::MODIFY
-            | WatchFlags::CREATE
+        // Two paths may be of one folder: what it tells already stays.
+        let mut what = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
+            | WatchFlags::MASK_ADD
             | WatchFlags::ONLYDIR;
+        if direct {
+            what |= WatchFlags::ATTRIB | WatchFlags::CLOSE_WRITE | WatchFlags::MODIFY;
+        }
         let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
         inotify::add_watch(&self.inotify, path, what)
             .map(Some)
             .map_err(|e| FsError::new("watch (see fs.inotify.max_user_watches)", dir, e))
+    }
+
+    /// Looks at every path, and gives those that are not as they were the last time.
+    fn poll(&mut self) -> BTreeSet<String> {
+        self.polled = Instant::now();
+        self.look_at(|_| true)
+    }
+
+    /// As [`Self::poll`], at some paths.
+    fn look_at(&mut self, which: impl Fn(&String) -> bool) -> BTreeSet<String> {
+        let mut touched = BTreeSet::new();
+        // Paths of one folder mostly follow each other.
+        let mut at: Option<(&str, Option<OwnedFd>)> = None;
+        for Managed { path, print: last } in self.managed.iter_mut().filter(|m| which(&m.path)) {
+            let Ok((dir, name)) = split(path) else { continue };
+            if at.as_ref().is_none_or(|(d, _)| *d != dir) {
+                at = Some((dir, self.root.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0).ok()));
+            }
+            let folder = at.as_ref().and_then(|(_, folder)| folder.as_ref());
+            let now = folder.map_or(0, |f| fingerprint(f, name));
+            if now != *last {
+                *last = now;
+                touched.insert(path.clone());
+            }
+        }
+        touched
     }
 
     /// Waits until something happens to a managed path, or the time is over (`None`: for ever).
@@ -170,13 +264,31 @@ impl Watch {
         let mut first = None;
         loop {
             let left = match first {
-                None => limit.map(|l| l.saturating_sub(start.elapsed())),
+                None => {
+                    let poll = self.period.saturating_sub(self.polled.elapsed());
+                    Some(limit.map_or(poll, |l| l.saturating_sub(start.elapsed()).min(poll)))
+                }
                 Some(at) => Some(QUIET.min(COLLECT.saturating_sub(Instant::now().duration_since(at)))),
             };
             match self.ready(left)? {
                 Ready::Stop => return Ok(Touched::Stopped),
-                Ready::Nothing if first.is_some() => return Ok(Touched::Paths(touched)),
-                Ready::Nothing => return Ok(Touched::TimedOut),
+                Ready::Nothing if first.is_some() => {
+                    // Told now, and not once more by the next look.
+                    self.look_at(|path| touched.contains(path));
+                    return Ok(Touched::Paths(touched));
+                }
+                Ready::Nothing if self.polled.elapsed() >= self.period => {
+                    touched = self.poll();
+                    if !touched.is_empty() {
+                        // The watch has missed it: it may be that a way leads elsewhere now.
+                        self.arm()?;
+                        return Ok(Touched::Paths(touched));
+                    }
+                }
+                Ready::Nothing if limit.is_some_and(|l| start.elapsed() >= l) => {
+                    return Ok(Touched::TimedOut);
+                }
+                Ready::Nothing => {}
                 Ready::Events => {
                     if self.read(&mut touched)? {
                         // A folder came or went: what is watched changes with it, and what it holds may too.
@@ -218,19 +330,23 @@ impl Watch {
             };
             let what = event.events();
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                touched.extend(self.managed.iter().cloned());
+                touched.extend(self.managed.iter().map(|m| m.path.clone()));
                 folders = true;
                 continue;
             }
             let Some(names) = self.names.get(&event.wd()) else { continue };
+            let paths = |named: &Named| {
+                let all = named.paths.iter().filter_map(|i| self.managed.get(usize::try_from(*i).ok()?));
+                all.map(|m| m.path.clone()).collect::<Vec<_>>()
+            };
             if what.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED) {
-                touched.extend(names.values().flatten().cloned());
+                touched.extend(names.values().flat_map(paths));
                 folders = true;
-            } else if let Some(paths) =
+            } else if let Some(named) =
                 event.file_name().and_then(|n| n.to_str().ok()).and_then(|n| names.get(n))
             {
-                folders |= what.contains(ReadFlags::ISDIR);
-                touched.extend(paths.iter().cloned());
+                folders |= named.way || what.contains(ReadFlags::ISDIR);
+                touched.extend(paths(named));
             }
         }
     }

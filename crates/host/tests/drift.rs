@@ -151,6 +151,67 @@ fn folders_that_go_and_come_back_are_followed() {
     assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
 }
 
+/// What inotify on a file's own folder alone does not tell: the first look after it has happened, and what it says.
+#[test]
+fn what_happens_on_the_way_to_a_file_is_seen_too() {
+    type Change = fn(&Path);
+    let cases: [(&str, &str, Change); 6] = [
+        ("a folder above the folder is moved", "/etc/deep/er/packed", |at| {
+            fs::rename(at.join("etc/deep"), at.join("etc/moved")).unwrap();
+        }),
+        ("a folder above is replaced", "/etc/deep/er/packed", |at| {
+            fs::create_dir_all(at.join("etc/new/er")).unwrap();
+            fs::write(at.join("etc/new/er/packed"), "other").unwrap();
+            fs::rename(at.join("etc/deep"), at.join("etc/old")).unwrap();
+            fs::rename(at.join("etc/new"), at.join("etc/deep")).unwrap();
+        }),
+        ("a folder that is a link leads elsewhere", "/srv/current/conf", |at| {
+            std::os::unix::fs::symlink("releases/2", at.join("srv/next")).unwrap();
+            fs::rename(at.join("srv/next"), at.join("srv/current")).unwrap();
+        }),
+        ("what the link leads to is moved", "/srv/current/conf", |at| {
+            fs::rename(at.join("srv/releases"), at.join("srv/away")).unwrap();
+        }),
+        (
+            "content is put into an emptied drop-in",
+            "/etc/systemd/system/unittest.service.d/20-unittest-service.conf",
+            |at| {
+                let path = "etc/systemd/system/unittest.service.d/20-unittest-service.conf";
+                fs::write(at.join(path), "[Service]\nNice=5\n").unwrap();
+            },
+        ),
+        ("somebody writes by another name of the file", "/etc/plain", |at| {
+            fs::write(at.join("opt/other-name"), "other").unwrap();
+        }),
+    ];
+    for (about, path, change) in cases {
+        let dir = mk_host_tree();
+        let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+        for release in ["srv/releases/1", "srv/releases/2"] {
+            fs::create_dir_all(dir.path().join(release)).unwrap();
+        }
+        std::os::unix::fs::symlink("releases/1", dir.path().join("srv/current")).unwrap();
+        let mut config = config();
+        let files = config.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap();
+        files.push(json!({"path": "/srv/current/conf", "contents": {"source": "data:,x"}}));
+        let start = MachineConfigSpec::default();
+        let facts = host.probe(&start, &config).unwrap();
+        let plan = plan(&start, &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+        host.apply(&plan).unwrap();
+        fs::hard_link(dir.path().join("etc/plain"), dir.path().join("opt/other-name")).unwrap();
+        assert_eq!(host.validate(&config).unwrap(), Ok(()), "{about}");
+        let mut watch = Watch::new(host.root(), &config).unwrap().with_period(Duration::from_millis(100));
+        change(dir.path());
+        let Touched::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
+        assert!(told.contains(path), "{about}: {told:?}");
+        let drift = host.validate(&config).unwrap().unwrap_err();
+        assert!(drift.path() == path, "{about}: {drift}");
+        // It is told once.
+        let again = watch.wait(Some(Duration::from_millis(200))).unwrap();
+        assert_eq!(again, Touched::TimedOut, "{about}");
+    }
+}
+
 #[test]
 fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
     let (dir, host) = mk_applied();

@@ -105,6 +105,11 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
     };
     ca("NEW CA").await;
     stands("NEW CA\n").await;
+    // Somebody takes it away, or puts another one there.
+    node.run(["rm", KUBELET_CA]).await.unwrap();
+    stands("NEW CA\n").await;
+    node.run(["sh", "-c", &format!("echo OTHER > {KUBELET_CA}")]).await.unwrap();
+    stands("NEW CA\n").await;
 
     node.run(["sh", "-c", &format!("rm {KUBELET_CA} && mkdir -p {KUBELET_CA}/x")]).await.unwrap();
     ca("NEWER CA").await;

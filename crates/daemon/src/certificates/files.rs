@@ -21,6 +21,8 @@ const RECORD: &str = "/var/lib/machine-config-daemon/registry-cas.json";
 const PUBLIC: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
 /// A new file with a secret.
 const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// The bits of everybody.
+const OTHERS: u32 = 0o007;
 /// A new folder.
 const FOLDER: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
 
@@ -67,7 +69,14 @@ impl Wanted {
     pub(crate) fn write(&self, root: &Root) -> (Vec<String>, Vec<FsError>) {
         let (mut changed, mut failed) = (Vec::new(), Vec::new());
         for (path, data, new) in &self.files {
-            match put(root, path, data, *new) {
+            let written = match root.found(path) {
+                // A file is left its mode, but a secret is not left to everybody.
+                Ok(Found::File { mode, .. }) if new.mode & OTHERS == 0 && mode & OTHERS != 0 => {
+                    root.write_bytes(path, data, *new).map(|()| true)
+                }
+                _ => put(root, path, data, *new),
+            };
+            match written {
                 Ok(true) => changed.push((*path).to_owned()),
                 Ok(false) => {}
                 Err(error) => failed.push(error),
@@ -75,6 +84,13 @@ impl Wanted {
         }
         failed.extend(self.write_registries(root, &mut changed).err());
         (changed, failed)
+    }
+
+    /// What the file system says of each of these files: whether somebody has touched one since, without reading any.
+    pub(crate) fn fingerprints(&self, root: &Root) -> Vec<u64> {
+        let registries = self.registries.keys().map(|name| format!("{REGISTRIES}/{name}/ca.crt"));
+        let files = self.files.iter().map(|(path, ..)| (*path).to_owned());
+        files.chain(registries).map(|path| root.fingerprint(&path)).collect()
     }
 
     fn write_registries(&self, root: &Root, changed: &mut Vec<String>) -> Result<(), FsError> {
@@ -213,6 +229,38 @@ mod tests {
         assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "cluster");
         assert!(!dir.path().join("etc/docker/certs.d/image-registry.svc:5000").exists());
         assert!(dir.path().join("etc/docker/certs.d/mine").exists());
+    }
+
+    #[test]
+    fn what_somebody_changes_is_noticed_and_put_back_and_a_secret_is_not_left_to_everybody() {
+        let (dir, root) = mk();
+        std::fs::create_dir_all(dir.path().join("etc/docker/certs.d")).unwrap();
+        let wanted = Wanted::of(&mk_spec());
+        wanted.write(&root);
+        let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+        let both = "/etc/docker/certs.d/both/ca.crt";
+        let harm: [(&str, &dyn Fn()); 5] = [
+            (KUBELET_CA, &|| std::fs::remove_file(at(KUBELET_CA)).unwrap()),
+            (CLOUD_CA, &|| std::fs::write(at(CLOUD_CA), "other").unwrap()),
+            (PULL_SECRET, &|| std::fs::remove_dir_all(at("/etc/mco")).unwrap()),
+            (PULL_SECRET, &|| {
+                std::fs::set_permissions(at(PULL_SECRET), std::fs::Permissions::from_mode(0o644)).unwrap();
+            }),
+            (both, &|| std::fs::rename(at(both), at("/etc/moved")).unwrap()),
+        ];
+        let good = [KUBELET_CA, CLOUD_CA, PULL_SECRET, both].map(|p| std::fs::read(at(p)).unwrap());
+        for (path, harm) in harm {
+            let before = wanted.fingerprints(&root);
+            assert_eq!(wanted.fingerprints(&root), before, "{path}");
+            harm();
+            assert_ne!(wanted.fingerprints(&root), before, "{path}");
+            let (changed, failed) = wanted.write(&root);
+            assert_eq!((changed, failed.len()), (vec![path.to_owned()], 0));
+            let now = [KUBELET_CA, CLOUD_CA, PULL_SECRET, both].map(|p| std::fs::read(at(p)).unwrap());
+            assert_eq!(now, good, "{path}");
+        }
+        let mode = std::fs::metadata(at(PULL_SECRET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]

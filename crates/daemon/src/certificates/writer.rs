@@ -39,6 +39,9 @@ const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// One object, asked for once in a rotation.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How often the files are looked at for changes by others. No contents are read unless there was one.
+const LOOK: Duration = Duration::from_secs(15);
+
 /// What it works with.
 pub(crate) struct Writer {
     client: Client,
@@ -52,6 +55,8 @@ pub(crate) struct Writer {
     restart_owed: bool,
     /// What the Node says, once it was asked.
     told: Option<Told>,
+    /// What the file system said of the files when they were last as they should be.
+    left: Option<Vec<u64>>,
     /// What a person has to mend.
     trouble: watch::Sender<Option<String>>,
 }
@@ -105,7 +110,18 @@ impl Writer {
         let cluster = Cluster::new(client.clone(), node);
         let node = node.to_owned();
         let trouble = watch::Sender::new(None);
-        Self { client, cluster, node, root, root_mount, feed, restart_owed: false, told: None, trouble }
+        Self {
+            client,
+            cluster,
+            node,
+            root,
+            root_mount,
+            feed,
+            restart_owed: false,
+            told: None,
+            left: None,
+            trouble,
+        }
     }
 
     /// What a person has to mend, as it comes and goes.
@@ -122,6 +138,8 @@ impl Writer {
         let mut retry: Option<Moment> = None;
         let mut tries = 0;
         let mut in_config = String::new();
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let sleep = async {
                 match retry {
@@ -159,6 +177,13 @@ impl Writer {
                     in_config = now;
                 }
                 () = sleep => {}
+                _ = look.tick(), if self.left.is_some() => {
+                    let now = source.as_ref().map(|s| s.wanted.fingerprints(&self.root));
+                    if now == self.left {
+                        continue;
+                    }
+                    tracing::warn!("somebody has changed or removed a certificate or secret of the cluster");
+                }
             }
             let Some(source) = &source else { continue };
             retry = match self.bring(source).await {
@@ -188,7 +213,13 @@ impl Writer {
             tracing::warn!(registry = %name, "ControllerConfig has a CA for something that is no registry's name; it is left out");
         }
         let (root, wanted) = (self.root.clone(), source.wanted.clone());
-        let (changed, failed) = blocking(move || Ok(wanted.write(&root))).await.map_err(Undone::Wrong)?;
+        let work = move || {
+            let (changed, failed) = wanted.write(&root);
+            Ok((changed, failed, wanted.fingerprints(&root)))
+        };
+        let (changed, failed, left) = blocking(work).await.map_err(Undone::Wrong)?;
+        // What failed is tried again anyway.
+        self.left = failed.is_empty().then_some(left);
         if !changed.is_empty() {
             tracing::info!(files = ?changed, version = %source.version, "certificates of the cluster written");
         }

@@ -1,0 +1,104 @@
+//! The way to a path: the name that is looked up in each folder, links followed. Whatever happens to one of these names
+//! may change what stands at the path. Pure: what stands on the way is asked of the caller.
+//!
+//! What it is not: a way to open something, which is safe against users who change it meanwhile (see `resolve`).
+
+/// The kernel's own limit of links in one path.
+const MAX_LINKS: u32 = 40;
+
+/// What stands on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A folder.
+    Folder,
+    /// A link, with its text.
+    Link(String),
+    /// Nothing, or what no path leads through.
+    End,
+}
+
+/// One lookup: of a name in a folder. The folder's path has no links in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lookup {
+    pub(crate) folder: String,
+    pub(crate) name: String,
+    /// The last part of the path: what stands there is what it is all about.
+    pub(crate) last: bool,
+}
+
+/// Every lookup of a path, in order. Ends where something is missing. A link at the last part is not followed.
+pub(crate) fn trail(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup> {
+    let parts = |text: &str| -> Vec<String> {
+        text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
+    };
+    let mut out = Vec::new();
+    // The next part is the last one of the list.
+    let mut rest = parts(path);
+    let mut folder = String::new();
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            folder.truncate(folder.rfind('/').unwrap_or(0));
+            continue;
+        }
+        let last = rest.is_empty();
+        let here = format!("{folder}/{name}");
+        let shown = if folder.is_empty() { "/".to_owned() } else { folder.clone() };
+        out.push(Lookup { folder: shown, name, last });
+        if last {
+            break;
+        }
+        match at(&here) {
+            Way::Folder => folder = here,
+            Way::Link(target) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    break;
+                }
+                if target.starts_with('/') {
+                    folder.clear();
+                }
+                rest.extend(parts(&target));
+            }
+            Way::End => break,
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_on_the_way_is_looked_up_where_it_really_stands() {
+        let host = |path: &str| match path {
+            "/srv/current" => Way::Link("releases/../releases/7".to_owned()),
+            "/etc/app" => Way::Link("/srv/current".to_owned()),
+            "/etc/loop" => Way::Link("loop".to_owned()),
+            "/etc/up" => Way::Link("../../srv".to_owned()),
+            "/gone" | "/etc/file" => Way::End,
+            _ => Way::Folder,
+        };
+        for (path, want) in [
+            ("/etc/a", "/ etc, /etc a!"),
+            ("/a", "/ a!"),
+            ("/gone/x/y", "/ gone"),
+            ("/etc/file/x", "/ etc, /etc file"),
+            ("/etc/app", "/ etc, /etc app!"),
+            (
+                "/etc/app/conf",
+                "/ etc, /etc app, / srv, /srv current, /srv releases, /srv releases, /srv/releases 7, \
+                 /srv/releases/7 conf!",
+            ),
+            ("/etc/up/x", "/ etc, /etc up, / srv, /srv x!"),
+        ] {
+            let found: Vec<String> = trail(path, host)
+                .iter()
+                .map(|l| format!("{} {}{}", l.folder, l.name, if l.last { "!" } else { "" }))
+                .collect();
+            assert_eq!(found.join(", "), want, "{path}");
+        }
+        assert!(trail("/etc/loop/x", host).len() < 50);
+    }
+}
