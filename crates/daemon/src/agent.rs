@@ -15,7 +15,7 @@ mod tests;
 
 use crate::clock::Moment;
 use crate::cluster::{CallError, Cluster};
-use crate::drift::Drift;
+use crate::drift::{Drift, Looks};
 use crate::error::DaemonError;
 use crate::feed::Feed;
 use crate::jitter::jitter;
@@ -52,6 +52,10 @@ pub(crate) struct Agent {
     ever_checked: bool,
     /// Who tells when the disk changes.
     drift: Drift,
+    /// How often that counts.
+    looks: Looks,
+    /// It was told, and looking has to wait until then.
+    look_due: Option<Instant>,
     /// What `Hand::Prepared` stands for.
     work: Option<Work>,
     /// Calls that failed one after the other.
@@ -106,6 +110,8 @@ impl Agent {
             checked_at,
             ever_checked: false,
             drift: Drift::Off,
+            looks: Looks::new(checked_at),
+            look_due: None,
             work: None,
             misses: 0,
             lost: None,
@@ -227,6 +233,13 @@ impl Agent {
                 None => std::future::pending().await,
             }
         };
+        let look_due = self.look_due;
+        let look = async {
+            match look_due {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.shutdown.cancelled() => {}
             changed = self.feed.changed() => {
@@ -238,8 +251,24 @@ impl Agent {
             }
             () = sleep => {}
             () = comes_or_goes(&mut self.settings.trouble) => {}
-            () = self.drift.touched() => self.look_again(),
+            () = self.drift.touched(), if look_due.is_none() => self.touched(),
+            () = look => self.touched(),
         }
+    }
+
+    /// A managed path was touched: looks, or will when it may again.
+    fn touched(&mut self) {
+        self.look_due = self.looks.take(Instant::now()).err();
+        if let Some(due) = self.look_due {
+            let seconds = due.saturating_duration_since(Instant::now()).as_secs();
+            tracing::info!(
+                again_in = seconds,
+                "managed paths are touched again and again: the disk is looked at less often"
+            );
+            return;
+        }
+        self.drift.seen();
+        self.look_again();
     }
 
     /// A managed path was touched: what the last comparison said no longer counts.
@@ -273,6 +302,7 @@ impl Agent {
 
     /// What follows changes the disk: that is not drift.
     async fn stop_watching(&mut self) {
+        self.look_due = None;
         if let Drift::Watched(guard) = std::mem::replace(&mut self.drift, Drift::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);

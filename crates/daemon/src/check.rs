@@ -30,6 +30,25 @@ impl std::fmt::Debug for Repair {
     }
 }
 
+/// What was last said of drift.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// The config, what differs from it, and what was given up; without contents.
+    about: Vec<String>,
+    text: String,
+}
+
+impl Said {
+    /// The words for this. As long as the same differs in the same way they stay those of the first look, whatever is
+    /// in a file by now: one that is written in a loop has one reason.
+    fn once(&mut self, about: Vec<String>, words: impl FnOnce() -> String) -> String {
+        if self.about != about {
+            *self = Self { about, text: words() };
+        }
+        self.text.clone()
+    }
+}
+
 impl Machine {
     /// Takes the rules for drift that the Node brings; `true` when they are others than before.
     pub(crate) fn set_rules(&self, text: &str) -> bool {
@@ -82,12 +101,15 @@ impl Machine {
             return Ok(Some(Repair { config, drifts: repair, found }));
         }
         if !report.is_empty() {
-            let mut text = words(&host, &config.spec, &name, &report);
-            if !gave_up.is_empty() {
-                text = format!("{}; {text}", given_up(&gave_up));
-            }
+            let told = report.iter().map(ToString::to_string);
+            let about = std::iter::once(name.clone()).chain(told).chain(gave_up.clone()).collect();
+            let text = self.said().once(about, || {
+                let text = words(&host, &config.spec, &name, &report);
+                if gave_up.is_empty() { text } else { format!("{}; {text}", given_up(&gave_up)) }
+            });
             return Err(MachineError::broken(text).with(EventKind::OnDiskStateValidationFailed));
         }
+        *self.said() = Said::default();
         if recorded.is_none() {
             let names = Names { current: name.clone(), desired: name };
             let facts = host.probe(&config.spec, &config.spec)?;
@@ -142,7 +164,9 @@ impl Machine {
             return Ok(());
         }
         let name = from.metadata.name.as_deref().unwrap_or_default();
-        let text = words(host, &from.spec, name, &found);
+        let told = found.iter().map(ToString::to_string);
+        let about = std::iter::once(name.to_owned()).chain(told).collect();
+        let text = self.said().once(about, || words(host, &from.spec, name, &found));
         Err(MachineError::broken(text).with(EventKind::PreflightConfigDriftCheckFailed))
     }
 }
@@ -243,6 +267,30 @@ mod tests {
         assert!(machine.set_rules("ignore /etc/**"), "another pool annotation");
         assert!(machine.check(None).unwrap().is_none());
         assert_eq!(machine.remarks(), []);
+    }
+
+    #[test]
+    fn a_file_that_is_written_in_a_loop_has_one_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = mk(dir.path());
+        let at = |path: &str| dir.path().join(path);
+        std::fs::write(at("etc/other"), "0 by hand").unwrap();
+        let first = machine.check(None).unwrap_err().text;
+        assert!(first.contains("+0 by hand"), "{first}");
+        for n in 1..5 {
+            std::fs::write(at("etc/other"), format!("{n} by hand")).unwrap();
+            assert_eq!(machine.check(None).unwrap_err().text, first);
+        }
+        // Another way of differing, another path, or the same after all was well, is said.
+        std::fs::remove_file(at("etc/other")).unwrap();
+        assert!(machine.check(None).unwrap_err().text.contains("does not exist"));
+        std::fs::write(at("etc/other"), "1").unwrap();
+        assert!(machine.check(None).unwrap().is_none());
+        std::fs::write(at("etc/other"), "9 by hand").unwrap();
+        assert!(machine.check(None).unwrap_err().text.contains("+9 by hand"));
+        std::fs::write(at("etc/app/a"), "too").unwrap();
+        let both = machine.check(None).unwrap_err().text;
+        assert!(both.contains("/etc/app/a") && both.contains("/etc/other"), "{both}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::machine::{Machine, MachineError};
 use host::{Stop, Touched, Watch};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// What an agent has of it.
@@ -83,6 +84,13 @@ impl Drift {
         }
     }
 
+    /// What was touched until now is about to be looked at.
+    pub(crate) fn seen(&mut self) {
+        if let Self::Watched(guard) = self {
+            guard.touched.mark_unchanged();
+        }
+    }
+
     /// Waits until a managed path is touched; for ever where nothing is watched.
     pub(crate) async fn touched(&mut self) {
         if let Self::Watched(guard) = self {
@@ -97,6 +105,43 @@ impl Drift {
     }
 }
 
+/// So many touches are looked at as they come: a person who edits, and a package that is installed.
+const BURST: u32 = 10;
+/// Whoever goes on touching is looked at once in this time, so that a file which is written in a loop costs neither the
+/// API server nor the node anything that shows.
+const REFILL: Duration = Duration::from_secs(15);
+
+/// How often the disk may be looked at because it was touched: a bucket of [`BURST`] looks that fills by one each
+/// [`REFILL`].
+#[derive(Debug)]
+pub(crate) struct Looks {
+    left: u32,
+    /// Since when the next one is being filled in.
+    since: Instant,
+}
+
+impl Looks {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { left: BURST, since: now }
+    }
+
+    /// Takes one look.
+    ///
+    /// # Errors
+    /// There is none left; the next one is there at this time.
+    pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+        while self.left < BURST && now.saturating_duration_since(self.since) >= REFILL {
+            self.left += 1;
+            self.since += REFILL;
+        }
+        if self.left == BURST {
+            self.since = now;
+        }
+        self.left = self.left.checked_sub(1).ok_or(self.since + REFILL)?;
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,7 +150,25 @@ mod tests {
     use host::{DisruptionPolicy, FakeSystemd, Host, Options, Root, Unsupported};
     use serde_json::json;
     use std::sync::Arc;
-    use std::time::Duration;
+
+    #[test]
+    fn a_few_touches_are_looked_at_at_once_and_a_loop_of_them_rarely() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut looks = Looks::new(start);
+        // Touched five times a second for an hour.
+        let taken = (0..3600 * 5).filter(|n| looks.take(at(n * 200)).is_ok()).count();
+        assert!((240..=260).contains(&taken), "{taken} looks in an hour");
+        let mut looks = Looks::new(start);
+        for n in 0..u64::from(BURST) {
+            assert_eq!(looks.take(at(n)), Ok(()));
+        }
+        assert_eq!(looks.take(at(20)), Err(at(15_000)), "the first was taken at 0");
+        assert_eq!((looks.take(at(15_000)), looks.take(at(15_001))), (Ok(()), Err(at(30_000))));
+        // After a quiet time it is full, and no fuller.
+        let again = (0..100).filter(|n| looks.take(at(10_000_000 + n)).is_ok()).count();
+        assert_eq!(again, 10);
+    }
 
     fn config(name: &str, text: &str) -> MachineConfig {
         let files = json!([{"path": "/etc/app.conf", "contents": {"source": format!("data:,{text}")}}]);

@@ -4,6 +4,7 @@
 //! What it is not: changes of files. The one file that is handled here is the note that the first boot leaves for the
 //! Node.
 
+use crate::check::Said;
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use crate::repair::{Repairs, Rules};
 use api::v1::{MachineConfig, MachineConfigSpec};
@@ -119,12 +120,13 @@ pub(crate) struct Machine {
     host: Mutex<Host>,
     rules: Mutex<Rules>,
     repairs: Mutex<Repairs>,
+    said: Mutex<Said>,
 }
 
 impl Machine {
     pub(crate) fn new(host: Host) -> Self {
-        let (rules, repairs) = (Mutex::default(), Mutex::default());
-        Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs }
+        let (rules, repairs, said) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs, said }
     }
 
     /// A thread that panicked with the lock held left a journal; the next recovery deals with it.
@@ -138,6 +140,10 @@ impl Machine {
 
     pub(crate) fn repairs(&self) -> MutexGuard<'_, Repairs> {
         self.repairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finishes or undoes what a crash interrupted, and clears what a first boot left.

@@ -74,6 +74,7 @@ struct Sim {
     client: Client,
     name: String,
     dir: Arc<TempDir>,
+    watch_disk: bool,
     stop: CancellationToken,
     runs: JoinHandle<Result<()>>,
 }
@@ -85,11 +86,17 @@ fn machine(dir: &Path) -> Result<(Host, FakeSystemd)> {
     Ok((host, systemd))
 }
 
-fn run(client: Client, name: String, dir: Arc<TempDir>, stop: CancellationToken) -> JoinHandle<Result<()>> {
+fn run(
+    client: Client,
+    name: String,
+    dir: Arc<TempDir>,
+    watch_disk: bool,
+    stop: CancellationToken,
+) -> JoinHandle<Result<()>> {
     tokio::spawn(async move {
         loop {
             let (host, mut systemd) = machine(dir.path())?;
-            let parts = Parts { drift_period: Some(DRIFT_PERIOD), ..Parts::new(&name, host) };
+            let parts = Parts { drift_period: Some(DRIFT_PERIOD), watch_disk, ..Parts::new(&name, host) };
             match run_with(client.clone(), parts, stop.clone()).await? {
                 Exit::Stopped => return Ok(()),
                 Exit::Rebooting => systemd.complete_reboot()?,
@@ -100,6 +107,10 @@ fn run(client: Client, name: String, dir: Arc<TempDir>, stop: CancellationToken)
 
 impl Sim {
     async fn start(client: &Client, name: &str, ready: bool) -> Result<Self> {
+        Self::start_with(client, name, ready, false).await
+    }
+
+    async fn start_with(client: &Client, name: &str, ready: bool, watch_disk: bool) -> Result<Self> {
         let _ = tracing_subscriber::fmt().with_env_filter("daemon=debug").with_test_writer().try_init();
         let nodes: Api<Node> = Api::all(client.clone());
         let _ = nodes.delete(name, &DeleteParams::default()).await;
@@ -113,8 +124,8 @@ impl Sim {
         let dir = Arc::new(TempDir::new()?);
         std::fs::create_dir_all(dir.path().join("etc"))?;
         let stop = CancellationToken::new();
-        let runs = run(client.clone(), name.to_owned(), dir.clone(), stop.clone());
-        Ok(Self { client: client.clone(), name: name.to_owned(), dir, stop, runs })
+        let runs = run(client.clone(), name.to_owned(), dir.clone(), watch_disk, stop.clone());
+        Ok(Self { client: client.clone(), name: name.to_owned(), dir, watch_disk, stop, runs })
     }
 
     async fn config(&self, suffix: &str, config: &Value) -> Result<String> {
@@ -206,7 +217,8 @@ impl Sim {
         self.stop.cancel();
         (&mut self.runs).await??;
         self.stop = CancellationToken::new();
-        self.runs = run(self.client.clone(), self.name.clone(), self.dir.clone(), self.stop.clone());
+        self.runs =
+            run(self.client.clone(), self.name.clone(), self.dir.clone(), self.watch_disk, self.stop.clone());
         Ok(())
     }
 
@@ -324,6 +336,40 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
     let reason = node.note(a::REASON).await?;
     // Everybody may read this file, so the difference is shown.
     assert!(reason.contains("content mismatch") && reason.contains("+changed by hand"), "{reason}");
+    std::fs::write(&path, "one")?;
+    node.until(&one, "Done").await?;
+    node.end().await
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_in_a_loop_is_told_of_once() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start_with(&client, "looping", true, true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    node.progress(&one).await?;
+    let path = node.dir.path().join("var/lib/kubelet/config.json");
+    std::fs::write(&path, "0 by hand")?;
+    node.until(&one, "Degraded").await?;
+    let reason = node.note(a::REASON).await?;
+    let version = async || -> Result<[Option<String>; 2]> {
+        let node = Api::<Node>::all(client.clone()).get("looping").await?;
+        let progress = Api::<MachineConfigNode>::all(client.clone()).get("looping").await?;
+        Ok([node.metadata.resource_version, progress.metadata.resource_version])
+    };
+    let mut writes = 0;
+    let mut last = version().await?;
+    for n in 1..60 {
+        std::fs::write(&path, format!("{n} by hand"))?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = version().await?;
+        writes += last.iter().zip(&now).filter(|(a, b)| a != b).count();
+        last = now;
+    }
+    // The MachineConfigNode follows the Node after a moment; then it is quiet.
+    assert!(writes <= 3, "{writes} writes for 60 changes of one file");
+    assert_eq!(node.note(a::REASON).await?, reason);
     std::fs::write(&path, "one")?;
     node.until(&one, "Done").await?;
     node.end().await
