@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_mco_global_optspecs
-    string join \n log= log-json h/help V/version
+    string join \n log= log-json no-color= h/help V/version
 end
 
 function __fish_mco_needs_command
@@ -25,6 +25,7 @@ function __fish_mco_using_subcommand
 end
 
 complete -c mco -n "__fish_mco_needs_command" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_needs_command" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_needs_command" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
@@ -44,6 +45,8 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "token" -d 'Boot tokens: who
 complete -c mco -n "__fish_mco_needs_command" -f -a "pointer" -d 'Print the config that a machine is provisioned with: it sends it to the config server'
 complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a shell completion script'
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand install" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run controller, config server and operator as pods of this image [default: they run elsewhere]' -r
@@ -53,22 +56,28 @@ complete -c mco -n "__fish_mco_using_subcommand install" -s o -l output -d 'With
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token'
 complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds that are read where they exist'
 complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Say what would be done and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand install" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand status" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand status" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -s w -l watch -d 'Keep showing changes; on a terminal the table is updated in place'
 complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'With --watch: end when every pool shown is updated'
 complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when a pool shown is degraded'
 complete -c mco -n "__fish_mco_using_subcommand status" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l from -d 'Read the cluster\'s objects from this file or folder instead; may be given several times' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -s f -l filename -d 'Plan a change by these manifests: a file, a folder, or `-`; may be given several times' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -l pool -d 'Only this pool; may be given several times' -r
@@ -80,36 +89,49 @@ complete -c mco -n "__fish_mco_using_subcommand plan" -s o -l output -d 'How to 
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand pause" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand pause" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand pause" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand pause" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand pause" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand pause" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand resume" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand resume" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand resume" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand resume" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand resume" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand resume" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand resume" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand explain" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand explain" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -l contested -d 'Only what more than one MachineConfig sets'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand render" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
 complete -c mco -n "__fish_mco_using_subcommand render" -l templates -d 'The folder of templates that base MachineConfigs are made from' -r -F
 complete -c mco -n "__fish_mco_using_subcommand render" -l pool -d 'Only this pool; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -l diff-with -d 'Show what differs from the rendering of these manifests, or from rendered configs' -r -F
 complete -c mco -n "__fish_mco_using_subcommand render" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand render" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -l diff -d 'Show what differs from the live pools instead of the result'
 complete -c mco -n "__fish_mco_using_subcommand render" -l exit-code -d 'With a diff: exit with 3 when there is a difference'
 complete -c mco -n "__fish_mco_using_subcommand render" -l log-json -d 'One JSON object per log line'
@@ -120,20 +142,25 @@ complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'How to 
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand lint" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand lint" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand lint" -l strict -d 'Exit with 3 for warnings too'
 complete -c mco -n "__fish_mco_using_subcommand lint" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -f -a "start" -d 'Run the controller until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -f -a "bootstrap" -d 'Render once, from manifests in a folder to files in another'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l templates -d 'The folder of the templates that the base MachineConfigs are made from' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics and /healthz are served; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l leader-elect -d 'Work only while holding the Lease, so that several may run' -r -f -a "true\t''
 false\t''"
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l manifest-dir -d 'The folder with the manifests: ControllerConfig, pools, MachineConfigs' -r -F
@@ -141,9 +168,11 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l pull-secret -d 'The pull secret\'s manifest' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l templates -d 'The folder of the templates' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
@@ -151,6 +180,8 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: what Ignition cannot do, before the kubelet starts'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node [default: the host name]' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'Where /metrics is served; `off` for nowhere' -r
@@ -159,6 +190,7 @@ false\t''"
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-endpoint -d 'Where it answers: an http URL with an IP address' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l once-from -d 'Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l skip-reboot -d 'With --once-from: leave the reboot that it may need to others'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
@@ -173,23 +205,29 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l machineconfig-file -d 'The config that the config server left for the first boot, below the root folder' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -f -a "start" -d 'Serve from the cluster until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -f -a "bootstrap" -d 'Serve from a folder until SIGTERM, for the first machines of a cluster'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l secure-port -d 'The HTTPS port' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l insecure-port -d 'The port for the same over plain HTTP; 0 for none' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
@@ -202,6 +240,7 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server as machines reach it; written into the kubeconfig that they are given' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l http2 -d 'Offer HTTP/2 too'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l require-token -d 'Give configs only to machines that show a boot token (see `mco token`)'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
@@ -219,55 +258,74 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-certs -d 'A registry\'s CA, `REGISTRY=FILE` with the file below the base folder; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l http2 -d 'Offer HTTP/2 too'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep the config server\'s certificates and the machines\' user data, until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Each pool\'s user data holds a boot token: for a config server with --require-token'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Look once, write what is missing or stale, say what, and end'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "create" -d 'Make a token and print it: the only time that it can be seen'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "list" -d 'Show tokens: for whom, until when, used or not'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "revoke" -d 'Take tokens back, at once'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l ttl -d 'How long it is good, like 90m, 24h or 7d [default: until it is revoked]' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l grace -d 'With --single-use: how long that machine may ask again, when its transfer broke' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l node -d 'The machine that it is for; told in the server\'s log and in `mco token list`' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l address -d 'Where the machine must ask from: an address or a network; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l single-use -d 'For the boot of one machine'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l spent -d 'All that have expired or were used'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l token -d 'The boot token to send [default: the pool\'s own, where `mco operator` keeps one]' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l ignition-version -d 'The version to write it in: what the machine\'s Ignition reads' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l host -d 'The server, as machines reach it [default: as the ControllerConfig says]' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l port -d 'The server\'s port' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l ca -d 'Whom to trust (PEM) [default: as the ConfigMap machine-config-server-ca says]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand pointer" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand completion" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand completion" -s h -l help -d 'Print help'

@@ -16,6 +16,7 @@ _mco() {
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -33,6 +34,8 @@ _mco() {
             (install)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service]:IP:_default' \
 '--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
@@ -45,6 +48,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--require-token[With --image\: the config server gives configs only to machines with a boot token]' \
 '--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds that are read where they exist]' \
 '--dry-run[Say what would be done and do nothing]' \
@@ -56,6 +60,8 @@ yaml\:"For programs and people"))' \
 (status)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -63,6 +69,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '-w[Keep showing changes; on a terminal the table is updated in place]' \
 '--watch[Keep showing changes; on a terminal the table is updated in place]' \
 '--until-updated[With --watch\: end when every pool shown is updated]' \
@@ -76,7 +83,9 @@ yaml\:"For programs and people"))' \
 (plan)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
-'(--kubeconfig)*--from=[Read the cluster'\''s objects from this file or folder instead; may be given several times]:FILE|DIR:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'(--kubeconfig --context)*--from=[Read the cluster'\''s objects from this file or folder instead; may be given several times]:FILE|DIR:_files' \
 '*-f+[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
 '*--filename=[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
 '*--pool=[Only this pool; may be given several times]:NAME:_default' \
@@ -91,6 +100,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -99,6 +109,8 @@ yaml\:"For programs and people"))' \
 (pause)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -106,6 +118,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -115,6 +128,8 @@ yaml\:"For programs and people"))' \
 (resume)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -122,6 +137,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -131,6 +147,8 @@ yaml\:"For programs and people"))' \
 (explain)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -138,6 +156,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '()--contested[Only what more than one MachineConfig sets]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -149,12 +168,15 @@ yaml\:"For programs and people"))' \
 (render)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
 '*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
 '--templates=[The folder of templates that base MachineConfigs are made from]:DIR:_files' \
 '*--pool=[Only this pool; may be given several times]:NAME:_default' \
 '*--diff-with=[Show what differs from the rendering of these manifests, or from rendered configs]:FILE|DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '(--diff-with)--diff[Show what differs from the live pools instead of the result]' \
 '--exit-code[With a diff\: exit with 3 when there is a difference]' \
 '--log-json[One JSON object per log line]' \
@@ -174,6 +196,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--strict[Exit with 3 for warnings too]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -183,6 +206,7 @@ yaml\:"For programs and people"))' \
 (controller)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -199,10 +223,13 @@ _arguments "${_arguments_options[@]}" : \
             (start)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
 '--metrics-listen=[Where /metrics and /healthz are served; \`off\` for nowhere]:ADDR:_default' \
 '--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -215,6 +242,7 @@ _arguments "${_arguments_options[@]}" : \
 '--pull-secret=[The pull secret'\''s manifest]:FILE:_files' \
 '--templates=[The folder of the templates]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -227,6 +255,7 @@ esac
 (daemon)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -243,6 +272,8 @@ _arguments "${_arguments_options[@]}" : \
             (start)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--node-name=[The name of this host'\''s Node \[default\: the host name\]]:NAME:_default' \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
 '--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
@@ -250,6 +281,7 @@ _arguments "${_arguments_options[@]}" : \
 '--kubelet-healthz-endpoint=[Where it answers\: an http URL with an IP address]:URL:_default' \
 '--once-from=[Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end]:FILE|URL:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--skip-reboot[With --once-from\: leave the reboot that it may need to others]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
@@ -273,6 +305,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -282,6 +315,7 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -292,6 +326,7 @@ _arguments "${_arguments_options[@]}" : \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
 '--machineconfig-file=[The config that the config server left for the first boot, below the root folder]:FILE:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -304,6 +339,7 @@ esac
 (server)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -320,6 +356,8 @@ _arguments "${_arguments_options[@]}" : \
             (start)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--secure-port=[The HTTPS port]:PORT:_default' \
 '--insecure-port=[The port for the same over plain HTTP; 0 for none]:PORT:_default' \
 '--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
@@ -332,6 +370,7 @@ _arguments "${_arguments_options[@]}" : \
 '--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--http2[Offer HTTP/2 too]' \
 '--require-token[Give configs only to machines that show a boot token (see \`mco token\`)]' \
 '--log-json[One JSON object per log line]' \
@@ -354,6 +393,7 @@ _arguments "${_arguments_options[@]}" : \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
 '*--bootstrap-certs=[A registry'\''s CA, \`REGISTRY=FILE\` with the file below the base folder; may be given several times]:REGISTRY=FILE:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--http2[Offer HTTP/2 too]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
@@ -367,6 +407,7 @@ esac
 (operator)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -383,7 +424,10 @@ _arguments "${_arguments_options[@]}" : \
             (start)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--require-token[Each pool'\''s user data holds a boot token\: for a config server with --require-token]' \
 '--once[Look once, write what is missing or stale, say what, and end]' \
 '--log-json[One JSON object per log line]' \
@@ -398,6 +442,7 @@ esac
 (token)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -414,11 +459,14 @@ _arguments "${_arguments_options[@]}" : \
             (create)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--ttl=[How long it is good, like 90m, 24h or 7d \[default\: until it is revoked\]]:TIME:_default' \
 '--grace=[With --single-use\: how long that machine may ask again, when its transfer broke]:TIME:_default' \
 '--node=[The machine that it is for; told in the server'\''s log and in \`mco token list\`]:NAME:_default' \
 '*--address=[Where the machine must ask from\: an address or a network; may be given several times]:IP[/BITS]:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--single-use[For the boot of one machine]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
@@ -429,6 +477,8 @@ _arguments "${_arguments_options[@]}" : \
 (list)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -436,6 +486,7 @@ yaml\:"For programs and people"))' \
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -445,7 +496,10 @@ yaml\:"For programs and people"))' \
 (revoke)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--spent[All that have expired or were used]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
@@ -460,12 +514,15 @@ esac
 (pointer)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--token=[The boot token to send \[default\: the pool'\''s own, where \`mco operator\` keeps one\]]:TOKEN:_default' \
 '--ignition-version=[The version to write it in\: what the machine'\''s Ignition reads]:VERSION:_default' \
 '--host=[The server, as machines reach it \[default\: as the ControllerConfig says\]]:HOST:_default' \
 '--port=[The server'\''s port]:PORT:_default' \
 '--ca=[Whom to trust (PEM) \[default\: as the ConfigMap machine-config-server-ca says\]]:FILE:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -475,6 +532,7 @@ _arguments "${_arguments_options[@]}" : \
 (completion)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \

@@ -6,6 +6,7 @@ use crate::args_render::{Explain, Lint, Render};
 use crate::args_rollout::{Pause, Plan};
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ use std::path::PathBuf;
     arguments and the OS image of every node, from MachineConfig objects, rolled out a few nodes at a time."
 )]
 #[command(
-    after_help = "Start here:\n  mco install                      put CRDs, settings and pools into the cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start --node-name N   run the agent of this host\n  mco status -w                    watch a rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (where asked for)."
+    after_help = "Start here:\n  mco install                      put CRDs, settings and pools into the cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start --root-mount /   run the agent of this host, as root\n  mco status -w                    watch a rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (where asked for)."
 )]
 pub struct Mco {
     #[command(subcommand)]
@@ -38,6 +39,16 @@ pub struct Log {
     /// One JSON object per log line
     #[arg(long, global = true, env = "MCO_LOG_JSON")]
     pub(crate) log_json: bool,
+    /// Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself
+    #[arg(long, global = true, hide = true, env = "NO_COLOR", value_name = "ANY")]
+    pub(crate) no_color: Option<OsString>,
+}
+
+impl Log {
+    /// May what goes to a terminal have colours?
+    pub(crate) fn colours(&self) -> bool {
+        self.no_color.as_ref().is_none_or(|text| text.is_empty())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -86,6 +97,12 @@ pub(crate) struct Cluster {
     /// The kubeconfig to use [default: as kubectl finds it, else the pod's own]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use [default: its current-context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// What the environment says in place of --kubeconfig: files, of which the first that says something counts
+    #[arg(long, hide = true, env = "KUBECONFIG", value_name = "FILES")]
+    pub(crate) kubeconfig_list: Option<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -126,7 +143,7 @@ pub(crate) struct Install {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  mco status\n  mco status worker -w\n  mco status -o json | jq '.pools[].waiting'\n  mco status --exit-code || alert      3 when a pool is degraded"
+    after_help = "Examples:\n  mco status\n  mco status worker -w\n  mco status -o json | jq '.pools[] | {name, updated, held}'\n  mco status --exit-code || alert      3 when a pool is degraded"
 )]
 pub(crate) struct Status {
     #[command(flatten)]

@@ -11,7 +11,7 @@ pub(crate) enum Token {
     /// Make a token and print it: the only time that it can be seen
     Create(TokenCreate),
     /// Show tokens: for whom, until when, used or not
-    #[command(after_help = "Example:\n  mco token list -o json | jq '.[] | select(.state == \"used\")'")]
+    #[command(after_help = "Example:\n  mco token list -o json | jq '.items[] | select(.state == \"used\")'")]
     List(TokenList),
     /// Take tokens back, at once
     Revoke(TokenRevoke),

@@ -46,7 +46,7 @@ pub(crate) struct Render {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exits with 3 when there are errors, so that a CI job fails.\n\nExamples:\n  mco lint -f manifests/\n  \
-    mco lint -f manifests/ --strict      warnings count too\n  mco lint -f - -o json < all.yaml | jq '.[].rule'"
+    mco lint -f manifests/ --strict      warnings count too\n  mco lint -f - -o json < all.yaml | jq '.items[].rule'"
 )]
 pub(crate) struct Lint {
     #[command(flatten)]

@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
     /// Read the cluster's objects from this file or folder instead; may be given several times
-    #[arg(long, value_name = "FILE|DIR", conflicts_with = "kubeconfig")]
+    #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub(crate) from: Vec<PathBuf>,
     /// Plan a change by these manifests: a file, a folder, or `-`; may be given several times
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]

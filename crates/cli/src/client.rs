@@ -1,27 +1,241 @@
-//! A Kubernetes client from the usual places.
+//! A Kubernetes client from the usual places: `--kubeconfig`, `$KUBECONFIG`, `~/.kube/config`, the pod's own account.
+//!
+//! What is wrong with a kubeconfig is told with the file and the place, never with what stands there: the library's own
+//! errors quote the file. What it is not: the node agent's identity, which is the kubelet's (`daemon::identity`).
 
-use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use std::path::Path;
+use crate::args::Cluster;
+use anyhow::{Context, anyhow, bail};
+use kube::client::AuthError;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use std::path::{Path, PathBuf};
 
 /// From the file given, else as `kubectl` finds it, else from the pod that this runs in.
-pub(crate) async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
+pub(crate) async fn connect(cluster: &Cluster) -> anyhow::Result<kube::Client> {
+    connect_with(cluster, |_| ()).await
+}
+
+/// The same for a part that wants the connection otherwise.
+pub(crate) async fn connect_with(
+    cluster: &Cluster,
+    tune: impl FnOnce(&mut kube::Config),
+) -> anyhow::Result<kube::Client> {
+    let (mut config, from) = resolve(cluster).await?;
+    tune(&mut config);
+    kube::Client::try_from(config).map_err(|e| anyhow!("{from}: {}", told(&e)))
+}
+
+/// The same from a configuration that the caller has looked at.
+pub(crate) fn client(config: kube::Config) -> anyhow::Result<kube::Client> {
+    kube::Client::try_from(config).map_err(|e| anyhow!("{}", told(&e)))
 }
 
 /// The configuration alone.
-pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))
+pub(crate) async fn config(cluster: &Cluster) -> anyhow::Result<kube::Config> {
+    Ok(resolve(cluster).await?.0)
+}
+
+/// The configuration, and where it is from.
+async fn resolve(cluster: &Cluster) -> anyhow::Result<(kube::Config, String)> {
+    let files = files(cluster, std::env::home_dir().as_deref());
+    let Some(files) = files else {
+        if let Some(context) = &cluster.context {
+            bail!(
+                "there is no kubeconfig that could have the context {context:?}; pass --kubeconfig or set KUBECONFIG"
+            );
         }
-        // Its error says every place that was looked at, twice over: the remedy is enough.
-        None => kube::Config::infer().await.map_err(|_| {
-            anyhow::anyhow!("no cluster found: pass --kubeconfig, set KUBECONFIG, or run inside a pod")
-        }),
+        let config = kube::Config::incluster().map_err(|_| {
+            anyhow!("no cluster found: pass --kubeconfig, set KUBECONFIG, or run inside a pod")
+        })?;
+        return Ok((config, "the pod's service account".to_owned()));
+    };
+    let from = files.to_string();
+    let kubeconfig = files.read()?;
+    let context = choose(&kubeconfig, cluster.context.as_deref(), &from)?;
+    let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Ok((config.map_err(|e| anyhow!("{from}: context {context:?}: {}", unusable(&e)))?, from))
+}
+
+/// Kubeconfigs that count together.
+#[derive(Debug, PartialEq, Eq)]
+enum Files {
+    /// `--kubeconfig`.
+    Named(PathBuf),
+    /// `$KUBECONFIG`: the first that says something counts, as for `kubectl`.
+    Listed(Vec<PathBuf>),
+    /// In the home folder.
+    Home(PathBuf),
+}
+
+/// Which files count; `None`: there are none.
+fn files(cluster: &Cluster, home: Option<&Path>) -> Option<Files> {
+    if let Some(path) = &cluster.kubeconfig {
+        return Some(Files::Named(path.clone()));
+    }
+    let listed = cluster.kubeconfig_list.iter().flat_map(std::env::split_paths);
+    let listed: Vec<PathBuf> = listed.filter(|p| !p.as_os_str().is_empty()).collect();
+    if !listed.is_empty() {
+        return Some(Files::Listed(listed));
+    }
+    home.map(|home| home.join(".kube/config")).filter(|path| path.exists()).map(Files::Home)
+}
+
+impl std::fmt::Display for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Named(path) | Self::Home(path) => write!(f, "the kubeconfig {}", path.display()),
+            Self::Listed(paths) => {
+                let paths: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
+                write!(f, "the kubeconfig {} (from KUBECONFIG)", paths.join(", "))
+            }
+        }
+    }
+}
+
+impl Files {
+    /// Reads and merges them.
+    fn read(&self) -> anyhow::Result<Kubeconfig> {
+        let paths = match self {
+            Self::Named(path) | Self::Home(path) => std::slice::from_ref(path),
+            Self::Listed(paths) => paths,
+        };
+        let mut all: Option<Kubeconfig> = None;
+        for path in paths {
+            // `kubectl` passes over files of the list that are not there, but for the last one that it has.
+            if !path.exists() && (paths.len() > 1) {
+                continue;
+            }
+            let one = read(path).with_context(|| match self {
+                Self::Listed(_) => format!("cannot read the kubeconfig {} (from KUBECONFIG)", path.display()),
+                _ => format!("cannot read the kubeconfig {}", path.display()),
+            })?;
+            all = Some(match all {
+                None => one,
+                Some(all) => all.merge(one).map_err(|e| {
+                    anyhow!(
+                        "the kubeconfig {} does not go with those before it: {}",
+                        path.display(),
+                        unusable(&e)
+                    )
+                })?,
+            });
+        }
+        all.ok_or_else(|| anyhow!("{self}: there is no such file"))
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Kubeconfig> {
+    let text = std::fs::read_to_string(path)?;
+    api::kubeconfig::check(&text)?;
+    // Read a second time: paths in it are relative to it.
+    Kubeconfig::read_from(path).map_err(|e| anyhow!("{}", unusable(&e)))
+}
+
+/// The context that counts, of which everything is there.
+fn choose(kubeconfig: &Kubeconfig, wanted: Option<&str>, from: &str) -> anyhow::Result<String> {
+    let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
+    let there = if contexts.is_empty() { "none".to_owned() } else { contexts.join(", ") };
+    let current = kubeconfig.current_context.as_deref().filter(|c| !c.is_empty());
+    let Some(name) = wanted.or(current) else {
+        bail!(
+            "{from} has no current-context; pass --context, or run `kubectl config use-context`; there is: {there}"
+        );
+    };
+    let Some(context) = kubeconfig.contexts.iter().find(|c| c.name == name) else {
+        bail!("{from} has no context {name:?}; there is: {there}");
+    };
+    let context = context.context.clone().unwrap_or_default();
+    if !kubeconfig.clusters.iter().any(|c| c.name == context.cluster) {
+        bail!("{from}: context {name:?} names the cluster {:?}, which is not there", context.cluster);
+    }
+    let user = context.user.filter(|user| !user.is_empty());
+    if let Some(user) = user.filter(|user| !kubeconfig.auth_infos.iter().any(|u| u.name == *user)) {
+        bail!("{from}: context {name:?} names the user {user:?}, which is not there");
+    }
+    Ok(name.to_owned())
+}
+
+/// Why a kubeconfig cannot be used. Errors of parsers, which quote what they read, are not handed on.
+fn unusable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(_) => "has another form than a kubeconfig".to_owned(),
+        KubeconfigError::ReadConfig(source, _) => source.to_string(),
+        KubeconfigError::ParseClusterUrl(_) => "the cluster's server is not a URL".to_owned(),
+        KubeconfigError::ParseProxyUrl(_) => "the cluster's proxy-url is not a URL".to_owned(),
+        KubeconfigError::ParseCertificates(_) => "the certificate authority is not PEM".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Why there is no client. What a credential plugin said is not handed on: it may have said a token.
+fn told(error: &kube::Error) -> String {
+    let kube::Error::Auth(auth) = error else { return error.to_string() };
+    match auth {
+        // Its command line, too, may hold secrets.
+        AuthError::AuthExecRun { cmd: _, out } => {
+            format!("the user's credential plugin (exec) failed, {}; run it by hand to see why", out.status)
+        }
+        AuthError::AuthExecParse(_) | AuthError::AuthExecSerialize(_) | AuthError::AuthExec(_) => {
+            "the credential plugin did not answer with an ExecCredential; run it by hand to see why"
+                .to_owned()
+        }
+        AuthError::ParseTokenKey(_) => "the user's auth-provider holds no token that can be read".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(file: Option<&str>, list: Option<&str>) -> Cluster {
+        Cluster { kubeconfig: file.map(Into::into), context: None, kubeconfig_list: list.map(Into::into) }
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_environment_and_that_before_the_home_folder() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join(".kube")).unwrap();
+        let file = home.path().join(".kube/config");
+        std::fs::write(&file, "").unwrap();
+        let path = |p: &str| PathBuf::from(p);
+        for (cluster, home, want) in [
+            (cluster(Some("/f"), Some("/e")), Some(home.path()), Some(Files::Named(path("/f")))),
+            (
+                cluster(None, Some("/a::/b")),
+                Some(home.path()),
+                Some(Files::Listed(vec![path("/a"), path("/b")])),
+            ),
+            (cluster(None, Some(":")), Some(home.path()), Some(Files::Home(file.clone()))),
+            (cluster(None, Some("")), None, None),
+            (cluster(None, None), Some(Path::new("/nowhere")), None),
+        ] {
+            assert_eq!(files(&cluster, home), want, "{cluster:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_file_that_says_something_counts_and_missing_ones_are_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = |context: &str| {
+            format!(
+                "current-context: {context}\nclusters: [{{name: c, cluster: {{server: 'https://{context}'}}}}]\n\
+                 contexts: [{{name: {context}, context: {{cluster: c, user: ''}}}}]\n"
+            )
+        };
+        let (a, b, away) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("away"));
+        std::fs::write(&a, text("one")).unwrap();
+        std::fs::write(&b, text("two")).unwrap();
+        let all = Files::Listed(vec![away.clone(), a.clone(), b.clone()]).read().unwrap();
+        assert_eq!(choose(&all, None, "f").unwrap(), "one");
+        assert_eq!(choose(&all, Some("two"), "f").unwrap(), "two");
+        let error = choose(&all, Some("three"), "f").unwrap_err().to_string();
+        assert_eq!(error, "f has no context \"three\"; there is: one, two");
+        let error = Files::Listed(vec![away.clone(), away]).read().unwrap_err().to_string();
+        assert!(error.contains("away") && error.contains("no such file"), "{error}");
+        std::fs::write(&b, "contexts: [{name: x, context: {cluster: gone, user: u}}]\n").unwrap();
+        let one = Files::Listed(vec![b.clone()]).read().unwrap();
+        assert!(choose(&one, None, "f").unwrap_err().to_string().contains("no current-context"));
+        assert!(choose(&one, Some("x"), "f").unwrap_err().to_string().contains("\"gone\""));
     }
 }

@@ -71,6 +71,75 @@ mod tests {
         args::Mco::command().debug_assert();
     }
 
+    /// Every `mco …` line of every help text, with the command that shows it.
+    fn examples(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+        let help = command.get_after_help().into_iter().chain(command.get_after_long_help());
+        let text = help.map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        let lines = text.lines().map(str::trim).filter_map(|l| l.find("mco ").map(|at| &l[at..]));
+        found.extend(lines.filter(|l| l.starts_with("mco ")).map(|l| (path.to_owned(), l.to_owned())));
+        for sub in command.get_subcommands() {
+            examples(sub, &format!("{path} {}", sub.get_name()), found);
+        }
+    }
+
+    /// The arguments of a line of shell, up to a pipe, a redirection, another command or the words that explain it.
+    fn arguments(line: &str) -> Vec<String> {
+        let line = line.split("   ").next().unwrap_or_default();
+        let mut words = vec![];
+        let mut rest = line.chars().peekable();
+        let (mut word, mut quote) = (String::new(), None);
+        let mut any = false;
+        while let Some(c) = rest.next() {
+            match (c, quote) {
+                (c, Some(q)) if c == q => quote = None,
+                ('"' | '\'', None) => (quote, any) = (Some(c), true),
+                ('|' | '>' | '<' | ';' | '#' | '&', None) => break,
+                (' ', None) => {
+                    if any || !word.is_empty() {
+                        words.push(std::mem::take(&mut word));
+                    }
+                    any = false;
+                }
+                ('$', Some('"')) if rest.peek() == Some(&'(') => {
+                    word.push_str("0123456789ab.x");
+                    for c in rest.by_ref() {
+                        if c == ')' {
+                            break;
+                        }
+                    }
+                }
+                (c, _) => word.push(c),
+            }
+        }
+        if any || !word.is_empty() {
+            words.push(word);
+        }
+        words
+    }
+
+    #[test]
+    fn every_example_of_the_help_and_of_the_guide_is_a_command_line_that_is_taken() {
+        let mut all = vec![];
+        examples(&args::Mco::command(), "mco", &mut all);
+        assert!(all.len() > 40, "{} examples", all.len());
+        for (file, text) in [
+            ("README.md", include_str!("../../../README.md")),
+            ("docs/user-guide.md", include_str!("../../../docs/user-guide.md")),
+        ] {
+            let prompts = text.lines().filter_map(|l| l.strip_prefix("$ ").or_else(|| l.strip_prefix("# ")));
+            let lines = prompts.filter(|l| l.starts_with("mco ")).map(|l| (file.to_owned(), l.to_owned()));
+            all.extend(lines);
+        }
+        for (place, line) in all {
+            let words: Vec<String> = arguments(&line).into_iter().map(|w| w.replace('…', "x")).collect();
+            if let Err(e) = args::Mco::command().try_get_matches_from(&words) {
+                assert!(!e.use_stderr(), "{place}: {line}\n{words:?}\n{e}");
+            }
+            let agent = words.iter().any(|w| w == "daemon") && words.iter().any(|w| w == "start");
+            assert!(!agent || line.contains("--root-mount /"), "{place}: {line}: fails on a host");
+        }
+    }
+
     #[test]
     fn a_link_named_as_a_role_plays_it() {
         let all = with_role(["/usr/bin/machine-config-daemon", "start"].map(OsString::from));

@@ -1,8 +1,14 @@
 //! Output formats: a table for people, JSON and YAML for programs.
+//!
+//! What programs read says which form it has, as Kubernetes objects do: `apiVersion` and `kind`. Within one version fields
+//! are added, never renamed or taken away. Field names are camelCase.
 
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::Write;
+
+/// The version of all JSON and YAML that is not a Kubernetes object itself.
+const API_VERSION: &str = "cli.machineconfig.dev/v1";
 
 /// `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -16,11 +22,77 @@ pub enum Format {
     Yaml,
 }
 
+/// What an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Kind {
+    /// `mco status`.
+    Status,
+    /// `mco plan`: what the controller does now.
+    Forecast,
+    /// `mco plan -f`: what a change would do.
+    ChangePlan,
+    /// `mco pause`, `mco resume`.
+    PauseList,
+    /// `mco explain`.
+    Explanation,
+    /// `mco lint`.
+    FindingList,
+    /// `mco token list`.
+    TokenList,
+    /// `mco daemon plan`.
+    HostPlan,
+}
+
+/// A value that says its form. A list has its entries in `items`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versioned<'a, T> {
+    api_version: &'static str,
+    kind: Kind,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+#[derive(Serialize)]
+struct Items<'a, T> {
+    items: &'a [T],
+}
+
 /// Writes a value in a machine-readable format, or lets `text` write it for people.
 ///
 /// # Errors
 /// A closed or full standard output, or a value that the format cannot say.
-pub fn print<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+pub(crate) fn print<T: Serialize>(
+    format: Format,
+    kind: Kind,
+    value: &T,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    print_object(format, &Versioned { api_version: API_VERSION, kind, value }, text)
+}
+
+/// The same for a list.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_list<T: Serialize>(
+    format: Format,
+    kind: Kind,
+    items: &[T],
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    print(format, kind, &Items { items }, text)
+}
+
+/// The same for a Kubernetes object, which says its form already.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_object<T: Serialize>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
     let out = match format {
         Format::Text => text(),
         Format::Json => serde_json::to_string_pretty(value)? + "\n",

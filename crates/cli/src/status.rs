@@ -16,7 +16,7 @@ use kube::Client;
 pub use rollout::Estimate;
 use rollout::view::NodeView;
 use rollout::{Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Everything that is shown.
@@ -48,6 +48,7 @@ pub struct PoolRow {
     /// How many may be on their way at once.
     pub max_unavailable: usize,
     /// The pool's conditions that are True, with their messages.
+    #[serde(serialize_with = "as_list")]
     pub conditions: BTreeMap<String, String>,
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +60,16 @@ pub struct PoolRow {
     pub estimate: Estimate,
     /// Its nodes.
     pub nodes: Vec<NodeRow>,
+}
+
+/// For programs: names of fields are fixed, and types of conditions are not.
+fn as_list<S: Serializer>(conditions: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Row<'a> {
+        r#type: &'a str,
+        message: &'a str,
+    }
+    serializer.collect_seq(conditions.iter().map(|(r#type, message)| Row { r#type, message }))
 }
 
 impl PoolRow {

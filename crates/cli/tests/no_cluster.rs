@@ -33,6 +33,127 @@ fn what_went_wrong_is_told_by_the_exit_code_and_in_one_line_that_names_the_remed
     }
 }
 
+/// A kubeconfig of two contexts; the second's cluster is not there.
+const TWO: &str = "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+    clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
+    contexts: [{name: here, context: {cluster: c, user: u}}, {name: odd, context: {cluster: gone, user: u}}]\n\
+    users: [{name: u, user: {}}]\n";
+
+#[test]
+fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_not_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let two = file("two", TWO);
+    let half = file("half", "users:\n- name: u\n  user: {token: 'hunter2\n");
+    let shape = file("shape", &TWO.replace("user: {}", "user: {token: [hunter2]}"));
+    let scalar = file("scalar", &TWO.replace("user: {}", "user: hunter2"));
+    let data = file("data", &TWO.replace("user: {}", "user: {client-key-data: 'hunter2?'}"));
+    let other = file("other", "apiVersion: v1\nkind: Secret\nstringData: {password: hunter2}\n");
+    let plugin = "user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, \
+        command: /bin/sh, args: ['-c', 'echo hunter2; exit 9']}}";
+    let plugin = file("plugin", &TWO.replace("user: {}", plugin));
+    let list = format!("{two}:{half}");
+    let away = dir.path().join("away").to_str().unwrap().to_owned();
+    // What the environment says, arguments, and what the error says.
+    let rows: [(&str, &[&str], &[&str]); 12] = [
+        (&half, &[], &[&half, "from KUBECONFIG", "is not YAML, line"]),
+        ("", &["--kubeconfig", &half], &[&half, "is not YAML, line"]),
+        (&shape, &[], &[&shape, "users[0].user.token: must be a text"]),
+        (&scalar, &[], &[&scalar, "users[0].user: must be there"]),
+        (&data, &[], &[&data, "users[0].user.client-key-data: is not base64"]),
+        (&other, &[], &[&other, "kind: is not Config"]),
+        (&list, &[], &[&half, "is not YAML, line"]),
+        (&away, &[], &[&away, "No such file"]),
+        (&two, &["--context", "nope"], &[&two, "no context \"nope\"", "there is: here, odd"]),
+        (&two, &["--context", "odd"], &[&two, "names the cluster \"gone\""]),
+        (&plugin, &[], &[&plugin, "exec", "exit status: 9", "run it by hand"]),
+        ("", &["--context", "x"], &["no kubeconfig", "--kubeconfig"]),
+    ];
+    for command in [&["status"][..], &["controller", "start", "--templates", "/"], &["token", "list"]] {
+        for (environment, args, wants) in &rows {
+            let mut mco = Command::new(env!("CARGO_BIN_EXE_mco"));
+            mco.args(command).args(*args).env("HOME", dir.path()).env_remove("KUBECONFIG");
+            if !environment.is_empty() {
+                mco.env("KUBECONFIG", environment);
+            }
+            let out = mco.output().unwrap();
+            let text = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(1), "{command:?} {args:?} {environment}: {text}");
+            for want in *wants {
+                assert!(text.contains(want), "{command:?} {args:?} {environment}: {want:?} in {text}");
+            }
+            assert!(!text.contains("hunter2"), "a secret is shown: {text}");
+            assert!(!text.contains("no cluster found"), "{text}");
+        }
+    }
+    let agent = ["daemon", "start", "--root-mount", "/", "--metrics-url", "off", "--kubeconfig", &shape];
+    let said = mco(&agent);
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(text.contains("users[0].user.token: must be a text") && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn every_command_that_speaks_to_a_cluster_takes_a_context() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = dir.path().join("two");
+    std::fs::write(&two, TWO).unwrap();
+    let two = two.to_str().unwrap();
+    let commands: [&[&str]; 15] = [
+        &["install"],
+        &["status"],
+        &["plan"],
+        &["pause", "worker"],
+        &["resume", "worker"],
+        &["explain", "worker"],
+        &["render", "-f", "-", "--diff"],
+        &["controller", "start", "--templates", "/"],
+        &["server", "start", "--apiserver-url", "https://a"],
+        &["operator", "start", "--once"],
+        &["token", "create", "worker"],
+        &["token", "list"],
+        &["token", "revoke", "x"],
+        &["pointer", "worker"],
+        &["daemon", "start", "--root-mount", "/", "--metrics-url", "off"],
+    ];
+    for command in commands {
+        let args: Vec<&str> =
+            command.iter().copied().chain(["--kubeconfig", two, "--context", "nope"]).collect();
+        let out = mco(&args);
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(1) && text.contains("nope"), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn colours_are_off_where_the_environment_says_so() {
+    // A terminal for the program; without one nothing is coloured anyway.
+    let run = |set: &str| {
+        let line = format!("{set} {} operator start --once --kubeconfig {{}}", env!("CARGO_BIN_EXE_mco"));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("k");
+        std::fs::write(&file, TWO).unwrap();
+        let line = line.replace("{}", file.to_str().unwrap()) + " --log trace";
+        Command::new("script").args(["-qec", &line, "/dev/null"]).env_remove("NO_COLOR").output()
+    };
+    let Ok(coloured) = run("") else {
+        eprintln!("skipped: there is no `script` (package bsdutils) to make a terminal with");
+        return;
+    };
+    let escape = |out: &Output| out.stdout.contains(&0x1b);
+    let text = String::from_utf8_lossy(&coloured.stdout);
+    assert!(escape(&coloured), "the log of a terminal is coloured: {text}");
+    for set in ["NO_COLOR=1", "NO_COLOR=yes", "NO_COLOR=0"] {
+        let plain = run(set).unwrap();
+        assert!(!escape(&plain), "{set}: {}", String::from_utf8_lossy(&plain.stdout));
+        assert!(!plain.stdout.is_empty());
+    }
+    assert!(escape(&run("NO_COLOR=").unwrap()), "an empty value says nothing");
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_fault() {
     for args in [&["completion", "bash"][..], &["install", "--dry-run", "-o", "yaml"], &["--help"]] {

@@ -310,6 +310,62 @@ fn config(name: &str, path: &str, content: &str) -> Value {
             {"path": path, "mode": 420, "overwrite": true, "contents": {"source": format!("data:,{content}")}}]}}}})
 }
 
+/// Every key of every object, but for those that are data and not fields.
+fn keys(value: &Value, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                found.insert(key.clone());
+                keys(value, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|v| keys(v, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_programs_read_says_its_form_and_has_fields_in_camel_case() {
+    let dir = tempfile::tempdir().unwrap();
+    let (full, small) = (dir.path().join("full"), dir.path().join("small"));
+    dump(&full);
+    with_configs(&small, "");
+    let (full, small) = (full.to_str().unwrap(), small.to_str().unwrap());
+    let change = dir.path().join("change.yaml");
+    write(&change, &[config("50-motd", "/etc/motd", "hello%0A")]);
+    let change = change.to_str().unwrap();
+    let root = dir.path().join("host");
+    std::fs::create_dir_all(&root).unwrap();
+    let rows: [(&[&str], &str); 4] = [
+        (&["plan", "--from", full], "Forecast"),
+        (&["plan", "--from", small, "-f", change], "ChangePlan"),
+        (&["lint", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/render/good.yaml")], "FindingList"),
+        (&["daemon", "plan", "-f", change, "--root-mount", root.to_str().unwrap()], "HostPlan"),
+    ];
+    for (args, kind) in rows {
+        let mut all = vec![];
+        for format in ["json", "yaml"] {
+            let said = mco(&[args, &["-o", format]].concat());
+            let value: Value =
+                api::yaml::from_str(&said.out).unwrap_or_else(|e| panic!("{args:?}: {e}{}", said.err));
+            assert_eq!(
+                (&value["apiVersion"], &value["kind"]),
+                (&json!("cli.machineconfig.dev/v1"), &json!(kind))
+            );
+            let mut found = std::collections::BTreeSet::new();
+            keys(&value, &mut found);
+            for key in &found {
+                let camel = key.starts_with(|c: char| c.is_ascii_lowercase())
+                    && key.chars().all(|c| c.is_ascii_alphanumeric());
+                assert!(camel, "{args:?}: the field {key:?} in {}", said.out);
+            }
+            assert!(found.len() > 4, "{args:?}: {found:?}");
+            all.push(found);
+        }
+        assert_eq!(all[0], all[1], "{args:?}");
+    }
+}
+
 #[test]
 fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
     let dir = tempfile::tempdir().unwrap();

@@ -164,10 +164,15 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientEr
         }
         None => kube::Config::infer().await.map_err(|e| refused(Box::new(e)))?,
     };
+    tune(&mut config);
+    Client::try_from(config).map_err(|e| refused(Box::new(e)))
+}
+
+/// How the controller wants to speak with an API server: it retries by itself, and gives up silent connections.
+pub fn tune(config: &mut kube::Config) {
     // A 429 to an eviction is a disruption budget's answer, which the drain wants to see and to report.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(SILENCE);
     config.write_timeout = Some(REQUEST_TIMEOUT);
-    Client::try_from(config).map_err(|e| refused(Box::new(e)))
 }

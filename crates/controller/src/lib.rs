@@ -47,7 +47,7 @@ mod version;
 mod watch;
 mod writes;
 
-pub use call::{CallError, ClientError};
+pub use call::{CallError, ClientError, tune};
 pub use files::FileError;
 
 use crate::context::Context;
@@ -112,8 +112,8 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
     run_with(client, options, shutdown).await
 }
 
-/// As [`start`], with a client that exists already; `options.kubeconfig` is not read. The client should not retry by
-/// itself (`kube::Config::default_retry`), and should give up silent connections after a minute.
+/// As [`start`], with a client that exists already, made from a configuration that [`tune`] has been through;
+/// `options.kubeconfig` is not read.
 ///
 /// # Errors
 /// As [`start`].

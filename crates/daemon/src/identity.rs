@@ -31,7 +31,10 @@ pub(crate) struct Identity {
 ///
 /// # Errors
 /// It cannot be used.
-pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Identity, DaemonError> {
+pub(crate) async fn connect(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Identity, DaemonError> {
     let candidates: Vec<PathBuf> =
         kubeconfig.map_or_else(|| KUBELETS.map(PathBuf::from).to_vec(), |path| vec![path.to_owned()]);
     let mut waits = 0_u32;
@@ -47,11 +50,14 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Identity, Daemo
         tokio::time::sleep(WAIT).await;
     };
     let fail = |why: String| DaemonError::Client { why: format!("{}: {why}", path.display()) };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|e| fail(e.to_string()))?;
+    // The library's own errors quote the file, which holds credentials.
+    let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
+    api::kubeconfig::check(&text).map_err(|mistake| fail(mistake.to_string()))?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|_| fail("is no kubeconfig".to_owned()))?;
     let mut files = vec![path.clone()];
     files.extend(named(&kubeconfig));
     let files = files.into_iter().map(|f| (f.clone(), stamp(&f))).collect();
-    let options = KubeConfigOptions::default();
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| fail(e.to_string()))?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);

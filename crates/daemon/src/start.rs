@@ -37,6 +37,8 @@ const KUBELET_HEALTHZ: SocketAddr =
 pub struct Options {
     /// The kubeconfig. `None`: the kubelet's.
     pub kubeconfig: Option<PathBuf>,
+    /// The context of it that counts. `None`: its current one.
+    pub context: Option<String>,
     /// The name of the own Node; empty: the host name, as kubelets have it.
     pub node_name: String,
     /// The host's root folder: `/`, or where it is mounted.
@@ -54,6 +56,7 @@ impl Options {
     pub fn new(node_name: impl Into<String>) -> Self {
         Self {
             kubeconfig: None,
+            context: None,
             node_name: node_name.into(),
             root_mount: PathBuf::from("/"),
             metrics: None,
@@ -69,7 +72,8 @@ impl Options {
 /// # Errors
 /// What it needs to begin cannot be had: name, root folder, systemd, API server's address, metrics' address.
 pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), DaemonError> {
-    let Options { kubeconfig, node_name, root_mount, metrics: address, kubelet_healthz, reporting } = options;
+    let Options { kubeconfig, context, node_name, root_mount, metrics: address, kubelet_healthz, reporting } =
+        options;
     let node_name = if node_name.is_empty() { host_name() } else { node_name };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -83,7 +87,8 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
     }
     loop {
-        let Some(identity) = shutdown.run_until_cancelled(connect(kubeconfig.as_deref())).await else {
+        let connecting = connect(kubeconfig.as_deref(), context.as_deref());
+        let Some(identity) = shutdown.run_until_cancelled(connecting).await else {
             return Ok(());
         };
         let (client, files) = identity?.split();

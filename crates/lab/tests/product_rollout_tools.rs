@@ -94,8 +94,12 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
         .await;
     let said = cluster.mco(&["pause", "worker", "-o", "json"]).await;
     let said: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!((&said[0]["changed"], &said[0]["paused"]), (&json!(false), &json!(true)), "{said}");
-    assert_eq!(said[0]["waiting"].as_array().unwrap().len(), NODES, "{said}");
+    assert_eq!(
+        (&said["items"][0]["changed"], &said["items"][0]["paused"]),
+        (&json!(false), &json!(true)),
+        "{said}"
+    );
+    assert_eq!(said["items"][0]["waiting"].as_array().unwrap().len(), NODES, "{said}");
     let said = cluster.mco(&["plan"]).await;
     assert!(said.code == 0 && said.out.contains("held, the pool is paused"), "{said:?}");
     let said = cluster.mco(&["status", "worker", "-o", "json"]).await;

@@ -40,6 +40,7 @@ pub struct OsBuildView {
 
 /// How far a build is: its one condition that is `True`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BuildState {
     /// No condition is `True` yet.
     #[default]
@@ -58,6 +59,7 @@ pub enum BuildState {
 
 /// Why nodes do not go to the image yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ImageWait {
     /// A build without its MachineOSConfig: an error.
     Orphan(Arc<str>),

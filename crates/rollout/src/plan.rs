@@ -127,6 +127,7 @@ pub struct PoolPlan {
 
 /// Where nodes are to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Target {
     /// The rendered MachineConfig.
     pub config: Arc<str>,
@@ -136,6 +137,7 @@ pub struct Target {
 
 /// The safety check, computed before anything is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Capacity {
     /// `maxUnavailable` as a number.
     pub max: usize,
@@ -149,6 +151,7 @@ pub struct Capacity {
 
 /// Why no node of a pool is given anything new.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Hold {
     /// `spec.nodeSelector` is `{}`.
     SelectsAll,
@@ -183,6 +186,7 @@ pub enum Hold {
 
 /// A node that no pool can own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Unmanaged {
     /// The node.
     pub node: Arc<str>,
@@ -192,6 +196,7 @@ pub struct Unmanaged {
 
 /// Why no pool owns a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NoPool {
     /// No pool's selector matches.
     NoMatch,
@@ -201,6 +206,7 @@ pub enum NoPool {
 
 /// A node and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeStep {
     /// The node.
     pub node: Arc<str>,
@@ -210,6 +216,7 @@ pub struct NodeStep {
 
 /// Where a node stands after the plan is carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
     /// In the pool's config and available.
     Done,
@@ -234,6 +241,7 @@ pub enum Step {
 
 /// A text, with a word for what kind it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Reason {
     /// Its conditions say so.
     NotReady(Arc<str>),
@@ -247,6 +255,7 @@ pub enum Reason {
 
 /// Why a node that is to go does not go now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Wait {
     /// The pool is held; its `hold` says why.
     Pool,
@@ -269,6 +278,7 @@ pub enum Wait {
 
 /// Is an event good or bad news?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EventKind {
     /// As it should be.
     Normal,
@@ -288,6 +298,7 @@ impl EventKind {
 
 /// The object that an event is about. Both kinds are cluster-scoped: the event stands in our own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum About {
     /// A MachineConfigPool.
     Pool(Arc<str>),
@@ -297,6 +308,7 @@ pub enum About {
 
 /// An event to record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EventPlan {
     /// Normal or Warning.
     pub kind: EventKind,

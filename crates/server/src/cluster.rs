@@ -94,6 +94,19 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
     Ok(())
 }
 
+/// As [`start`], with a client made from a configuration that [`tune`] has been through; `options.kubeconfig` is not read.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_with(
+    client: Client,
+    options: StartOptions,
+    shutdown: CancellationToken,
+) -> Result<(), ServerError> {
+    StartServer::open_with(client, options)?.run(shutdown).await;
+    Ok(())
+}
+
 /// A cluster server whose ports are open.
 #[derive(Debug)]
 pub struct StartServer {
@@ -107,8 +120,14 @@ impl StartServer {
     ///
     /// # Errors
     /// As [`start`].
-    pub async fn open(options: StartOptions) -> Result<Self, ServerError> {
-        let StartOptions { listen, kubeconfig, apiserver_url, bootstrap_token_dir, require_token } = options;
+    pub async fn open(mut options: StartOptions) -> Result<Self, ServerError> {
+        let client = connect(options.kubeconfig.take()).await?;
+        Self::open_with(client, options)
+    }
+
+    fn open_with(client: Client, options: StartOptions) -> Result<Self, ServerError> {
+        let StartOptions { listen, kubeconfig: _, apiserver_url, bootstrap_token_dir, require_token } =
+            options;
         let bad_url = |why: String| ServerError::Option { option: "apiserver-url", why };
         if apiserver_url.is_empty() {
             return Err(bad_url("must be given: the API server's URL as machines reach it".to_owned()));
@@ -118,7 +137,6 @@ impl StartServer {
             Ok(_) => return Err(bad_url(format!("{apiserver_url:?} is not an https:// URL with a host"))),
             Err(e) => return Err(bad_url(format!("{apiserver_url:?}: {e}"))),
         }
-        let client = connect(kubeconfig).await?;
         let gate = require_token.then(|| Gate::new(Api::namespaced(client.clone(), NAMESPACE)));
         let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone(), gate });
         let listeners = Listeners::open(&listen)?;
@@ -160,8 +178,13 @@ async fn connect(kubeconfig: Option<PathBuf>) -> Result<Client, ServerError> {
         }
         None => kube::Config::infer().await.map_err(|e| cluster(e.to_string()))?,
     };
-    config.connect_timeout = Some(CALL);
+    tune(&mut config);
     Client::try_from(config).map_err(|e| cluster(e.to_string()))
+}
+
+/// How the server wants to speak with an API server.
+pub fn tune(config: &mut kube::Config) {
+    config.connect_timeout = Some(CALL);
 }
 
 /// Something that a watch told.

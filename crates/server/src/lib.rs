@@ -30,7 +30,7 @@ mod view;
 mod warm;
 
 pub use bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
-pub use cluster::{StartOptions, StartServer, start};
+pub use cluster::{StartOptions, StartServer, start, start_with, tune};
 pub use error::ServerError;
 pub use listen::{Limits, ListenOptions};
 pub use metrics::Metrics;

@@ -1,16 +1,16 @@
 //! `mco controller`.
 
 use crate::args::{ControllerBootstrap, ControllerStart};
-use crate::exit;
+use crate::{client, exit};
 
 pub(super) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
+    let client = client::connect_with(&a.cluster, controller::tune).await?;
     let options = controller::Options {
-        kubeconfig: a.cluster.kubeconfig,
         metrics_listen: a.metrics_listen.0,
         leader_elect: a.leader_elect,
         ..controller::Options::new(a.templates)
     };
-    controller::start(options, super::shutdown_signal()?).await?;
+    controller::run_with(client, options, super::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::args_daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart};
 use crate::args_rollout::Refuse;
+use crate::output::Kind;
 use crate::{exit, manifests, output};
 use daemon::FirstBoot;
 use host::{DisruptionPolicy, HostPlan, Irreconcilable, Recovery, Severity};
@@ -28,6 +29,7 @@ pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
     let kubelet = a.kubelet_healthz_endpoint;
     let options = daemon::Options {
         kubeconfig: a.cluster.kubeconfig,
+        context: a.cluster.context,
         root_mount: a.root_mount,
         metrics: a.metrics_url.0,
         kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
@@ -108,7 +110,7 @@ pub(super) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
         }
         Err(irreconcilable) => Planned { severity: None, plan: None, irreconcilable },
     };
-    output::print(a.output, &planned, || planned.text())?;
+    output::print(a.output, Kind::HostPlan, &planned, || planned.text())?;
     Ok(if planned.is_refused(a.refuse) { exit::FINDINGS } else { exit::OK })
 }
 

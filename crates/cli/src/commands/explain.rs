@@ -2,6 +2,7 @@
 
 use crate::args_render::Explain;
 use crate::explain::{Explanation, Source};
+use crate::output::Kind;
 use crate::{client, exit, output};
 use anyhow::{Context, bail};
 use api::names::annotation;
@@ -15,13 +16,13 @@ use std::time::Duration;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(a: Explain) -> anyhow::Result<u8> {
-    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let client = client::connect(&a.cluster).await?;
     let explanation =
         tokio::time::timeout(REQUEST_TIMEOUT, gather(&client, &a.pool)).await.map_err(|_| {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
         })??;
     let explanation = explanation.only(a.what.as_deref(), a.contested)?;
-    output::print(a.output, &explanation, || explanation.text())?;
+    output::print(a.output, Kind::Explanation, &explanation, || explanation.text())?;
     Ok(exit::OK)
 }
 

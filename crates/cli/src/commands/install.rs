@@ -17,22 +17,22 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     };
     if a.dry_run {
         if options.image.is_some() && a.api_server_url.is_none() {
-            options.api_server_url = url(&client::config(a.cluster.kubeconfig.as_deref()).await?);
+            options.api_server_url = url(&client::config(&a.cluster).await?);
         }
         let steps = plan(&options)?;
         let objects: Vec<_> = steps.iter().map(|s| &s.object).collect();
         // As kubectl takes it.
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        output::print(a.output, &list, || steps.iter().map(|s| format!("{s}\n")).collect())?;
+        output::print_object(a.output, &list, || steps.iter().map(|s| format!("{s}\n")).collect())?;
         return Ok(exit::OK);
     }
-    let config = client::config(a.cluster.kubeconfig.as_deref()).await?;
+    let config = client::config(&a.cluster).await?;
     if a.api_server_url.is_none() {
         options.api_server_url = url(&config);
     }
     options.kube_api_ca = pem(config.root_cert.as_deref().unwrap_or_default());
     let steps = plan(&options)?;
-    let client = kube::Client::try_from(config)?;
+    let client = client::client(config)?;
     // Whoever reads the progress may go; the installation goes on.
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     output::write(&format!("installed: {} objects\n", steps.len()))?;

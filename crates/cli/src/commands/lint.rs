@@ -1,6 +1,7 @@
 //! `mco lint`.
 
 use crate::args_render::Lint;
+use crate::output::Kind;
 use crate::{exit, manifests, output};
 use render::{Severity, TemplateSet};
 use std::fmt::Write;
@@ -19,7 +20,7 @@ pub(super) fn run(a: &Lint) -> anyhow::Result<u8> {
         None => TemplateSet::default(),
     };
     let findings = render::lint_with(&manifests, &templates);
-    output::print(a.output, &findings, || text(&findings, count))?;
+    output::print_list(a.output, Kind::FindingList, &findings, || text(&findings, count))?;
     let bad = findings.iter().any(|f| a.strict || f.severity == Severity::Error);
     Ok(if bad { exit::FINDINGS } else { exit::OK })
 }

@@ -95,7 +95,7 @@ fn prepare(log: &Log) -> anyhow::Result<()> {
     if log.log_json {
         subscriber.with(lines.json()).init();
     } else {
-        subscriber.with(lines.with_ansi(std::io::stderr().is_terminal())).init();
+        subscriber.with(lines.with_ansi(std::io::stderr().is_terminal() && log.colours())).init();
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::{client, exit, output};
 use operator::keep::{self, Options};
 
 pub(super) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
-    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let client = client::connect(&a.cluster).await?;
     let options = Options { require_token: a.require_token };
     if a.once {
         for done in keep::pass(&client, options).await? {

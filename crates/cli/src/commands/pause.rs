@@ -1,6 +1,7 @@
 //! `mco pause` and `mco resume`: one field of a pool, and what that means for its nodes.
 
 use crate::args_rollout::Pause;
+use crate::output::Kind;
 use crate::status::{Followed, Phase, PoolRow};
 use crate::{client, exit, output};
 use anyhow::{Context, bail};
@@ -31,7 +32,7 @@ struct Done {
 }
 
 pub(super) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
-    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let client = client::connect(&a.cluster).await?;
     let mut cluster = Followed::start(&client).await?;
     let before = cluster.snapshot(&a.pools);
     if let Some(missing) = a.pools.iter().find(|p| !before.pools.iter().any(|row| row.name == **p)) {
@@ -51,7 +52,7 @@ pub(super) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
         let after = cluster.snapshot(std::slice::from_ref(name));
         all.extend(after.pools.first().map(|row| done(row, paused, changed)));
     }
-    output::print(a.output, &all, || text(&all))?;
+    output::print_list(a.output, Kind::PauseList, &all, || text(&all))?;
     Ok(exit::OK)
 }
 

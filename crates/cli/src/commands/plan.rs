@@ -7,6 +7,7 @@ use super::plan_objects::from_cluster;
 use super::render::{Documents, Rendered, laid_over, pool_of, rendered};
 use crate::args_rollout::{Plan, Refuse};
 use crate::dump::{self, Dump};
+use crate::output::Kind;
 use crate::{client, exit, manifests, output};
 use anyhow::{Context, bail};
 use api::k8s::Time;
@@ -24,7 +25,7 @@ pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
     let Dump { objects, notes } = match a.from.is_empty() {
         false => dump::read(&a.from)?,
         true => {
-            let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+            let client = client::connect(&a.cluster).await?;
             Dump { objects: from_cluster(&client, !a.files.is_empty()).await?, notes: vec![] }
         }
     };
@@ -44,12 +45,12 @@ pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
         if !a.pools.is_empty() {
             forecast.pools.retain(|p| a.pools.iter().any(|o| **o == *p.pool));
         }
-        output::print(a.output, &forecast, || forecast.to_string())?;
+        output::print(a.output, Kind::Forecast, &forecast, || forecast.to_string())?;
         return Ok(exit::OK);
     }
     let changes = changes(&a, &objects, &situation, &now)?;
     let refused = changes.pools.iter().any(|p| p.is_refused(a.refuse));
-    output::print(a.output, &changes, || changes.text())?;
+    output::print(a.output, Kind::ChangePlan, &changes, || changes.text())?;
     Ok(if refused { exit::FINDINGS } else { exit::OK })
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn run(a: Render) -> anyhow::Result<u8> {
         None => TemplateSet::default(),
     };
     if a.diff {
-        let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+        let client = client::connect(&a.cluster).await?;
         let live = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await.map_err(|_| {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
         })??;

@@ -1,20 +1,21 @@
 //! `mco server`.
 
 use crate::args::{Listening, ServerBootstrap, ServerStart};
-use crate::exit;
+use crate::{client, exit};
 use prometheus_client::registry::Registry;
 use server::{BootstrapOptions, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
 use std::sync::Arc;
 
 pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
+    let client = client::connect_with(&a.cluster, server::tune).await?;
     let options = StartOptions {
         listen: listen(a.listen),
-        kubeconfig: a.cluster.kubeconfig,
         apiserver_url: a.apiserver_url,
         bootstrap_token_dir: a.bootstrap_token_dir,
         require_token: a.require_token,
+        ..StartOptions::default()
     };
-    server::start(options, super::shutdown_signal()?).await?;
+    server::start_with(client, options, super::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 

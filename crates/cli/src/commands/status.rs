@@ -1,13 +1,13 @@
 //! `mco status`.
 
 use crate::args::Status;
-use crate::output::Format;
+use crate::output::{Format, Kind};
 use crate::status::{Followed, Snapshot};
 use crate::{client, exit, output};
 use std::io::{IsTerminal, Write};
 
 pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
-    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let client = client::connect(&a.cluster).await?;
     let mut cluster = Followed::start(&client).await?;
     let mut last: Option<Snapshot> = None;
     loop {
@@ -36,6 +36,6 @@ fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {
         Format::Yaml if !first => output::write("---\n")?,
         _ => {}
     }
-    output::print(a.output, now, || now.text())?;
+    output::print(a.output, Kind::Status, now, || now.text())?;
     Ok(std::io::stdout().flush()?)
 }

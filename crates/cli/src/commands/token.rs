@@ -1,6 +1,7 @@
 //! `mco token`: boot tokens, made, listed and taken back.
 
 use crate::args_boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
+use crate::output::Kind;
 use crate::{client, exit, output};
 use anyhow::{Context, bail};
 use api::boot_token::{ENTROPY, LABEL, NAME_PREFIX, Record, Token};
@@ -25,7 +26,7 @@ pub(super) async fn run(command: Command) -> anyhow::Result<u8> {
 }
 
 async fn create(a: TokenCreate) -> anyhow::Result<u8> {
-    let client = client::connect(a.cluster.kubeconfig.as_deref()).await?;
+    let client = client::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     if tokio::time::timeout(CALL, pools.get_opt(&a.pool)).await.context("no answer")??.is_none() {
         bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);
@@ -128,20 +129,18 @@ async fn records(secrets: &Api<Secret>) -> anyhow::Result<Vec<Record>> {
 }
 
 async fn list(a: TokenList) -> anyhow::Result<u8> {
-    let secrets: Api<Secret> =
-        Api::namespaced(client::connect(a.cluster.kubeconfig.as_deref()).await?, NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(client::connect(&a.cluster).await?, NAMESPACE);
     let now = Timestamp::now();
     let mut records = records(&secrets).await?;
     records.retain(|r| a.pool.as_ref().is_none_or(|p| *p == r.pool));
     records.sort_by(|x, y| (&x.pool, &x.id).cmp(&(&y.pool, &y.id)));
     let rows: Vec<Row> = records.into_iter().map(|r| row(r, now)).collect();
-    output::print(a.output, &rows, || text(&rows))?;
+    output::print_list(a.output, Kind::TokenList, &rows, || text(&rows))?;
     Ok(exit::OK)
 }
 
 async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
-    let secrets: Api<Secret> =
-        Api::namespaced(client::connect(a.cluster.kubeconfig.as_deref()).await?, NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(client::connect(&a.cluster).await?, NAMESPACE);
     let mut ids = a.ids;
     if a.spent {
         let now = Timestamp::now();

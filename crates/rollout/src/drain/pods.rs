@@ -35,6 +35,7 @@ pub struct Evict {
 
 /// A pod that stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Skipped {
     /// `NAMESPACE/NAME`.
     pub pod: String,
@@ -44,6 +45,7 @@ pub struct Skipped {
 
 /// Why a pod stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Skip {
     /// Its DaemonSet would put it back at once.
     DaemonSet,
@@ -53,6 +55,7 @@ pub enum Skip {
 
 /// A pod that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Waiting {
     /// `NAMESPACE/NAME`.
     pub pod: String,
@@ -64,6 +67,7 @@ pub struct Waiting {
 
 /// Why a pod is still there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Blocker {
     /// It is to be evicted now.
     Asked,

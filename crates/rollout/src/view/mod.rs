@@ -33,6 +33,7 @@ const READINESS: [(&str, &str); 3] =
 
 /// What the daemon says of itself, [`annotation::STATE`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DaemonState {
     /// There is no annotation: no daemon has run.
     #[default]

@@ -1,0 +1,180 @@
+//! What is wrong with a kubeconfig, in words that hold none of its contents: they are credentials, and parsers' own errors
+//! quote the lines around a mistake.
+//!
+//! The format: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>. What it is not: the reading of files, the
+//! merging of several, or a client.
+
+use crate::yaml;
+use serde_json::Value;
+use std::fmt;
+
+/// A mistake: where it is, and what is expected there. Without any value of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// A path such as `users[1].user.token`; empty: the file as a whole.
+    pub path: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// The lists of a kubeconfig, with the field that each entry has beside its name.
+const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
+
+/// Fields that are text, by the field that they stand in.
+const TEXTS: [(&str, &[&str]); 3] = [
+    (
+        "cluster",
+        &["server", "certificate-authority", "certificate-authority-data", "tls-server-name", "proxy-url"],
+    ),
+    ("context", &["cluster", "user", "namespace"]),
+    (
+        "user",
+        &[
+            "client-certificate",
+            "client-certificate-data",
+            "client-key",
+            "client-key-data",
+            "token",
+            "tokenFile",
+            "username",
+            "password",
+            "as",
+        ],
+    ),
+];
+
+/// Looks through the text of a kubeconfig. An empty one is sound.
+///
+/// # Errors
+/// The first mistake.
+pub fn check(text: &str) -> Result<(), Mistake> {
+    let whole = |what: String| Mistake { path: String::new(), what };
+    if let Some(place) = yaml::mistake(text) {
+        return Err(whole(format!("is not YAML, {place}")));
+    }
+    let documents = yaml::documents(text).map_err(|_| whole("is not YAML".to_owned()))?;
+    documents.iter().try_for_each(document)
+}
+
+fn document(document: &Value) -> Result<(), Mistake> {
+    let wrong = |path: &str, what: &str| Mistake { path: path.to_owned(), what: what.to_owned() };
+    let Some(fields) = document.as_object() else {
+        return Err(wrong("", "is no kubeconfig: fields such as clusters, contexts and users are expected"));
+    };
+    if fields.get("kind").is_some_and(|kind| kind != "Config") {
+        return Err(wrong("kind", "is not Config: this file is something else than a kubeconfig"));
+    }
+    if fields.get("current-context").is_some_and(|c| !c.is_string() && !c.is_null()) {
+        return Err(wrong("current-context", "must be a text: the name of a context"));
+    }
+    for (list, field) in LISTS {
+        let entries = match fields.get(list) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(entries)) => entries,
+            Some(_) => return Err(wrong(list, "must be a list")),
+        };
+        for (i, entry) in entries.iter().enumerate() {
+            let at = format!("{list}[{i}]");
+            if !entry.get("name").is_some_and(Value::is_string) {
+                return Err(wrong(&format!("{at}.name"), "must be there, and a text"));
+            }
+            match entry.get(field) {
+                Some(Value::Object(_)) => {}
+                // `kubectl config` writes users without credentials so.
+                None | Some(Value::Null) if field == "user" => continue,
+                _ => return Err(wrong(&format!("{at}.{field}"), "must be there, with fields of its own")),
+            }
+            texts(&at, field, entry.get(field).unwrap_or(&Value::Null))?;
+        }
+    }
+    Ok(())
+}
+
+fn texts(at: &str, field: &str, object: &Value) -> Result<(), Mistake> {
+    let names = TEXTS.iter().find(|(of, _)| *of == field).map_or(&[][..], |(_, names)| names);
+    for name in names {
+        let path = || format!("{at}.{field}.{name}");
+        match object.get(*name) {
+            None | Some(Value::Null) => {}
+            Some(Value::String(text)) if name.ends_with("-data") && !is_base64(text) => {
+                return Err(Mistake { path: path(), what: "is not base64".to_owned() });
+            }
+            Some(Value::String(_)) => {}
+            Some(_) => {
+                return Err(Mistake { path: path(), what: "must be a text; write it in quotes".to_owned() });
+            }
+        }
+    }
+    let needed = match field {
+        "cluster" => "server",
+        "context" => "cluster",
+        _ => return Ok(()),
+    };
+    if object.get(needed).and_then(Value::as_str).is_none_or(str::is_empty) {
+        return Err(Mistake { path: format!("{at}.{field}.{needed}"), what: "is missing".to_owned() });
+    }
+    Ok(())
+}
+
+/// By its characters and its length; padded or not, in lines or not.
+fn is_base64(text: &str) -> bool {
+    let characters: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    let body = characters.iter().rev().skip_while(|b| **b == b'=').count();
+    let padding = characters.len() - body;
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    padding <= 2
+        && characters.len().is_multiple_of(4)
+        && characters.get(..body).is_some_and(|b| b.iter().all(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_told_by_its_place_and_without_what_stands_there() {
+        let user = |user: &str| {
+            format!(
+                "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'https://a'}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\nusers:\n- name: u\n  user: {user}\n"
+            )
+        };
+        let rows = [
+            (user("{token: hunter2}"), ""),
+            (user("{}"), ""),
+            (user("null"), ""),
+            (String::new(), ""),
+            (user("{token: [hunter2]}"), "users[0].user.token: must be a text"),
+            (user("hunter2"), "users[0].user: must be there"),
+            (user("{client-key-data: 'hunter2?'}"), "users[0].user.client-key-data: is not base64"),
+            (user("{token: 'hunter2\n"), "is not YAML, line "),
+            ("hunter2".to_owned(), "is no kubeconfig"),
+            ("users: hunter2".to_owned(), "users: must be a list"),
+            ("users: [{user: {token: hunter2}}]".to_owned(), "users[0].name: must be there"),
+            ("clusters: [{name: c}]".to_owned(), "clusters[0].cluster: must be there"),
+            ("clusters: [{name: c, cluster: {}}]".to_owned(), "clusters[0].cluster.server: is missing"),
+            (
+                "contexts: [{name: c, context: {user: u}}]".to_owned(),
+                "contexts[0].context.cluster: is missing",
+            ),
+            ("kind: KubeletConfiguration\npassword: hunter2".to_owned(), "kind: is not Config"),
+            ("current-context: [hunter2]".to_owned(), "current-context: must be a text"),
+        ];
+        for (text, want) in rows {
+            let said = check(&text).err().map(|m| m.to_string()).unwrap_or_default();
+            assert!(if want.is_empty() { said.is_empty() } else { said.starts_with(want) }, "{text}: {said}");
+            assert!(!said.contains("hunter2"), "a secret is shown: {said}");
+        }
+    }
+}
