@@ -37,6 +37,11 @@ use tokio_util::sync::CancellationToken;
 /// A write that came too late is decided anew after a few hundredths of a second.
 const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
 
+/// How long the watch may show an older Node than the API server's last answer did. Events arrive some hundredths of a
+/// second after the answer; where they do not within this time, the cluster itself may have been put back: etcd was restored
+/// from a backup. The Node is asked for then.
+const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
+
 /// One node's agent while it runs.
 pub(crate) struct Agent {
     cluster: Cluster,
@@ -62,6 +67,10 @@ pub(crate) struct Agent {
     misses: u32,
     /// The update that failed last, and how often one after the other.
     lost: Option<(Pair, u32)>,
+    /// The version that the feed had when it was last looked at.
+    fed: String,
+    /// Since when the feed is older than what the API server last answered.
+    behind: Option<Instant>,
 }
 
 /// What an agent is told when it is made.
@@ -115,6 +124,8 @@ impl Agent {
             work: None,
             misses: 0,
             lost: None,
+            fed: String::new(),
+            behind: None,
         }
     }
 
@@ -134,6 +145,7 @@ impl Agent {
                 return Ok(Exit::Stopped);
             }
             self.absorb_feed();
+            self.ask_when_behind().await;
             if self.view.node.uid.is_empty() && self.view.node.resource_version.is_empty() {
                 tracing::debug!("there is no such Node yet");
                 self.wait(None).await;
@@ -205,20 +217,44 @@ impl Agent {
         if let Some(trouble) = &mut self.settings.trouble {
             self.view.trouble.clone_from(&trouble.borrow_and_update());
         }
-        let newest = self.feed.borrow_and_update().clone();
-        if let Some(facts) = newest {
-            self.absorb(facts);
+        let newest = self.feed.borrow_and_update().clone().filter(|f| f.resource_version != self.fed);
+        let Some(facts) = newest else { return };
+        self.fed.clone_from(&facts.resource_version);
+        if is_older(&facts, &self.view.node) {
+            self.behind.get_or_insert_with(Instant::now);
+            return;
+        }
+        self.absorb(facts);
+    }
+
+    /// A Node that stays older than the API server's last answer is asked for. No write of ours is under way meanwhile, so
+    /// that this answer is what the cluster holds, whatever its version.
+    async fn ask_when_behind(&mut self) {
+        if self.behind.is_none_or(|since| since.elapsed() < WATCH_CATCHES_UP) {
+            return;
+        }
+        match self.cluster.own_node().await {
+            Ok(node) => {
+                let facts = NodeFacts::of(&node);
+                if is_older(&facts, &self.view.node) {
+                    tracing::warn!(
+                        had = %self.view.node.resource_version,
+                        has = %facts.resource_version,
+                        "the cluster has an older Node than before: etcd was restored; going on from there"
+                    );
+                }
+                self.absorb(facts);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the watch shows an older Node than before, and the Node cannot be read");
+                self.behind = Some(Instant::now());
+            }
         }
     }
 
+    /// Takes a Node as the truth.
     fn absorb(&mut self, facts: NodeFacts) {
-        let version = |f: &NodeFacts| f.resource_version.parse::<u64>().ok();
-        if let (Some(old), Some(new)) = (version(&self.view.node), version(&facts))
-            && new < old
-            && facts.uid == self.view.node.uid
-        {
-            return;
-        }
+        self.behind = None;
         self.view.node = facts;
         if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
             self.look_again();
@@ -227,7 +263,11 @@ impl Agent {
 
     /// Waits for a change of the Node, a time, or the end.
     async fn wait(&mut self, until: Option<Moment>) {
+        let asks = self.behind.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
         let sleep = async {
+            if let Some(left) = asks {
+                return tokio::time::sleep(until.map_or(left, |t| left.min(until_then(t)))).await;
+            }
             match until {
                 Some(t) => tokio::time::sleep(until_then(t)).await,
                 None => std::future::pending().await,
@@ -515,6 +555,12 @@ async fn comes_or_goes(trouble: &mut Option<Trouble>) {
         // Whoever tells has ended, and the agent is about to.
         std::future::pending::<()>().await;
     }
+}
+
+/// The same object at an earlier version.
+fn is_older(facts: &NodeFacts, than: &NodeFacts) -> bool {
+    let version = |f: &NodeFacts| f.resource_version.parse::<u64>().ok();
+    facts.uid == than.uid && version(facts).zip(version(than)).is_some_and(|(new, old)| new < old)
 }
 
 /// How long until then; nothing if it is past.

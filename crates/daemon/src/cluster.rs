@@ -154,6 +154,12 @@ impl Cluster {
         self.call(what, api.patch(&self.node, &params, patch)).await
     }
 
+    /// The own Node as the cluster holds it now; no cache answers.
+    pub(crate) async fn own_node(&self) -> Result<Node, CallError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        self.call(format!("getting Node {}", self.node), api.get(&self.node)).await
+    }
+
     /// A rendered config by name. The empty config has no object. One that is there never changes, so that the API
     /// server's cache may answer: a thousand nodes ask at once.
     pub(crate) async fn config(&self, name: &str) -> Result<MachineConfig, CallError> {

@@ -5,10 +5,11 @@
 use crate::jitter::jitter;
 use crate::protocol::NodeFacts;
 use api::k8s::Node;
-use futures::StreamExt;
-use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use kube::runtime::watcher;
 use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,7 +26,7 @@ const QUIET: Duration = Duration::from_secs(30);
 
 /// How long to wait before the watch is taken up again.
 #[derive(Debug, Default)]
-pub(crate) struct Reconnect {
+struct Reconnect {
     tries: u32,
     last: Option<Instant>,
 }
@@ -44,10 +45,26 @@ impl Iterator for Reconnect {
     }
 }
 
-impl Backoff for Reconnect {
-    fn reset(&mut self) {
-        self.tries = 0;
-    }
+/// A watch of one object that begins anew with a list whenever it breaks. The library takes a broken watch up at the version
+/// where it broke; an API server whose etcd was restored from a backup says nothing then until it is past that version again.
+pub(crate) fn watch_anew<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
+where
+    K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let begin = move || -> BoxStream<'static, _> { watcher(api.clone(), config.clone()).boxed() };
+    let first = (begin(), None, Reconnect::default());
+    stream::unfold((first, begin), |((mut watch, broken, mut reconnect), begin)| async move {
+        if let Some(wait) = broken {
+            tokio::time::sleep(wait).await;
+            watch = begin();
+        }
+        let event = watch.next().await?;
+        let broken = if event.is_err() { reconnect.next() } else { None };
+        Some((event, ((watch, broken, reconnect), begin)))
+    })
 }
 
 /// Watches one Node until the guard is dropped.
@@ -62,7 +79,7 @@ pub(crate) fn watch_own(client: Client, name: &str) -> (Feed, DropGuard) {
 
 async fn pump(client: Client, name: String, sender: watch::Sender<Option<NodeFacts>>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = std::pin::pin!(watcher(Api::<Node>::all(client), config).backoff(Reconnect::default()));
+    let mut events = std::pin::pin!(watch_anew(Api::<Node>::all(client), config));
     let mut seen_in_list = false;
     while let Some(event) = events.next().await {
         match event {

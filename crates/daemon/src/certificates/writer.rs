@@ -8,7 +8,7 @@ use super::files::{Wanted, put};
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
 use crate::clock::Moment;
 use crate::cluster::Cluster;
-use crate::feed::{Feed, Reconnect};
+use crate::feed::{Feed, watch_anew};
 use crate::jitter::jitter;
 use crate::machine::chain;
 use crate::parts::Trouble;
@@ -19,7 +19,7 @@ use api::v1::ControllerConfig;
 use futures::StreamExt;
 use host::{Attributes, DbusSystemd, Root, Systemd};
 use jiff::Timestamp;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ impl Writer {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let config = watcher::Config::default().fields(&format!("metadata.name={CONTROLLER_CONFIG}"));
         let api: Api<ControllerConfig> = Api::all(self.client.clone());
-        let mut events = std::pin::pin!(watcher(api, config).backoff(Reconnect::default()));
+        let mut events = std::pin::pin!(watch_anew(api, config));
         let mut source: Option<Source> = None;
         let mut retry: Option<Moment> = None;
         let mut tries = 0;
