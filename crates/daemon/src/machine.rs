@@ -237,6 +237,7 @@ impl Machine {
             // What the update writes itself is no reason to refuse it: it is the repair.
             self.refuse_drifted(&mut host, from, &to.spec)?;
         }
+        host.check_room(&plan)?;
         for note in &plan.notes {
             tracing::info!("{note}");
         }

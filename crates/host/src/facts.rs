@@ -6,6 +6,7 @@ use desired::OsState;
 use serde::Serialize;
 
 use crate::found::Found;
+use crate::obstacle::Obstacle;
 use crate::step::Secret;
 use crate::systemd::UnitFileState;
 use crate::users::Users;
@@ -16,6 +17,8 @@ use crate::users::Users;
 pub struct Facts {
     /// What stands at each path that the plan may touch. A path that is missing here is absent on the host.
     pub found: BTreeMap<String, Found>,
+    /// Paths that cannot be changed, though what stands there does not say so, and why.
+    pub obstacles: BTreeMap<String, Obstacle>,
     /// Whether owners are set and compared.
     pub owners: bool,
     /// Users and groups.

@@ -1,5 +1,6 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,16 +11,17 @@ use crate::batch::{MANY, together};
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::fault::{Fault, Point};
-use crate::found::{Found, FsError};
+use crate::found::{Attributes, Found, FsError};
 use crate::journal::{Journal, Stage};
 use crate::lock::Lock;
+use crate::obstacle::{InFolder, Obstacle};
 use crate::os::OsBackend;
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::record::{CurrentConfig, PendingReboot};
 use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
-use crate::steps::{LEAKED, folders_of_keys};
+use crate::steps::{LEAKED, PRIVATE_DIR_MODE, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
 use crate::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::users::{Users, hash_of};
@@ -133,10 +135,22 @@ impl Host {
                 facts.os_name = name.unwrap_or_default().trim_matches(['"', '\'']).to_owned();
             }
         }
+        let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
         let mut look = |path: String| -> Result<(), FsError> {
-            if let Entry::Vacant(entry) = facts.found.entry(path) {
-                let found = root.found(entry.key())?;
-                entry.insert(found);
+            let Entry::Vacant(entry) = facts.found.entry(path) else { return Ok(()) };
+            let path = entry.key().clone();
+            let found = root.found(&path)?;
+            let mounted = !found.is_absent() && root.is_mount_point(&path);
+            entry.insert(found);
+            // A path that cannot be split is refused for itself.
+            let Ok((dir, _)) = crate::root::split(&path) else { return Ok(()) };
+            let in_folder = match folders.entry(dir.to_owned()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(root.folder_obstacle(&path)?),
+            };
+            let obstacle = in_folder.clone().or_else(|| mounted.then_some(Obstacle::MountPoint));
+            if let Some(obstacle) = obstacle {
+                facts.obstacles.insert(path, obstacle);
             }
             Ok(())
         };
@@ -151,6 +165,9 @@ impl Host {
             paths::CORE_KEYS,
             paths::PASSWD,
             paths::PASSWD_BACKUP,
+            paths::SHADOW,
+            paths::ORIGINALS,
+            paths::UNITS_PROBE,
         ];
         for path in fixed.into_iter().chain(LEAKED) {
             look(path.to_owned())?;
@@ -279,6 +296,14 @@ impl Host {
         Ok(())
     }
 
+    /// Whether the disk has room for a plan, with what its journal keeps.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be asked.
+    pub fn check_room(&self, plan: &HostPlan) -> Result<(), Error> {
+        crate::journal::space(&self.root, plan)
+    }
+
     /// Finishes or undoes what a crash interrupted. To be called at start-up, before anything else. A call after it
     /// finds nothing to do.
     ///
@@ -286,7 +311,21 @@ impl Host {
     /// Another process is at it, the journal is damaged, or the undo fails; the next call goes on.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
         let _lock = Lock::take(&self.root)?;
+        self.close_originals()?;
+        Journal::forget_damaged(&self.root)?;
         self.recover_locked()
+    }
+
+    /// Versions before this one made the folder of the originals readable by everybody, and with it what was kept from
+    /// folders that are not.
+    fn close_originals(&self) -> Result<(), Error> {
+        let path = paths::ORIGINALS;
+        if let Found::Dir { mode, uid, gid } = self.root.found(path)?
+            && mode & 0o077 != 0
+        {
+            self.root.make_dir(path, Attributes { mode: PRIVATE_DIR_MODE, uid, gid })?;
+        }
+        Ok(())
     }
 
     fn recover_locked(&mut self) -> Result<Recovery, Error> {
@@ -394,7 +433,10 @@ impl Host {
             }
             Step::Link { path, target, .. } => root.link(path, target, Some((0, 0)))?,
             Step::Remove { path, .. } => root.remove(path)?,
-            Step::MakeDir { path, attributes } => root.make_dir(path, *attributes)?,
+            Step::MakeDir { path, attributes } => {
+                root.make_parents(path)?;
+                root.make_dir(path, *attributes)?;
+            }
             Step::MoveAside { path, to, .. } => root.rename(path, to)?,
             Step::Units { action, units } => {
                 let on = units.join(" ");

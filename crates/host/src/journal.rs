@@ -42,6 +42,8 @@ const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
 const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// The same for folders.
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
+/// How many damaged journals are kept for people to look at.
+const DAMAGED_KEPT: usize = 3;
 /// Room for the journal's own text and for blocks that are not full, per path.
 const SLACK: u64 = 8 * 1024;
 
@@ -177,7 +179,7 @@ impl Journal {
                 aside.push((path.clone(), to.clone()));
             }
         }
-        space(root, plan, &before)?;
+        space(root, plan)?;
         let files: Vec<usize> = before
             .iter()
             .enumerate()
@@ -290,6 +292,23 @@ impl Journal {
         root.rename(BEGIN, UNDONE)
     }
 
+    /// Removes damaged journals that were put away, but for the newest: each holds old contents of files.
+    ///
+    /// # Errors
+    /// One of them cannot be removed.
+    pub(crate) fn forget_damaged(root: &Root) -> Result<(), FsError> {
+        let when =
+            |name: &str| -> Option<u64> { name.strip_prefix("damaged-")?.split_once('.')?.0.parse().ok() };
+        let names = root.list(JOURNAL_DIR)?;
+        let times: BTreeSet<u64> = names.iter().filter_map(|n| when(n)).collect();
+        let old = times.len().saturating_sub(DAMAGED_KEPT);
+        let Some(first_kept) = times.iter().nth(old) else { return Ok(()) };
+        for name in names.iter().filter(|n| when(n).is_some_and(|t| t < *first_kept)) {
+            root.remove(&format!("{JOURNAL_DIR}/{name}"))?;
+        }
+        Ok(())
+    }
+
     /// Removes what an ended change has left.
     pub(crate) fn clear(root: &Root, journal: Option<&Self>) -> Result<(), FsError> {
         for (_, to) in journal.map_or(&[][..], |j| &j.aside) {
@@ -366,7 +385,7 @@ fn note(
 }
 
 /// Refuses a change for which there is no room.
-fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
+pub(crate) fn space(root: &Root, plan: &HostPlan) -> Result<(), Error> {
     // Of each file system: what is free, what is needed, and the first path that needs it.
     let mut need: Vec<(u64, u64, u64, String)> = Vec::new();
     let mut add = |path: &str, bytes: u64| -> Result<(), Error> {
@@ -377,8 +396,10 @@ fn space(root: &Root, plan: &HostPlan, before: &[Before]) -> Result<(), Error> {
         }
         Ok(())
     };
-    for b in before {
-        if let Was::File { len, .. } = b.was {
+    let kept: BTreeSet<&str> = plan.steps.iter().flat_map(Step::paths).collect();
+    for path in kept {
+        let len = root.len(path)?;
+        if len > 0 {
             add(JOURNAL_DIR, len.saturating_add(SLACK))?;
         }
     }

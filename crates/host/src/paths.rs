@@ -3,12 +3,14 @@
 //! `desired::paths`.
 
 pub use desired::paths::{
-    CURRENT_CONFIG, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, REBOOT_PENDING, STATE_DIR, UNITS_DIR, dropin,
-    no_original, original, unit,
+    CURRENT_CONFIG, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, ORIGINALS, REBOOT_PENDING, STATE_DIR, UNITS_DIR,
+    dropin, no_original, original, unit,
 };
 
 /// Held by the one process that changes the host.
 pub const LOCK: &str = "/var/lib/machine-config-daemon/lock";
+/// Stands for whatever link systemd makes in that folder, where the question is whether it can.
+pub const UNITS_PROBE: &str = "/etc/systemd/system/default.target";
 /// Folders in which units stand, the first one wins.
 pub const UNIT_DIRS: [&str; 5] = [
     UNITS_DIR,

@@ -21,6 +21,8 @@ use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of
 const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
 /// Our own state, which holds contents of files: for root only.
 const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// Folders for root only.
+pub(crate) const PRIVATE_DIR_MODE: u32 = 0o700;
 /// Folders of keys.
 const KEY_DIR_MODE: u32 = 0o700;
 /// A hash that no password has.
@@ -61,6 +63,7 @@ impl Steps<'_> {
         if touched || units_changed || !disruption.daemon_reload.is_empty() {
             self.steps.push(Step::DaemonReload);
         }
+        self.obstructed();
         for s in &disruption.services {
             self.steps.push(Step::Service { action: s.action, unit: s.unit.clone() });
         }
@@ -95,6 +98,24 @@ impl Steps<'_> {
         }
         for (path, dir) in clashes {
             self.refuse(&path, format!("the config also wants a file at {dir}"), "take one of the two away");
+        }
+    }
+
+    /// Refuses steps that cannot be done where their paths stand. What stays as it is is not asked for.
+    fn obstructed(&mut self) {
+        let asked = |step: &Step| -> Vec<String> {
+            let more = match step {
+                Step::Units { .. } => Some(paths::UNITS_PROBE),
+                Step::Password { .. } => Some(paths::SHADOW),
+                _ => None,
+            };
+            step.paths().into_iter().chain(more).map(str::to_owned).collect()
+        };
+        let paths: std::collections::BTreeSet<String> = self.steps.iter().flat_map(asked).collect();
+        for path in paths {
+            let Some(obstacle) = self.facts.obstacles.get(&path) else { continue };
+            let (why, remedy) = (obstacle.to_string(), obstacle.remedy());
+            self.refuse(&path, why, &remedy);
         }
     }
 
@@ -220,7 +241,18 @@ impl Steps<'_> {
         if ours || self.found(path).is_absent() {
             self.write(&stamp, Content::new(Vec::new()), PLAIN);
         } else {
+            self.private_originals();
             self.steps.push(Step::Copy { from: path.to_owned(), to: original, why: ORIGINAL });
+        }
+    }
+
+    /// What the host has in a folder that is closed to others stays closed to them where it is kept.
+    fn private_originals(&mut self) {
+        let path = paths::ORIGINALS;
+        let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR_MODE);
+        if !private && !self.steps.iter().any(|s| matches!(s, Step::MakeDir { path: p, .. } if p == path)) {
+            let attributes = Attributes { mode: PRIVATE_DIR_MODE, uid: 0, gid: 0 };
+            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
         }
     }
 

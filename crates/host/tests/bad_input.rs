@@ -7,7 +7,7 @@ mod common;
 mod planning;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -87,6 +87,97 @@ fn an_immutable_file_is_refused_before_anything_changes() {
     chattr("-i");
     let bad = bad.unwrap_err();
     assert!(bad[0].why.contains("immutable") && bad[0].remedy.contains("chattr"), "{}", bad[0]);
+}
+
+/// A mount that goes when it is dropped. Made by root only.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn new(args: &[&str], at: &Path) -> Self {
+        let done = Command::new("mount").args(args).arg(at).status().unwrap();
+        assert!(done.success(), "mount {args:?} {}", at.display());
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(&self.0).status();
+        if !done.is_ok_and(|s| s.success()) {
+            eprintln!("{} is left mounted", self.0.display());
+        }
+    }
+}
+
+#[test]
+fn what_only_the_first_write_would_have_met_is_refused_before_anything_changes() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_host_tree();
+    let inside = |path: &str| dir.path().join(path);
+    fs::create_dir_all(inside("usr/share")).unwrap();
+    fs::write(inside("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    fs::write(inside("etc/hosts.of-the-runtime"), "127.0.0.1 localhost\n").unwrap();
+    let _usr = Mounted::new(&["-t", "tmpfs", "-o", "ro", "none"], &inside("usr"));
+    let runtime = inside("etc/hosts.of-the-runtime");
+    let _hosts = Mounted::new(&["--bind", &runtime.display().to_string()], &inside("etc/hosts"));
+    for (path, why, remedy) in [
+        ("/usr/share/doc/x", "the file system that holds /usr is read-only", "remount that one writable"),
+        ("/etc/hosts", "another file is mounted on it", "unmount it"),
+    ] {
+        let bad = refused(dir.path(), &files(&[file(path)]));
+        assert_eq!((bad.path.as_str(), bad.scope), (path, Scope::Machine));
+        assert!(bad.why.contains(why) && bad.remedy.contains(remedy), "{bad}");
+    }
+    // What is as the config wants it needs no write.
+    let same = json!({"path": "/etc/hosts", "mode": 0o644,
+        "contents": {"source": "data:,127.0.0.1%20localhost%0A"}});
+    let plan = planned(&mut mk(dir.path()), &files(&[same.clone()]), &DisruptionPolicy::default()).unwrap();
+    let touched: Vec<_> = plan.steps.iter().flat_map(|s| s.paths()).filter(|p| *p == "/etc/hosts").collect();
+    assert!(touched.is_empty(), "{plan}");
+}
+
+#[test]
+fn a_folder_that_may_not_change_is_refused_before_anything_changes() {
+    // Memory file systems have no such attribute.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("etc/fixed");
+    fs::create_dir_all(&path).unwrap();
+    let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&path).status().is_ok_and(|s| s.success());
+    if !chattr("+i") {
+        eprintln!("skipped: immutable folders cannot be made here");
+        return;
+    }
+    let bad = planned(&mut mk(dir.path()), &files(&[file("/etc/fixed/x")]), &DisruptionPolicy::default());
+    chattr("-i");
+    let bad = bad.unwrap_err();
+    assert!(bad[0].why.contains("/etc/fixed is immutable"), "{}", bad[0]);
+    assert!(bad[0].remedy.contains("chattr -i -a /etc/fixed"), "{}", bad[0]);
+}
+
+#[test]
+fn what_the_host_had_in_a_closed_folder_stays_closed_where_it_is_kept() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_host_tree();
+    let closed = dir.path().join("etc/closed");
+    fs::create_dir(&closed).unwrap();
+    let set = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set(&closed, 0o700);
+    fs::write(closed.join("x"), "host's own").unwrap();
+    set(&closed.join("x"), 0o644);
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &files(&[file("/etc/closed/x")]), &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    let originals = dir.path().join("etc/machine-config-daemon/orig");
+    let mode = || fs::metadata(&originals).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(), 0o700);
+    // A folder that an older version made.
+    set(&originals, 0o755);
+    host.recover().unwrap();
+    assert_eq!(mode(), 0o700);
 }
 
 #[test]
@@ -202,17 +293,21 @@ fn a_change_that_does_not_fit_is_refused_before_it_begins() {
         return;
     }
     fs::create_dir(dir.path().join("etc")).unwrap();
+    // Where the lock stands, on every host.
+    fs::create_dir_all(dir.path().join("var/lib")).unwrap();
     let text = "x".repeat(400 * 1024);
     let new = files(&[json!({"path": "/etc/x", "contents": {"source": format!("data:,{text}")}})]);
     let mut host = mk(dir.path());
     let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    let foreseen = host.check_room(&plan).unwrap_err();
     let error = host.apply(&plan).unwrap_err();
+    assert_eq!(foreseen.to_string(), error.to_string());
     let left = tree(dir.path(), &["/"], &SKIP);
     drop(host);
     assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
     assert!(matches!(&error, Error::NoSpace { need, free, .. } if need > free), "{error}");
     assert!(error.to_string().starts_with("/etc/"), "the path is not named: {error}");
-    assert_eq!(left.keys().collect::<Vec<_>>(), ["/etc"], "{left:?}");
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["/etc", "/var", "/var/lib"], "{left:?}");
 }
 
 #[test]
@@ -326,6 +421,7 @@ fn the_room_that_kept_originals_take_is_counted_too() {
         return;
     }
     fs::create_dir(dir.path().join("etc")).unwrap();
+    fs::create_dir_all(dir.path().join("var/lib")).unwrap();
     // Twice it would fit, for the journal; three times, with the original that is kept, it does not.
     fs::write(dir.path().join("etc/x"), "x".repeat(800 * 1024)).unwrap();
     let before = tree(dir.path(), &["/"], &SKIP);

@@ -1,0 +1,99 @@
+//! What keeps a path from being changed though nothing at the path itself says so: a read-only file system, a folder that
+//! may not change, something mounted over the file. Found before a change is planned, so that no node is drained for a
+//! change that its first write would fail.
+//!
+//! What it is not: what stands at the path (see `found`), or the room on the disk (see `journal`).
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{self, AtFlags, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use serde::Serialize;
+
+use crate::found::FsError;
+use crate::root::{Root, split};
+
+/// What is in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Obstacle {
+    /// The file system is read-only where `folder` stands.
+    ReadOnly {
+        /// The innermost folder of the path that exists.
+        folder: String,
+    },
+    /// `folder` carries the immutable or the append-only attribute (chattr(1)).
+    FixedFolder {
+        /// The innermost folder of the path that exists.
+        folder: String,
+    },
+    /// Something is mounted on the path: no other file can take its place (`EBUSY`, rename(2)).
+    MountPoint,
+}
+
+impl Obstacle {
+    /// What a person can do about it.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::ReadOnly { .. } => {
+                "choose a path on a file system that can be written, or remount that one writable".to_owned()
+            }
+            Self::FixedFolder { folder } => format!("take the attribute away with chattr -i -a {folder}"),
+            Self::MountPoint => "unmount it, or change what is mounted there at its own path".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReadOnly { folder } => write!(f, "the file system that holds {folder} is read-only"),
+            Self::FixedFolder { folder } => write!(f, "the folder {folder} is immutable or append-only"),
+            Self::MountPoint => f.write_str("another file is mounted on it, such as by a container runtime"),
+        }
+    }
+}
+
+/// The folder of a path, looked at once for all paths in it.
+pub(crate) type InFolder = Option<Obstacle>;
+
+impl Root {
+    /// What keeps files in the folder of `path` from being made, replaced and removed. A folder that does not exist yet
+    /// counts by the innermost one that does.
+    ///
+    /// # Errors
+    /// A folder cannot be looked at.
+    pub(crate) fn folder_obstacle(&self, path: &str) -> Result<InFolder, FsError> {
+        let fail = |e: io::Error| FsError::new("look at the folder of", path, e);
+        let mut at = path;
+        let (folder, fd) = loop {
+            let (dir, _) = split(at).map_err(fail)?;
+            match self.openat(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
+                Ok(fd) => break (dir.to_owned(), fd),
+                Err(_) if dir != "/" => at = dir,
+                Err(e) => return Err(fail(e)),
+            }
+        };
+        let flags = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?.f_flag;
+        if flags.contains(StatVfsMountFlags::RDONLY) {
+            return Ok(Some(Obstacle::ReadOnly { folder }));
+        }
+        let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+        let is_fixed = attributes(&fd, "", AtFlags::EMPTY_PATH).is_some_and(|a| a.intersects(fixed));
+        Ok(is_fixed.then_some(Obstacle::FixedFolder { folder }))
+    }
+
+    /// Whether something is mounted on `path` itself.
+    pub(crate) fn is_mount_point(&self, path: &str) -> bool {
+        let Ok((dir, name)) = self.parent(path) else { return false };
+        attributes(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_some_and(|a| a.contains(StatxAttributes::MOUNT_ROOT))
+    }
+}
+
+/// Nothing there, and file systems that do not say, have none.
+fn attributes(dir: &OwnedFd, name: &str, flags: AtFlags) -> Option<StatxAttributes> {
+    fs::statx(dir, name, flags, StatxFlags::empty()).ok().map(|s| s.stx_attributes)
+}
