@@ -18,6 +18,7 @@ mod resource;
 mod rules;
 pub mod selector;
 pub mod server_tls;
+pub mod text;
 pub mod user_data;
 pub mod v1;
 pub mod yaml;

@@ -70,7 +70,8 @@ pub mod annotation {
     pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
     /// Node: the daemon's state, one of [`super::state`].
     pub const STATE: &str = "machineconfiguration.openshift.io/state";
-    /// Node: why the state is Degraded or Unreconcilable; empty when Done. At most 2,000 characters.
+    /// Node: why the state is Degraded or Unreconcilable; empty when Done. At most
+    /// [`crate::text::MAX_REASON_CHARS`] characters.
     pub const REASON: &str = "machineconfiguration.openshift.io/reason";
     /// Node: the rendered MachineConfig that the machine first booted into.
     pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";

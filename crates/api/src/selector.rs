@@ -63,6 +63,27 @@ pub fn matches_by<'a>(
     Ok(all)
 }
 
+/// Could a selector that [`matches`] refuses be meant for an object with these labels? All of it that can be read must
+/// hold. Where nothing can be read, the object must have one of the labels that it speaks of.
+pub fn may_match<'a>(selector: &LabelSelector, get: &dyn Fn(&str) -> Option<&'a str>) -> bool {
+    let (mut read, mut named) = (0, false);
+    for (key, value) in selector.match_labels.iter().flatten() {
+        if get(key) != Some(value.as_str()) {
+            return false;
+        }
+        read += 1;
+    }
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        let have = get(&requirement.key);
+        match holds(index, requirement, have) {
+            Ok(true) => read += 1,
+            Ok(false) => return false,
+            Err(_) => named |= have.is_some(),
+        }
+    }
+    read > 0 || named
+}
+
 fn holds(index: usize, r: &LabelSelectorRequirement, have: Option<&str>) -> Result<bool, SelectorError> {
     let values = r.values.as_deref().unwrap_or_default();
     let bad = |rule| Err(SelectorError::Values { index, operator: r.operator.clone(), rule });
@@ -104,6 +125,28 @@ mod tests {
             assert_eq!(matches(Some(&selector(yaml)), Some(&labels)), Ok(want), "{yaml}");
         }
         assert_eq!(matches(None, Some(&labels)), Ok(false));
+    }
+
+    #[test]
+    fn a_broken_selector_may_mean_what_the_rest_of_it_allows() {
+        let labels = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
+        let get = |key: &str| labels.get(key).map(String::as_str);
+        let broken = "{key: KEY, operator: Equals, values: ['1']}";
+        for (first, key, want) in [
+            ("{key: a, operator: Exists}", "z", true),
+            ("{key: z, operator: Exists}", "a", false),
+            ("{key: a, operator: In, values: ['2']}", "a", false),
+            ("{key: a, operator: In}", "z", true),
+            ("{key: y, operator: In}", "z", false),
+            ("{key: y, operator: In}", "a", true),
+        ] {
+            let yaml = format!("matchExpressions: [{first}, {}]", broken.replace("KEY", key));
+            assert_eq!(may_match(&selector(&yaml), &get), want, "{yaml}");
+        }
+        let yaml = |value: &str| {
+            format!("matchLabels: {{a: '{value}'}}\nmatchExpressions: [{{key: z, operator: In}}]")
+        };
+        assert!(may_match(&selector(&yaml("1")), &get) && !may_match(&selector(&yaml("2")), &get));
     }
 
     #[test]

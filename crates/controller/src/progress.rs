@@ -61,10 +61,20 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     let pools = stores.pools.all();
     let names: Vec<String> = pools.iter().map(|p| p.name_any()).collect();
     let selectors = names.iter().zip(&pools).map(|(n, p)| (n.as_str(), p.spec.node_selector.as_ref()));
-    // With a selector that cannot be evaluated no node's pool is sure; the node pass says so on the pools.
     let cluster = Cluster::of(stores.controller_config().as_deref().map(|c| &c.spec));
-    let Ok(index) = Index::new(cluster, selectors) else { return Ok(()) };
-    let owner = node.as_ref().and_then(|n| index.owners(&n.labels).primary);
+    let index = Index::new(cluster, selectors);
+    let owners = node.as_ref().map(|n| (index.owners(&n.labels), n));
+    let owner = match &owners {
+        Some((owners, n)) => {
+            let configs = [n.current_config.as_deref(), n.desired_config.as_deref()];
+            // It may be of a pool whose selector cannot be evaluated; the node pass says so on that pool.
+            if index.unsure(&n.labels, owners, &configs).is_some() {
+                return Ok(());
+            }
+            owners.primary
+        }
+        None => None,
+    };
     let pool = owner.and_then(|i| names.get(i)).map(String::as_str);
     let object = stores.progress.get(name);
     let api = context.api::<LightProgress>();

@@ -273,7 +273,7 @@ impl Cluster {
             },
             type_: Some(if kind.is_warning() { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason),
-            message: Some(text.chars().take(1024).collect()),
+            message: Some(api::text::cut(text, 1024).into_owned()),
             source: Some(k8s_openapi::api::core::v1::EventSource {
                 component: Some(COMPONENT.to_owned()),
                 host: Some(self.node.clone()),

@@ -41,7 +41,7 @@ pub enum JoinError {
 /// Finds the pool of a node with these labels, by the rules of the roll-out.
 ///
 /// # Errors
-/// A broken selector in any pool, and a node that two custom pools select.
+/// A broken selector of a pool that may be the node's, and a node that two custom pools select.
 pub fn membership(
     labels: &BTreeMap<String, String>,
     pools: &[MachineConfigPool],
@@ -51,8 +51,13 @@ pub fn membership(
     let index = Index::new(
         cluster,
         pools.iter().map(|p| (p.metadata.name.as_deref().unwrap_or_default(), p.spec.node_selector.as_ref())),
-    )?;
-    let owners = index.owners(&Labels::new(Some(labels), &mut Names::default()));
+    );
+    let labels = Labels::new(Some(labels), &mut Names::default());
+    let owners = index.owners(&labels);
+    // A node that joins has no config of any pool.
+    if let Some(broken) = index.unsure(&labels, &owners, &[]).and_then(|i| index.broken(i)) {
+        return Err(broken.clone().into());
+    }
     if !owners.several.is_empty() {
         let names: Vec<_> = owners.several.iter().filter_map(|&i| pools.get(i)).map(name).collect();
         return Err(JoinError::SeveralPools { pools: names.join(", ") });

@@ -5,7 +5,7 @@
 
 use crate::capacity::{max_unavailable, measure, order};
 use crate::control_plane::{self, Turn};
-use crate::membership::{self, Membership};
+use crate::membership::{self, BrokenSelector, Membership};
 use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
 use crate::patch::{Change, NodePatch};
 use crate::plan::{
@@ -31,13 +31,15 @@ use std::sync::Arc;
 /// # Assumes
 /// - The caller sees its own writes: a patch's answer is in the views before the next plan is made.
 pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
-    let resolved = membership::resolve(&inputs.pools, &inputs.nodes, inputs.facts.cluster);
-    let Membership { members, unmanaged, unowned, alerts } = match resolved {
-        Ok(membership) => membership,
-        Err(broken) => return all_held(inputs, &broken),
-    };
-    let mut evals: Vec<Eval<'_>> =
-        inputs.pools.iter().zip(&members).map(|(pool, nodes)| Eval::new(pool, nodes)).collect();
+    let Membership { members, unmanaged, unowned, alerts, broken } =
+        membership::resolve(&inputs.pools, &inputs.nodes, inputs.facts.cluster);
+    let members = members.iter().zip(&broken);
+    let mut evals: Vec<Eval<'_>> = inputs
+        .pools
+        .iter()
+        .zip(members)
+        .map(|(pool, (nodes, broken))| Eval::new(pool, nodes, broken.as_ref()))
+        .collect();
     if inputs.facts.has_arbiter() {
         hold_control_plane(&mut evals);
     }
@@ -64,25 +66,6 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     RolloutPlan { pools, unmanaged, pool_alerts: alerts }
 }
 
-/// While a selector is broken, nothing moves: a node of that pool would look like a worker and be reconfigured.
-fn all_held(inputs: &Inputs<'_>, broken: &membership::BrokenSelector) -> RolloutPlan {
-    let hold = Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() };
-    let pools = inputs.pools.iter().map(|pool| {
-        let mut plan = PoolPlan { pool: pool.name().into(), hold: Some(hold.clone()), ..PoolPlan::default() };
-        if pool.name() == &*broken.pool {
-            let said = status::conflict_only(
-                pool.pool,
-                status::MEMBERSHIP_CONFLICT,
-                &broken.to_string(),
-                &inputs.now,
-            );
-            (plan.status, plan.events) = said;
-        }
-        plan
-    });
-    RolloutPlan { pools: pools.collect(), ..RolloutPlan::default() }
-}
-
 /// A pool, its nodes with their predicates, and what stands in the way.
 struct Eval<'a> {
     input: &'a PoolInput<'a>,
@@ -94,12 +77,14 @@ struct Eval<'a> {
 }
 
 impl<'a> Eval<'a> {
-    fn new(input: &'a PoolInput<'a>, nodes: &[&'a NodeView]) -> Self {
+    fn new(input: &'a PoolInput<'a>, nodes: &[&'a NodeView], broken: Option<&BrokenSelector>) -> Self {
         let spec = &input.pool.spec;
         let goal = goal(input);
         let nodes: Vec<_> = nodes.iter().map(|n| (*n, flags(n, Desired::of(n), goal))).collect();
         let max = max_unavailable(input.name(), spec.max_unavailable.as_ref(), nodes.len());
-        let hold = if spec.node_selector.as_ref().is_some_and(api::selector::is_empty) {
+        let hold = if let Some(broken) = broken {
+            Some(Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() })
+        } else if spec.node_selector.as_ref().is_some_and(api::selector::is_empty) {
             Some(Hold::SelectsAll)
         } else if goal.config.is_empty() {
             Some(Hold::NothingRendered)
@@ -170,10 +155,11 @@ impl<'a> Eval<'a> {
                     patch.topology = Change::Set(topology.clone());
                 }
             }
-            if !matches!(self.hold, Some(Hold::SelectsAll)) {
+            // Which nodes are the pool's is not known: none is touched.
+            if !matches!(self.hold, Some(Hold::SelectsAll | Hold::Selector { .. })) {
                 patch.drift = drift_rules(self.input.pool, node);
+                control_plane::adjust(node, inputs.facts, &mut patch);
             }
-            control_plane::adjust(node, inputs.facts, &mut patch);
             let step = if goes {
                 Step::Goes
             } else if !before.candidate {
@@ -197,9 +183,14 @@ impl<'a> Eval<'a> {
             }
             after.push((*node, flags_after));
         }
-        if let Some(hold @ Hold::SelectsAll) = &self.hold {
-            let said = status::conflict_only(self.input.pool, "SelectingAll", &hold.to_string(), &inputs.now);
-            (plan.status, plan.events) = said;
+        let unknown_nodes = match &self.hold {
+            Some(Hold::SelectsAll) => Some("SelectingAll"),
+            Some(Hold::Selector { .. }) => Some(status::MEMBERSHIP_CONFLICT),
+            _ => None,
+        };
+        if let (Some(reason), Some(hold)) = (unknown_nodes, &self.hold) {
+            (plan.status, plan.events) =
+                status::conflict_only(self.input.pool, reason, &hold.to_string(), &inputs.now);
             return plan;
         }
         self.choice_events(&choice, &target, &mut plan.events);

@@ -42,7 +42,7 @@ impl Cluster {
     }
 }
 
-/// A pool whose selector cannot be evaluated. While there is one, no node's pool is sure.
+/// A pool whose selector cannot be evaluated. Nodes that may be its own stay where they are, see [`Index::unsure`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("MachineConfigPool {pool}: spec.nodeSelector.{source}; fix the selector")]
 pub struct BrokenSelector {
@@ -75,6 +75,8 @@ pub struct Index<'a> {
     rest: Vec<usize>,
     /// The built-in pools that take nodes beside those that their selectors pick.
     assumed: Assumed,
+    /// Pools whose selector cannot be evaluated: they own no node for sure.
+    broken: Vec<(usize, BrokenSelector)>,
 }
 
 /// On a plain cluster the pools `master` and `worker`; elsewhere none.
@@ -102,26 +104,59 @@ impl Assumed {
 
 impl<'a> Index<'a> {
     /// Over all pools of the cluster: names and node selectors.
-    ///
-    /// # Errors
-    /// The first pool whose selector cannot be evaluated.
     pub fn new(
         cluster: Cluster,
         pools: impl IntoIterator<Item = (&'a str, Option<&'a LabelSelector>)>,
-    ) -> Result<Self, BrokenSelector> {
+    ) -> Self {
         let pools: Vec<_> = pools.into_iter().collect();
         let assumed = Assumed::new(cluster, &pools);
-        let mut index = Self { pools, by_key: HashMap::new(), rest: vec![], assumed };
+        let mut index = Self { pools, by_key: HashMap::new(), rest: vec![], assumed, broken: vec![] };
         for (i, (name, selector)) in index.pools.iter().enumerate() {
             // Against no labels at all, every requirement is evaluated: errors show here and never again.
-            selector::matches_by(*selector, &|_| None)
-                .map_err(|source| BrokenSelector { pool: (*name).into(), source })?;
+            if let Err(source) = selector::matches_by(*selector, &|_| None) {
+                index.broken.push((i, BrokenSelector { pool: (*name).into(), source }));
+                continue;
+            }
             match selector.and_then(|s| s.match_labels.as_ref()).and_then(|l| l.keys().next()) {
                 Some(key) => index.by_key.entry(key).or_default().push(i),
                 None => index.rest.push(i),
             }
         }
-        Ok(index)
+        index
+    }
+
+    /// What is wrong with the selector of the pool at this index.
+    pub fn broken(&self, pool: usize) -> Option<&BrokenSelector> {
+        self.broken.iter().find(|(i, _)| *i == pool).map(|(_, broken)| broken)
+    }
+
+    /// The pool with a broken selector that may own this node, whatever [`Index::owners`] says: its nodes must not be
+    /// taken for another pool's. A node may be its own where all of the selector that can be read fits its labels, and
+    /// where it is in, or was sent to, a config that was rendered for that pool (`configs`).
+    pub fn unsure(&self, labels: &Labels, owners: &Owners, configs: &[Option<&str>]) -> Option<usize> {
+        let owner = owners.primary.and_then(|i| self.pools.get(i)).map(|(name, _)| *name);
+        let may_own = |(i, broken): &&(usize, BrokenSelector)| {
+            // Whoever owns it for sure keeps it from this pool.
+            let settled = match (&*broken.pool, owner) {
+                (MASTER, _) => false,
+                (_, Some(MASTER)) => true,
+                (WORKER, Some(_)) => true,
+                _ => false,
+            };
+            let selector = self.pools.get(*i).and_then(|(_, selector)| *selector);
+            let made_for = |config: &str| {
+                let pool = config.strip_prefix("rendered-").and_then(|c| c.rsplit_once('-'));
+                pool.is_some_and(|(pool, _)| pool == &*broken.pool)
+            };
+            let fits = || selector.is_some_and(|s| selector::may_match(s, &|key| labels.get(key)));
+            // A plain cluster's built-in pools own some nodes without a selector.
+            owners.primary == Some(*i)
+                || !settled && (configs.iter().flatten().any(|config| made_for(config)) || fits())
+        };
+        if self.broken.is_empty() || labels.get(label::OS) == Some("windows") {
+            return None;
+        }
+        self.broken.iter().find(may_own).map(|(i, _)| *i)
     }
 
     /// The pools of a node with these labels.
@@ -165,7 +200,7 @@ impl<'a> Index<'a> {
 /// All nodes, by the pool that owns them.
 #[derive(Debug, Default)]
 pub(crate) struct Membership<'a> {
-    /// For each pool its nodes, by name.
+    /// For each pool its nodes, by name; of a pool with a broken selector those that may be its own.
     pub(crate) members: Vec<Vec<&'a NodeView>>,
     /// Nodes without a pool.
     pub(crate) unmanaged: Vec<Unmanaged>,
@@ -173,6 +208,8 @@ pub(crate) struct Membership<'a> {
     pub(crate) unowned: Vec<&'a NodeView>,
     /// Control-plane nodes that a custom pool wants too.
     pub(crate) alerts: Vec<Arc<str>>,
+    /// For each pool what is wrong with its selector.
+    pub(crate) broken: Vec<Option<BrokenSelector>>,
 }
 
 /// Sorts all nodes into the pools.
@@ -180,11 +217,18 @@ pub(crate) fn resolve<'a>(
     pools: &[PoolInput<'_>],
     nodes: &[&'a NodeView],
     cluster: Cluster,
-) -> Result<Membership<'a>, BrokenSelector> {
-    let index = Index::new(cluster, pools.iter().map(|p| (p.name(), p.pool.spec.node_selector.as_ref())))?;
-    let mut all = Membership { members: vec![vec![]; pools.len()], ..Membership::default() };
+) -> Membership<'a> {
+    let index = Index::new(cluster, pools.iter().map(|p| (p.name(), p.pool.spec.node_selector.as_ref())));
+    let broken = (0..pools.len()).map(|i| index.broken(i).cloned()).collect();
+    let mut all = Membership { members: vec![vec![]; pools.len()], broken, ..Membership::default() };
     for node in nodes {
         let owners = index.owners(&node.labels);
+        let configs = [node.current_config.as_deref(), node.desired_config.as_deref()];
+        let unsure = index.unsure(&node.labels, &owners, &configs);
+        if let Some(list) = unsure.and_then(|i| all.members.get_mut(i)) {
+            list.push(node);
+            continue;
+        }
         if owners.custom_ignored {
             all.alerts.push(node.name.clone());
         }
@@ -209,5 +253,5 @@ pub(crate) fn resolve<'a>(
     }
     all.unmanaged.sort_unstable_by(|a, b| a.node.cmp(&b.node));
     all.alerts.sort_unstable();
-    Ok(all)
+    all
 }

@@ -10,6 +10,7 @@ use crate::view::NodeView;
 use api::conditions::{self, Condition};
 use api::k8s::Time;
 use api::names::pool_condition::{DEGRADED, NODE_DEGRADED, RENDER_DEGRADED, UPDATED, UPDATING};
+use api::text::{MAX_ANSWER_CHARS, MAX_NODE_WORDS, cut};
 use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
 
 /// Nodes that two custom pools want, or a selector that cannot be read. Present once it was true.
@@ -84,7 +85,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_) | Hold::Refused(_))) = hold
         && !all_updated
     {
-        message = format!("{message}; held: {hold}");
+        message = format!("{message}; held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS));
     }
     set(UPDATING, updating, "", message);
     let degraded_text = degraded_nodes(nodes);
@@ -120,7 +121,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     ((new != old).then_some(new), events)
 }
 
-/// Only the membership condition, for a pool whose nodes cannot be known.
+/// Only the membership condition, for a pool whose nodes cannot be known; where that is a mistake, `Degraded` as well.
 pub(crate) fn conflict_only(
     pool: &MachineConfigPool,
     reason: &'static str,
@@ -129,13 +130,18 @@ pub(crate) fn conflict_only(
 ) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
     let mut new = pool.status.clone().unwrap_or_default();
     let mut list = new.conditions.take().unwrap_or_default();
-    if !set_conflict(&mut list, &[why.to_owned()], now) {
+    let why = cut(why, MAX_ANSWER_CHARS);
+    let told = set_conflict(&mut list, &[why.clone().into_owned()], now);
+    let degraded = reason == MEMBERSHIP_CONFLICT
+        && conditions::set(&mut list, Condition::new(DEGRADED, true, "", why.clone()), now);
+    if !told && !degraded {
         return (None, vec![]);
     }
     new.conditions = Some(list);
     new.observed_generation = pool.metadata.generation.unwrap_or_default();
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    (Some(new), vec![event(name, EventKind::Warning, reason, why.to_owned())])
+    let events = told.then(|| event(name, EventKind::Warning, reason, why.into_owned()));
+    (Some(new), events.into_iter().collect())
 }
 
 fn set_conflict(list: &mut Vec<Condition>, conflicts: &[String], now: &Time) -> bool {
@@ -165,7 +171,10 @@ fn line(pool: &MachineConfigPool, target: &Target) -> String {
 fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
     let bad: Vec<_> = nodes.iter().filter(|(_, f)| f.degraded).map(|(n, _)| n).collect();
     let named = bad.iter().take(NAMED_NODES).map(|n| match &n.reason {
-        Some(reason) => format!("Node {} is reporting: {reason:?}", n.name),
+        // Quoted before it is cut: a control character takes several.
+        Some(reason) => {
+            format!("Node {} is reporting: {}", n.name, cut(&format!("{reason:?}"), MAX_NODE_WORDS))
+        }
         None => format!("Node {} is {}", n.name, n.state),
     });
     let mut text = named.collect::<Vec<_>>().join(", ");

@@ -92,15 +92,90 @@ fn a_pool_has_the_nodes_whose_owner_it_is() {
 }
 
 #[test]
-fn while_a_selector_is_broken_nothing_moves() {
-    let mut infra = pool("infra", "v1", json!(1));
-    infra.spec.node_selector = selector(json!({"matchExpressions": [{"key": "a", "operator": "Equals"}]}));
-    let world = World::new(vec![pool("worker", "v1", json!(1)), infra], vec![moved("a", "v0", "v0")]);
-    let plan = world.plan();
-    assert!(plan.pools.iter().all(|p| p.patches.is_empty() && matches!(p.hold, Some(Hold::Selector { .. }))));
-    let text = plan.pools[0].hold.as_ref().unwrap().to_string();
-    assert!(text.contains("infra") && text.contains("matchExpressions[0].operator"), "{text}");
-    assert!(plan.pools[1].status.is_some() && plan.pools[0].status.is_none());
+fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_own_moves() {
+    let broken = |name: &str, selector_of: Value| {
+        let mut pool = pool(name, &format!("rendered-{name}-1"), json!(10));
+        pool.spec.node_selector = selector(selector_of);
+        pool
+    };
+    let sound = |name: &str| pool(name, &format!("rendered-{name}-1"), json!(10));
+    let role = "node-role.kubernetes.io/infra";
+    let equals = json!({"matchExpressions": [{"key": role, "operator": "Equals", "values": [""]}]});
+    let no_values =
+        json!({"matchLabels": {role: ""}, "matchExpressions": [{"key": "zone", "operator": "In"}]});
+    let at = |name: &str, roles: &[&str], pool: &str| {
+        let config = format!("rendered-{pool}-0");
+        moved(name, &config, &config).roles(roles)
+    };
+    for selector_of in [equals, no_values] {
+        let pools = vec![sound("worker"), broken("infra", selector_of), sound("master"), sound("gpu")];
+        let nodes = vec![
+            at("w", &["worker"], "worker"),
+            // Labelled for it, and not moved yet.
+            at("i", &["worker", "infra"], "worker"),
+            // In a config of it: labels that cannot be read chose it.
+            at("j", &["worker"], "infra"),
+            // Another pool whose name begins the same.
+            at("k", &["worker"], "infra-two"),
+            at("m", &["master", "infra"], "infra"),
+            at("g", &["gpu", "worker"], "gpu"),
+            // gpu, or in conflict: nobody knows.
+            at("h", &["gpu", "infra"], "gpu"),
+        ];
+        let mut world = World::new(pools, nodes);
+        let plan = world.plan();
+        let sent = |name: &str| {
+            let plan = plan.pools.iter().find(|p| &*p.pool == name).unwrap();
+            plan.patches.iter().map(|p| p.node.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(sent("worker"), ["k", "w"], "{plan}");
+        assert_eq!((sent("master"), sent("gpu")), (vec!["m".to_owned()], vec!["g".to_owned()]), "{plan}");
+        assert!(sent("infra").is_empty(), "{plan}");
+        let held: Vec<_> = plan.pools[1].nodes.iter().map(|n| &*n.node).collect();
+        assert_eq!(held, ["h", "i", "j"], "{plan}");
+        for (pool, holds) in plan.pools.iter().zip([false, true, false, false]) {
+            assert_eq!(matches!(pool.hold, Some(Hold::Selector { .. })), holds, "{plan}");
+        }
+        let text = plan.pools[1].hold.as_ref().unwrap().to_string();
+        assert!(text.contains("infra") && text.contains("matchExpressions[0]"), "{text}");
+        let is = |world: &World, pool: usize, type_: &str| {
+            let conditions = world.pools[pool].status.as_ref().and_then(|s| s.conditions.clone());
+            api::conditions::is_true(&conditions.unwrap_or_default(), type_)
+        };
+        world.settle();
+        for (pool, want) in [false, true, false, false].into_iter().enumerate() {
+            assert_eq!(is(&world, pool, "Degraded"), want, "pool {pool}");
+            assert_eq!(is(&world, pool, rollout::MEMBERSHIP_CONFLICT), want, "pool {pool}");
+        }
+        // Corrected, it is as well as the others.
+        world.pools[1].spec.node_selector = selector(json!({"matchLabels": {role: ""}}));
+        world.nodes.retain(|n| &*n.name != "h");
+        world.settle();
+        assert!(!is(&world, 1, "Degraded") && !is(&world, 1, rollout::MEMBERSHIP_CONFLICT));
+        assert_eq!(world.plan_of("infra").nodes.len(), 1);
+    }
+}
+
+#[test]
+fn a_broken_selector_of_a_built_in_pool_holds_whom_nobody_else_owns() {
+    let role = |role: &str| format!("node-role.kubernetes.io/{role}");
+    for (name, want) in [("worker", vec!["infra", "master"]), ("master", vec!["infra", "worker"])] {
+        let mut pools: Vec<_> =
+            ["worker", "infra", "master"].map(|p| pool(p, &format!("rendered-{p}-1"), json!(10))).into();
+        let broken = pools.iter_mut().find(|p| p.metadata.name.as_deref() == Some(name)).unwrap();
+        broken.spec.node_selector =
+            selector(json!({"matchExpressions": [{"key": role(name), "operator": "exists"}]}));
+        let nodes = vec![
+            moved("w", "c", "c"),
+            moved("i", "c", "c").roles(&["worker", "infra"]),
+            moved("m", "c", "c").roles(&["master"]),
+        ];
+        let plan = World::new(pools, nodes).plan();
+        let mut moving: Vec<&str> =
+            plan.pools.iter().filter(|p| !p.patches.is_empty()).map(|p| &*p.pool).collect();
+        moving.sort_unstable();
+        assert_eq!(moving, want, "{plan}");
+    }
 }
 
 #[test]

@@ -310,3 +310,26 @@ fn a_pool_with_nothing_rendered_yet_says_so_and_tells_of_nodes_that_another_want
     world.apply(&plan);
     assert!(world.plan().pools.iter().all(|p| p.status.is_none()), "said once");
 }
+
+#[test]
+fn what_one_node_says_never_makes_a_status_too_large_to_write() {
+    let of = |text: &str, n: usize| {
+        let bad = |i: usize| moved(&format!("n{i}"), "v0", "v1").state("Degraded").note("reason", text);
+        let world = World::workers(json!(1), (0..n).map(bad).collect());
+        let status = status(&world);
+        let message = says(&status, "NodeDegraded").1;
+        assert_eq!(message, says(&status, "Degraded").1);
+        (serde_json::to_string(&status).unwrap().len(), message)
+    };
+    // What fits is told whole, and quoted as it always was.
+    let (_, message) = of("disk \"a\" is full", 1);
+    assert_eq!(message, r#"Node n0 is reporting: "disk \"a\" is full""#);
+    let (size, message) = of(&"x".repeat(240_000), 1);
+    assert!(size < 10_000 && message.contains("… (cut: "), "{size}");
+    // Twelve of them, and the longest ways to write a character.
+    for text in ["ü", "\u{1}", "🦀", "\u{10ffff}"] {
+        let (size, message) = of(&text.repeat(240_000), 12);
+        assert!(size < 200_000, "{size} bytes");
+        assert!(message.contains("Node n0 ") && message.ends_with(", and 2 more"), "{message}");
+    }
+}

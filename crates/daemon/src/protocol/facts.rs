@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 /// The config of a host that no config was ever applied to. It has no object in the cluster.
 pub const EMPTY_CONFIG: &str = "mco-empty-mc";
 
-/// The longest `reason` on a Node, in characters: the published limit of the annotation.
-const MAX_REASON_CHARS: usize = 2000;
 /// The first wait after a failure.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
 /// The longest wait between two tries: a host that was repaired by hand is back within a minute.
@@ -287,7 +285,7 @@ pub fn disturbing_backoff(tries: u32, jitter: f64) -> SignedDuration {
     most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
-/// A reason as it fits on the Node.
+/// A reason as it fits on the Node; one that is cut says so.
 pub fn cut_reason(reason: &str) -> String {
-    reason.chars().take(MAX_REASON_CHARS).collect()
+    api::text::cut(reason, api::text::MAX_REASON_CHARS).into_owned()
 }

@@ -313,10 +313,11 @@ fn overdue(
     event: Option<EventKind>,
     why: &str,
 ) -> Action {
+    let why = cut_reason(why);
     let end = asked.map(|t| t + limit);
     let late = end.is_some_and(|end| end <= view.now);
     if late && (view.node.state != state::DEGRADED || view.node.reason != why) {
-        let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.to_owned())];
+        let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why.clone())];
         return write(changes, event.map(|kind| Note::new(kind, why)));
     }
     Action::Wait { why: waiting, until: end.filter(|_| !late) }

@@ -339,7 +339,10 @@ fn waits_grow_to_a_minute_and_reasons_stay_within_the_limit() {
     let disturbing: Vec<i64> = (1..=6).map(|n| disturbing_backoff(n, 1.0).as_secs()).collect();
     assert_eq!(disturbing, [5, 20, 80, 320, 900, 900]);
     assert_eq!(disturbing_backoff(u32::MAX, 0.0), SignedDuration::from_secs(450));
-    assert_eq!(cut_reason(&"ü".repeat(3000)).chars().count(), 2000);
+    let cut = cut_reason(&"ü".repeat(240_000));
+    assert_eq!(cut.chars().count(), 2000);
+    assert!(cut.ends_with("ü… (cut: 240000 characters)"), "a reader must know that there is more");
+    assert_eq!(cut_reason(&cut), cut, "or it would be written again and again");
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub use workload::{BudgetView, Owner, PodPhase, PodView};
 
 use api::k8s::{Node, ObjectMeta, Taint};
 use api::names::{UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state};
+use api::text::{MAX_REASON_CHARS, cut};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ pub mod own {
     /// Node: when a controller that took over from one that died wrote to the node, to make void what that one had sent.
     pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
 }
+
+/// Characters that are kept of a daemon's state that is none of ours.
+const MAX_STATE_CHARS: usize = 100;
 
 /// Node conditions that must be `True` or `False` for the node to be ready, where they are present.
 const READINESS: [(&str, &str); 3] =
@@ -58,7 +62,7 @@ impl DaemonState {
             Some(state::DONE) => Self::Done,
             Some(state::DEGRADED) => Self::Degraded,
             Some(state::UNRECONCILABLE) => Self::Unreconcilable,
-            Some(other) => Self::Other(names.get(other)),
+            Some(other) => Self::Other(names.get(&cut(other, MAX_STATE_CHARS))),
         }
     }
 
@@ -194,7 +198,7 @@ impl NodeView {
             current_image: shared(annotation::CURRENT_IMAGE),
             desired_image: shared(annotation::DESIRED_IMAGE),
             state: DaemonState::default(),
-            reason: shared(annotation::REASON).filter(|r| !r.is_empty()),
+            reason: None,
             rebooting: note(annotation::POST_CONFIG_ACTION) == Some(state::REBOOTING),
             first_pivot_config: shared(annotation::FIRST_PIVOT_CONFIG),
             custom_pool_labels_applied: note(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some(),
@@ -208,6 +212,9 @@ impl NodeView {
         Self {
             labels: Labels::new(labels.as_ref(), names),
             state: DaemonState::new(note(annotation::STATE), names),
+            reason: note(annotation::REASON)
+                .filter(|r| !r.is_empty())
+                .map(|r| names.get(&cut(r, MAX_REASON_CHARS))),
             not_ready: why_not_ready(node).map(|why| names.get(&why)),
             ..view
         }
@@ -309,5 +316,5 @@ fn why_not_ready(node: &Node) -> Option<String> {
         (Some(x), None) | (None, Some(x)) => text.push_str(&format!(" ({x})")),
         (None, None) => {}
     }
-    Some(text)
+    Some(cut(&text, MAX_REASON_CHARS).into_owned())
 }
