@@ -78,9 +78,18 @@ impl CallError {
         self.code() == Some(429)
     }
 
-    /// The server understood the request and will refuse it each time.
-    pub fn is_invalid(&self) -> bool {
-        matches!(self.code(), Some(400 | 413 | 422))
+    /// The server understood the request and will refuse it each time, for what it says or for who sends it: that ends
+    /// with a change of the object, of permissions or of an admission policy, and not by itself. A webhook may deny with
+    /// any code.
+    pub fn is_refused(&self) -> bool {
+        let denied = |status: &kube::core::Status| {
+            status.message.starts_with("admission webhook ") && status.message.contains(" denied the request")
+        };
+        let by_a_webhook = match self {
+            Self::Api { source, .. } => matches!(source.as_ref(), kube::Error::Api(status) if denied(status)),
+            Self::Timeout { .. } => false,
+        };
+        by_a_webhook || matches!(self.code(), Some(400 | 403 | 405 | 413 | 415 | 422))
     }
 
     /// Nobody knows whether it was done: no answer, a broken connection, or a server that gave up half-way.

@@ -3,6 +3,7 @@
 //! What it is not: a decision. Marking too many keys costs a pass that finds nothing to do; marking too few loses a
 //! change. So marks are generous.
 
+use crate::claim::Claim;
 use crate::events::Recorder;
 use crate::generated::Gate;
 use crate::keep::Kept;
@@ -11,7 +12,9 @@ use crate::leader::Terms;
 use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::refusal::Troubles;
 use crate::settings::{self, API_SERVER, FEATURE_GATE, STREAMS, Settings};
+use crate::standing::{Standing, is_from_template};
 use crate::store::{Change, Item, Store};
 use crate::template_watch::{self, Place};
 use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
@@ -26,10 +29,11 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use render::Versions;
 use rollout::view::{Names, NodeView, OsBuild, OsConfig};
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -207,9 +211,14 @@ pub(crate) struct Context {
     /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
     /// nodes one look now and then is enough.
     pub(crate) progress_absent: Mutex<Option<String>>,
-    /// The MachineConfigs from templates are those that the templates now say. While they are not, rendering waits:
-    /// a result made of half of them would be rolled out.
-    pub(crate) templates_settled: AtomicBool,
+    /// The build that this is.
+    pub(crate) versions: Versions,
+    /// What the templates say is to stand, which pools are not rendered without.
+    pub(crate) standing: Standing,
+    /// Whose ControllerConfig it is.
+    pub(crate) claim: Claim,
+    /// What fails now, and since when.
+    pub(crate) troubles: Troubles,
     /// The template folder is watched; otherwise it is read now and then.
     pub(crate) templates_watched: AtomicBool,
     /// Where the pull secret stands that templates are rendered with.
@@ -239,7 +248,10 @@ impl Context {
             terms: Arc::default(),
             looks: Semaphore::new(LOOKS_IN_FLIGHT),
             progress_absent: Mutex::default(),
-            templates_settled: AtomicBool::new(false),
+            versions: crate::version::versions(),
+            standing: Standing::default(),
+            claim: Claim::default(),
+            troubles: Troubles::default(),
             templates_watched: AtomicBool::new(false),
             pull_secret: tokio::sync::watch::Sender::new(None),
             settings: Settings::default(),
@@ -262,17 +274,16 @@ impl Context {
         NodeView::interned(node, &mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says whether rendering may go on, see [`Context::templates_settled`]; when it may again, every pool is looked at.
-    pub(crate) fn settle_templates(&self, settled: bool) {
-        if !self.templates_settled.swap(settled, Ordering::AcqRel) && settled {
-            self.queues.render.mark_all(self.stores.pools.names());
-        }
+    /// Every pool is to be rendered anew, where that makes a difference.
+    pub(crate) fn mark_render(&self) {
+        self.queues.render.mark_all(self.stores.pools.names());
     }
 
     /// Marks everything: on start and on becoming leader.
     pub(crate) fn mark_all(&self) {
         // Another leader may have left its work half done, and an upgrade brings other templates.
-        self.settle_templates(false);
+        self.standing.forget();
+        self.claim.forget();
         self.kept.forget();
         let Queues { template, generated: _, render, node, drain, progress, garbage } = &self.queues;
         template.mark(api::names::CONTROLLER_CONFIG.to_owned());
@@ -513,7 +524,7 @@ impl Context {
                         selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
                     });
                     pools.extend(selected.map(|p| p.name_any()));
-                    if is_from_template(object) {
+                    if is_from_template(object) || self.standing.makes(&change.name) {
                         self.queues.template.mark(api::names::CONTROLLER_CONFIG.to_owned());
                     }
                 }
@@ -658,12 +669,6 @@ impl Context {
             self.config_changed(&change);
         }
     }
-}
-
-/// Made by the template pass: owned by the ControllerConfig.
-pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
-    let owners = object.metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|o| o.controller == Some(true) && o.kind == "ControllerConfig")
 }
 
 /// Made by the pass over settings: told by its name, so that one whose marks somebody took away is put back, too.

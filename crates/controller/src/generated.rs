@@ -13,9 +13,9 @@ use crate::finalizer::differing;
 use crate::keep;
 use crate::leader::now;
 use crate::queue::Outcome;
+use crate::refusal::Writes;
 use crate::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::templates::{self, Failure};
-use crate::version::versions;
 use crate::watch::version_of;
 use api::k8s::ResourceExt;
 use api::names::annotation;
@@ -126,10 +126,13 @@ pub(crate) async fn pass(context: Arc<Context>, _: String) -> Outcome {
         return Outcome::After(LOOK);
     }
     match carry_out(&context, &config).await {
-        Ok(refused) => {
-            settle(&context, count, refused);
-            Outcome::Done
+        Ok((writes, refused)) => {
+            if writes.are_over() {
+                settle(&context, count, refused);
+            }
+            writes.outcome()
         }
+        // The template pass fails for the same reason and says so.
         Err(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
         Err(Failure::Call(e)) => Outcome::Failed(e.chain()),
         Err(Failure::Plan(message)) => Outcome::Failed(message),
@@ -141,53 +144,61 @@ fn settle(context: &Context, count: u64, refused: BTreeMap<String, String>) {
     context.queues.render.mark_all(context.stores.pools.names());
 }
 
-/// Plans, and carries the plan out. Returns why pools cannot have what is set for them.
+/// Plans, and carries the plan out: each write is tried, whatever becomes of the others. Returns what became of them, and
+/// why pools cannot have what is set for them.
 async fn carry_out(
     context: &Context,
     config: &ControllerConfig,
-) -> Result<BTreeMap<String, String>, Failure> {
+) -> Result<(Writes, BTreeMap<String, String>), Failure> {
     let plan = planned(context, config).await?;
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     for (pool, errors) in &plan.refused {
         let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
         refused.insert(pool.clone(), all.join("; "));
     }
-    // What the API server refuses is refused each time: it is told, and holds up nobody else.
+    let mut writes = Writes::default();
+    let mut book = |what: &str, done| {
+        let words = writes.book(&context.troubles, what, done)?;
+        Some(format!("{what}: the API server refuses it: {words}"))
+    };
+    // What cannot be written is told, and holds up nobody else.
     let mut invalid: BTreeMap<(Kind, &str), String> = BTreeMap::new();
     for object in plan.objects.iter().filter(|o| !o.deleting) {
-        match write_metadata(context, object).await {
-            Err(e) if e.is_invalid() => {
-                let why =
-                    format!("{} {}: the API server refuses it: {}", object.kind, object.name, e.chain());
-                for pool in made_by(&plan, object).filter_map(role) {
-                    refused.entry(pool).or_insert_with(|| why.clone());
-                }
-                invalid.insert((object.kind, &object.name), why);
+        let what = format!("{} {}", object.kind, object.name);
+        if let Some(why) = book(&what, write_metadata(context, object).await) {
+            for pool in made_by(&plan, object).filter_map(role) {
+                refused.entry(pool).or_insert_with(|| why.clone());
             }
-            done => done.map_err(Failure::Call)?,
+            invalid.insert((object.kind, &object.name), why);
         }
     }
     let puts = plan.wanted.iter().map(|config| async move { (config, keep::put(context, config).await) });
     for (config, done) in futures::future::join_all(puts.collect::<Vec<_>>()).await {
-        match done {
-            Err(e) if e.is_invalid() => {
-                let why =
-                    format!("MachineConfig {}: the API server refuses it: {}", config.name_any(), e.chain());
-                if let Some(pool) = role(config) {
-                    refused.entry(pool).or_insert_with(|| why.clone());
-                }
-                for object in plan.objects.iter().filter(|o| made_by(&plan, o).any(|c| c == config)) {
-                    invalid.entry((object.kind, &object.name)).or_insert_with(|| why.clone());
-                }
+        if let Some(why) = book(&format!("MachineConfig {}", config.name_any()), done) {
+            if let Some(pool) = role(config) {
+                refused.entry(pool).or_insert_with(|| why.clone());
             }
-            done => done.map_err(Failure::Call)?,
+            for object in plan.objects.iter().filter(|o| made_by(&plan, o).any(|c| c == config)) {
+                invalid.entry((object.kind, &object.name)).or_insert_with(|| why.clone());
+            }
         }
     }
     for removal in &plan.gone {
-        remove(context, &removal.name, &removal.why).await.map_err(Failure::Call)?;
+        let done = remove(context, &removal.name, &removal.why).await;
+        if let Some(why) = book(&format!("removal of MachineConfig {}", removal.name), done) {
+            let config = context.stores.configs.get(&removal.name);
+            if let Some(pool) = config.as_deref().and_then(|c| role(c.source()?)) {
+                refused.entry(pool).or_insert(why);
+            }
+        }
     }
     for object in plan.objects.iter().filter(|o| o.deleting) {
-        write_metadata(context, object).await.map_err(Failure::Call)?;
+        if let Some(why) = book(
+            &format!("finalizers of {} {}", object.kind, object.name),
+            write_metadata(context, object).await,
+        ) {
+            tracing::warn!("{why}");
+        }
     }
     for object in &plan.objects {
         let Some(verdict) = &object.verdict else { continue };
@@ -195,12 +206,17 @@ async fn carry_out(
             Some(why) => Err(why.clone()),
             None => verdict.clone().map_err(|e| e.to_string()),
         };
-        write_status(context, object, &verdict).await.map_err(Failure::Call)?;
+        let what = format!("status of {} {}", object.kind, object.name);
+        if let Some(why) = book(&what, write_status(context, object, &verdict).await) {
+            tracing::warn!("{why}");
+        }
     }
     for policy in context.settings.all(settings::POLICY) {
-        write_conflict(context, &policy, &plan).await.map_err(Failure::Call)?;
+        if let Some(why) = book("status of an ImagePolicy", write_conflict(context, &policy, &plan).await) {
+            tracing::warn!("{why}");
+        }
     }
-    Ok(refused)
+    Ok((writes, refused))
 }
 
 fn role(config: &MachineConfig) -> Option<String> {
@@ -219,6 +235,7 @@ fn made_by<'a>(plan: &'a Plan, object: &'a ObjectPlan) -> impl Iterator<Item = &
 async fn planned(context: &Context, config: &ControllerConfig) -> Result<Plan, Failure> {
     let facts = templates::facts(context, config).await?;
     let (folder, config, all) = (context.templates.clone(), config.clone(), &context.settings);
+    let versions = context.versions.clone();
     let pools = context.stores.pools.all();
     let configs = context.stores.configs.all();
     let (kubelet_configs, runtime_configs) = (all.all(KUBELET_CONFIG), all.all(RUNTIME_CONFIG));
@@ -233,7 +250,6 @@ async fn planned(context: &Context, config: &ControllerConfig) -> Result<Plan, F
     let work = tokio::task::spawn_blocking(move || -> Result<Plan, String> {
         let set = templates::read(&folder)?;
         let tls = facts.tls();
-        let versions = versions();
         Ok(plan(&Inputs {
             templates: &Rendering::new(&set, facts.data(&config, &tls)),
             pools: pools
@@ -348,7 +364,7 @@ async fn write_conflict(context: &Context, policy: &Value, plan: &Plan) -> Resul
 }
 
 /// Takes one MachineConfig away, exactly the one that the plan was made from.
-async fn remove(context: &Context, name: &str, why: &str) -> Result<(), CallError> {
+pub(crate) async fn remove(context: &Context, name: &str, why: &str) -> Result<(), CallError> {
     let Some(have) = context.stores.configs.get(name) else { return Ok(()) };
     let Some(have) = have.source() else { return Ok(()) };
     let preconditions = Preconditions {

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::events::{Severity, Source, reference};
 use crate::patch::difference;
 use api::k8s::ResourceExt;
-use api::names::{VERSION_HASH, annotation, label};
+use api::names::{annotation, label};
 use api::v1::MachineConfig;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -70,8 +70,8 @@ impl Kept {
     }
 }
 
-/// The object with its own digest.
-fn sealed(config: &MachineConfig) -> MachineConfig {
+/// The object with its own digest, as it is to stand.
+pub(crate) fn sealed(config: &MachineConfig) -> MachineConfig {
     let mut sealed = config.clone();
     sealed.annotations_mut().insert(annotation::WRITTEN.to_owned(), written(config));
     sealed
@@ -84,10 +84,10 @@ fn written(config: &MachineConfig) -> String {
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-/// Has somebody else written since this build did? `false` also where nobody knows.
-fn edited(have: &MachineConfig) -> bool {
+/// Has somebody else written since this build (`hash`) did? `false` also where nobody knows.
+fn edited(have: &MachineConfig, hash: &str) -> bool {
     let note = |key: &str| have.annotations().get(key);
-    let by_us = note(annotation::GENERATED_BY_CONTROLLER).is_some_and(|by| by == VERSION_HASH);
+    let by_us = note(annotation::GENERATED_BY_CONTROLLER).is_some_and(|by| by == hash);
     by_us && note(annotation::WRITTEN).is_some_and(|as_written| *as_written != written(have))
 }
 
@@ -103,21 +103,27 @@ enum Put {
     Patch(Value),
 }
 
-/// Does it stand as it should?
-pub(crate) fn stands(context: &Context, wanted: &MachineConfig) -> bool {
-    change(context, &sealed(wanted)).is_none()
+/// Does it stand as it should? `wanted` is [`sealed`].
+pub(crate) fn is_as(have: &MachineConfig, wanted: &MachineConfig) -> bool {
+    let fixed = fixed(have, wanted);
+    // The same value is the same JSON, and compared in a fraction of the time.
+    fixed == *have || difference(&json!(have), &json!(fixed)).is_none()
 }
 
-/// Labels and annotations of others stay.
-fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
-    let Some(have) = context.stores.configs.get(&wanted.name_any()) else { return Some(Put::Create) };
-    let have = have.source()?;
-    let mut fixed = MachineConfig::clone(have);
+/// Put back. Labels and annotations of others stay.
+fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
+    let mut fixed = have.clone();
     fixed.spec = wanted.spec.clone();
     fixed.labels_mut().extend(wanted.labels().clone());
     fixed.annotations_mut().extend(wanted.annotations().clone());
     fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
-    let mut patch = difference(&json!(**have), &json!(fixed))?;
+    fixed
+}
+
+fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
+    let Some(have) = context.stores.configs.get(&wanted.name_any()) else { return Some(Put::Create) };
+    let have = have.source()?;
+    let mut patch = difference(&json!(**have), &json!(fixed(have, wanted)))?;
     patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
     Some(Put::Patch(patch))
 }
@@ -128,7 +134,8 @@ pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(),
     let digest = digest(wanted);
     let wanted = &sealed(wanted);
     let there = context.stores.configs.get(&name);
-    let edited = there.as_deref().and_then(|c| c.source()).is_some_and(|have| edited(have));
+    let edited =
+        there.as_deref().and_then(|c| c.source()).is_some_and(|have| edited(have, &context.versions.hash));
     let api = context.api::<MachineConfig>();
     let what = || format!("machineconfig {name}");
     let (answer, changed) = match change(context, wanted) {
@@ -206,6 +213,7 @@ fn instead(config: &MachineConfig) -> (Source, String) {
 mod tests {
     use super::*;
     use api::k8s::OwnerReference;
+    use api::names::VERSION_HASH;
 
     fn mc(name: &str, owner: Option<(&str, &str)>) -> MachineConfig {
         let mut mc = MachineConfig::default();
@@ -251,24 +259,24 @@ mod tests {
         let mut made = mc("00-worker", None);
         made.spec.config = Some(json!({"ignition": {"version": "3.5.0"}, "b": 1, "a": 2}));
         let have = stored(&ours(made));
-        assert!(!edited(&have), "as it was written, whatever the templates now say");
+        assert!(!edited(&have, VERSION_HASH), "as it was written, whatever the templates now say");
         let mut config = have.clone();
         config.spec.config = Some(json!({"ignition": {"version": "3.5.0"}}));
-        assert!(edited(&config), "another config");
+        assert!(edited(&config, VERSION_HASH), "another config");
         let mut kargs = have.clone();
         kargs.spec.kernel_arguments = Some(vec!["quiet".to_owned()]);
-        assert!(edited(&kargs), "a kernel argument");
+        assert!(edited(&kargs, VERSION_HASH), "a kernel argument");
         let mut role = have;
         role.labels_mut().insert(label::ROLE.to_owned(), "infra".to_owned());
-        assert!(edited(&role), "another role");
+        assert!(edited(&role, VERSION_HASH), "another role");
         for key in [annotation::WRITTEN, annotation::GENERATED_BY_CONTROLLER] {
             let mut unknown = config.clone();
             unknown.annotations_mut().remove(key);
-            assert!(!edited(&unknown), "without {key} nobody knows");
+            assert!(!edited(&unknown, VERSION_HASH), "without {key} nobody knows");
         }
         let mut other = config;
         other.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "another".to_owned());
-        assert!(!edited(&other), "another build may write the same in other words");
+        assert!(!edited(&other, VERSION_HASH), "another build may write the same in other words");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod backoff;
 pub mod bootstrap;
 mod call;
 mod certificates;
+mod claim;
 mod context;
 mod drains;
 mod events;
@@ -37,9 +38,11 @@ mod passes;
 mod patch;
 mod progress;
 mod queue;
+mod refusal;
 mod rendering;
 mod seal;
 mod settings;
+mod standing;
 mod store;
 mod template_watch;
 mod templates;
@@ -76,12 +79,20 @@ pub struct Options {
     pub metrics_listen: Option<SocketAddr>,
     /// Act only while holding the lease; off for a controller that is known to be alone.
     pub leader_elect: bool,
+    /// What this controller says that it is, on what it makes. This build's, but for tests of a step to another version.
+    pub versions: render::Versions,
 }
 
 impl Options {
     /// Leader election on, no metrics.
     pub fn new(templates: impl Into<PathBuf>) -> Self {
-        Self { kubeconfig: None, templates: templates.into(), metrics_listen: None, leader_elect: true }
+        Self {
+            kubeconfig: None,
+            templates: templates.into(),
+            metrics_listen: None,
+            leader_elect: true,
+            versions: version::versions(),
+        }
     }
 }
 
@@ -133,7 +144,9 @@ pub async fn run_with(
             TcpListener::bind(address).await.map_err(|source| ControllerError::Listen { address, source })?;
         tasks.spawn(http::serve(listener, Arc::new(registry), rest.clone()));
     }
-    let context = Arc::new(Context::new(client.clone(), options.templates, events, metrics));
+    let mut context = Context::new(client.clone(), options.templates, events, metrics);
+    context.versions = options.versions;
+    let context = Arc::new(context);
     let events_task = tokio::spawn(write_events);
     context.watch(&tasks, &rest);
 
@@ -167,7 +180,7 @@ pub async fn run_with(
         if let Err(error) = passes.await {
             tracing::error!("the passes ended badly: {error}");
         }
-        context.metrics.leader.set(0);
+        context.metrics.stand_by();
     }
     give_up.cancel();
     if let Err(error) = lease.await {

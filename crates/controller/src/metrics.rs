@@ -71,6 +71,10 @@ impl DrainWaits {
             all.insert(node.to_owned(), Instant::now());
         }
     }
+
+    fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 impl Collector for DrainWaits {
@@ -253,6 +257,48 @@ impl Metrics {
         self.sub_controller_state.get_or_create(&labels).set(now.as_second());
     }
 
+    /// This process no longer acts: what it said of pools and nodes is the next leader's to say. Counters stay.
+    pub(crate) fn stand_by(&self) {
+        let Self {
+            state,
+            rollout_nodes,
+            rollout_held,
+            drain_waits,
+            boot_image_skew,
+            queue_latency: _,
+            work_duration: _,
+            machine_count,
+            updated_machine_count,
+            degraded_machine_count,
+            unavailable_machine_count,
+            os_image_url_override,
+            pool_alert,
+            drain_err,
+            sub_controller_state,
+            passes: _,
+            leader,
+        } = self;
+        state.clear();
+        rollout_nodes.clear();
+        sub_controller_state.clear();
+        for family in [pool_alert, drain_err] {
+            family.clear();
+        }
+        for family in [
+            rollout_held,
+            machine_count,
+            updated_machine_count,
+            degraded_machine_count,
+            unavailable_machine_count,
+            os_image_url_override,
+        ] {
+            family.clear();
+        }
+        drain_waits.clear();
+        boot_image_skew.set(0);
+        leader.set(0);
+    }
+
     /// A pool is gone: so are its series.
     pub(crate) fn forget_pool(&self, pool: &str) {
         let labels = Pool { pool: pool.to_owned() };
@@ -283,6 +329,54 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_former_leader_says_nothing_of_pools_and_nodes() {
+        let mut registry = Registry::default();
+        let m = Metrics::new(&mut registry);
+        m.leader.set(1);
+        m.boot_image_skew.set(1);
+        let (pool, node) = (Pool { pool: "worker".to_owned() }, Node { node: "n1".to_owned() });
+        for family in [
+            &m.rollout_held,
+            &m.machine_count,
+            &m.updated_machine_count,
+            &m.degraded_machine_count,
+            &m.unavailable_machine_count,
+            &m.os_image_url_override,
+        ] {
+            family.get_or_create(&pool).set(1);
+        }
+        m.drain_err.get_or_create(&node).set(1);
+        m.pool_alert.get_or_create(&node).set(1);
+        m.drain_waits.set("n1", true);
+        let (pool, state, reason) = ("worker".to_owned(), "Degraded".to_owned(), String::new());
+        m.rollout_nodes.get_or_create(&PoolState { pool: pool.clone(), state: state.clone() }).set(1);
+        m.state.get_or_create(&State { node: "n1".to_owned(), pool, state, reason }).set(1);
+        m.success("render", "Sync", "worker", jiff::Timestamp::UNIX_EPOCH);
+        m.worked("node", Duration::from_millis(3), Duration::from_millis(1));
+        m.passes.get_or_create(&Pass { queue: "node".to_owned(), outcome: "done".to_owned() }).inc();
+        let before = text(&registry);
+        for series in
+            ["mcc_drain_err{node=\"n1\"} 1", "mco_state{", "mcc_leader 1", "mcc_drain_blocked_seconds{"]
+        {
+            assert!(before.contains(series), "{series} in\n{before}");
+        }
+        m.stand_by();
+        let after = text(&registry);
+        assert!(!after.contains("worker") && !after.contains("n1"), "{after}");
+        for series in
+            ["mcc_leader 0", "mcc_boot_image_skew_enforcement_none 0", "mcc_passes_total{queue=\"node\""]
+        {
+            assert!(after.contains(series), "{series} in\n{after}");
+        }
+    }
 
     #[test]
     fn the_names_that_dashboards_use_are_written_out() {

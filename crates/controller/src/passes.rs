@@ -7,7 +7,6 @@ use crate::nodes::Nodes;
 use crate::queue::{Growth, Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
 use crate::seal::Seal;
-use crate::version::versions;
 use crate::{fresh, garbage, generated, metrics, progress, templates};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -65,7 +64,7 @@ pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: Cancell
             Box::pin(async move { nodes.pass().await })
         }),
     );
-    let rendering = Arc::new(Rendering::new(context.clone(), versions()));
+    let rendering = Arc::new(Rendering::new(context.clone()));
     start(
         |q| &q.render,
         RENDER,

@@ -47,7 +47,7 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
             *absent() = Some(name);
             Outcome::After(NOT_INSTALLED)
         }
-        Err(e) if e.is_invalid() => {
+        Err(e) if e.is_refused() => {
             tracing::warn!(node = name, "its MachineConfigNode is refused and left as it is: {}", e.chain());
             Outcome::Done
         }

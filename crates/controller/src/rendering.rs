@@ -14,26 +14,30 @@ use crate::leader::now;
 use crate::metrics;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
+use crate::refusal::AGAIN;
 use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::writes::write_status;
+use crate::{claim, standing};
 use api::conditions::{self, Condition};
 use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};
+use api::text::cut;
+use api::v1::{MachineConfig, MachineConfigPool, PoolConfiguration};
 use kube::api::{Patch, PatchParams, PostParams};
-use render::{Inputs, Mode, Reason, RenderError, RenderPlan, Versions};
+use render::{Inputs, Mode, Reason, RenderError, RenderPlan};
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The render pass, and what it has told already.
 pub(crate) struct Rendering {
     context: Arc<Context>,
-    versions: Versions,
     /// What was last said of each pool.
     told: Mutex<HashMap<String, BTreeSet<String>>>,
 }
+
+/// Characters of a condition's message: eight findings, each with a path and a remedy.
+const MAX_MESSAGE: usize = 10_000;
 
 /// Why a pool is not rendered now.
 enum Why {
@@ -50,8 +54,8 @@ impl Why {
 }
 
 impl Rendering {
-    pub(crate) fn new(context: Arc<Context>, versions: Versions) -> Self {
-        Self { context, versions, told: Mutex::default() }
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, told: Mutex::default() }
     }
 
     /// One pass over one pool.
@@ -67,41 +71,46 @@ impl Rendering {
             Ok(Ok(plan)) => self.carry_out(&pool, plan).await,
             Ok(Err(Why::NotYet(what))) => {
                 tracing::debug!(pool = name, "not rendered yet: {what}");
-                return Outcome::Done;
+                Ok(())
             }
-            Ok(Err(Why::Degraded { reason, message })) => {
-                if self.is_new(&name, &message) {
-                    tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
-                }
-                set_degraded(
-                    &self.context,
-                    &pool,
-                    Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message),
-                )
-                .await
-            }
+            Ok(Err(Why::Degraded { reason, message })) => self.degraded(&name, reason, message).await,
             Err(error) => Err(error),
         };
+        let what = format!("render {name}");
         match done {
-            Ok(()) => Outcome::Done,
-            Err(e) if e.is_conflict() || e.is_not_found() => {
-                tracing::debug!(pool = name, "{}", e.chain());
-                Outcome::Stale
+            Ok(()) => {
+                self.context.troubles.over(&what);
+                Outcome::Done
             }
-            Err(e) if e.is_invalid() => {
-                // The same request would be refused each time: the pool says so and waits for a change.
-                let message = format!("the API server refuses the result: {}", e.chain());
-                if self.is_new(&name, &message) {
-                    tracing::warn!(pool = name, "{message}");
+            Err(e) => match self.context.troubles.words(&what, &e) {
+                // It would be refused each time, or has been for a while: the pool says so.
+                Some(words) => {
+                    let message = format!("the API server refuses the result: {words}");
+                    match self.degraded(&name, "Refused".to_owned(), message).await {
+                        Ok(()) => Outcome::After(AGAIN),
+                        Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
+                        Err(e) => Outcome::Failed(e.chain()),
+                    }
                 }
-                let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, "Refused", message);
-                match set_degraded(&self.context, &pool, condition).await {
-                    Ok(()) => Outcome::Done,
-                    Err(e) => Outcome::Failed(e.chain()),
+                None if e.is_conflict() || e.is_not_found() => {
+                    tracing::debug!(pool = name, "{}", e.chain());
+                    Outcome::Stale
                 }
-            }
-            Err(e) => Outcome::Failed(e.chain()),
+                None => Outcome::Failed(e.chain()),
+            },
         }
+    }
+
+    /// Says on the pool why it is not rendered, and in the log when that is new.
+    async fn degraded(&self, name: &str, reason: String, message: String) -> Result<(), CallError> {
+        if self.is_new(name, &message) {
+            tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
+        }
+        // Of now: this pass may have written to it itself.
+        let Some(pool) = self.context.stores.pools.get(name) else { return Ok(()) };
+        let message = cut(&message, MAX_MESSAGE);
+        let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message);
+        set_degraded(&self.context, &pool, condition).await
     }
 
     async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, CallError> {
@@ -125,12 +134,28 @@ impl Rendering {
             let message = format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` makes it");
             return Ok(Err(Why::degraded("NoControllerConfig", message)));
         };
-        if let Err(why) = templates_are_done(&controller_config) {
-            return Ok(Err(why));
+        match self.context.claim.may(&controller_config, &self.context.versions.raw) {
+            claim::May::Go => {}
+            claim::May::Wait => {
+                return Ok(Err(Why::NotYet("the ControllerConfig is being taken over".to_owned())));
+            }
+            claim::May::Not(message) => {
+                return Ok(Err(Why::degraded(&format!("{:?}", Reason::VersionSkew), message)));
+            }
         }
-        if !self.context.templates_settled.load(Ordering::Acquire) {
-            let what = "the MachineConfigs from templates are being written";
-            return Ok(Err(Why::NotYet(what.to_owned())));
+        let configs = self.context.stores.configs.all();
+        let sources: Vec<&MachineConfig> =
+            configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
+        match self.context.standing.may(&controller_config, pool, &sources) {
+            standing::May::Go => {}
+            standing::May::Wait => {
+                // It puts them right, and their change makes the pool dirty again.
+                self.context.queues.template.mark(CONTROLLER_CONFIG.to_owned());
+                let what = "the MachineConfigs from templates are being written";
+                return Ok(Err(Why::NotYet(what.to_owned())));
+            }
+            standing::May::Failing(why) => return Ok(Err(Why::degraded("TemplatesFailing", why))),
+            standing::May::Refused(why) => return Ok(Err(Why::degraded("Refused", why))),
         }
         match self.context.generated.may(&name) {
             May::Go => {}
@@ -140,9 +165,6 @@ impl Rendering {
             }
             May::Not(message) => return Ok(Err(Why::degraded("SettingsRefused", message))),
         }
-        let configs = self.context.stores.configs.all();
-        let sources: Vec<&MachineConfig> =
-            configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
         let selected = match render::select(pool, sources) {
             Ok(selected) => selected,
             Err(e) => return Ok(Err(Why::degraded(&format!("{:?}", e.reason), e.to_string()))),
@@ -163,7 +185,7 @@ impl Rendering {
             pool,
             worker.as_deref(),
             streams.as_deref(),
-            &self.versions,
+            &self.context.versions,
             Mode::Cluster,
         );
         let stream = match stream {
@@ -177,7 +199,7 @@ impl Rendering {
         let inputs = Inputs {
             current: current.as_ref(),
             stream: stream.as_ref(),
-            ..Inputs::new(pool, &selected, &controller_config, &self.versions)
+            ..Inputs::new(pool, &selected, &controller_config, &self.context.versions)
         };
         match render::plan(&inputs) {
             Ok(plan) => {
@@ -309,24 +331,6 @@ impl Rendering {
 /// Present, and asking for nothing.
 fn selects_all(selector: &LabelSelector) -> bool {
     api::selector::is_empty(selector)
-}
-
-/// Rendering without the templates' MachineConfigs would take their files from the nodes, so it waits for them.
-fn templates_are_done(config: &ControllerConfig) -> Result<(), Why> {
-    let status = config.status.clone().unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default();
-    if conditions::is_true(&conditions, crate::templates::FAILING) {
-        let why = conditions::get(&conditions, crate::templates::FAILING).map(|c| c.message.clone());
-        return Err(Why::degraded("TemplatesFailing", format!("templates: {}", why.unwrap_or_default())));
-    }
-    let completed = conditions::is_true(&conditions, crate::templates::COMPLETED)
-        && !conditions::is_true(&conditions, crate::templates::RUNNING);
-    if !completed || Some(status.observed_generation) != config.metadata.generation {
-        return Err(Why::NotYet(format!(
-            "the templates of ControllerConfig {CONTROLLER_CONFIG} are being rendered"
-        )));
-    }
-    Ok(())
 }
 
 /// A rendered config is what its name says: content, owner and annotations are put back where they differ.

@@ -1,20 +1,24 @@
 //! The template pass: `render::template::generate` over the template directory and the ControllerConfig, carried out.
 //!
-//! Flow: `TemplateControllerRunning` while a generation is new → the directory is read → plan → each MachineConfig is
-//! made or put back → `Completed`, or `Failing` with the cause.
+//! Flow: the ControllerConfig is ours (see `claim`) → `TemplateControllerRunning` while a generation is new → the directory
+//! is read → plan → each MachineConfig is made or put back, and those go that no template makes any more → `Completed`, or
+//! `Failing` with the cause. Pools are told through `standing` what they may be rendered from.
 //!
 //! What it is not: template rules.
 
 use crate::call::{CallError, call, chain};
 use crate::certificates;
+use crate::claim;
 use crate::context::Context;
 use crate::files;
+use crate::generated::remove;
 use crate::keep;
 use crate::leader::now;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
+use crate::refusal::{AGAIN, Writes};
+use crate::standing::leaving;
 use crate::template_watch::DEFAULT_NAMESPACE;
-use crate::version::versions;
 use api::conditions::{self, Condition};
 use api::k8s::{ObjectReference, ResourceExt, Secret};
 use api::names::CLUSTER;
@@ -24,6 +28,7 @@ use kube::core::GroupVersionKind;
 use render::template::Rendering;
 use render::{TemplateData, TemplateSet, TlsProfile};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,22 +59,37 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
 }
 
 async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outcome, CallError> {
+    let again = claim::see_to(context, config).await?;
+    // Our own write is in the cache; what follows is bound to it.
+    let fresh = context.stores.controller_config();
+    let config = fresh.as_deref().unwrap_or(config);
     let generation = config.metadata.generation.unwrap_or_default();
     let observed = config.status.as_ref().map(|s| s.observed_generation);
+    let mut told = true;
     if begins(config) {
         let message = format!("syncing towards generation {generation}");
         let running = [Condition::new(RUNNING, true, "", message), Condition::new(COMPLETED, false, "", "")];
-        set(context, config, observed.unwrap_or_default(), running).await?;
+        told = say(context, config, observed.unwrap_or_default(), running).await?;
         for broken in certificates::list(&config.spec).1 {
             tracing::warn!("ControllerConfig: {broken}; correct or remove it");
         }
     }
-    let failure = apply(context, config).await.err();
-    // Our own write of `Running` is in the cache; what follows is bound to it.
+    let applied = apply(context, config).await;
     let fresh = context.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
-    match failure {
-        None => {
+    let failing = |message: String| {
+        [
+            Condition::new(FAILING, true, "", message),
+            Condition::new(RUNNING, false, "", ""),
+            Condition::new(COMPLETED, false, "", ""),
+        ]
+    };
+    let message = match applied {
+        Ok(Applied { writes, refused }) if refused.is_empty() => {
+            context.troubles.over(TEMPLATES);
+            if !writes.are_over() {
+                return Ok(writes.outcome());
+            }
             let done = [
                 Condition::new(
                     COMPLETED,
@@ -80,31 +100,54 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
                 Condition::new(RUNNING, false, "", ""),
                 Condition::new(FAILING, false, "", ""),
             ];
-            set(context, config, generation, done).await?;
-            context.settle_templates(true);
+            told &= say(context, config, generation, done).await?;
             context.metrics.success(
                 "machine-config-controller-template",
                 "Sync ControllerConfig",
                 &config.name_any(),
                 now().0,
             );
-            let watched = context.templates_watched.load(Ordering::Acquire);
-            Ok(if watched { Outcome::Done } else { Outcome::After(LOOK_AGAIN) })
+            let unwatched = !context.templates_watched.load(Ordering::Acquire);
+            let looks = [unwatched.then_some(LOOK_AGAIN), (!told).then_some(AGAIN), again];
+            return Ok(looks.into_iter().flatten().min().map_or(Outcome::Done, Outcome::After));
         }
-        Some(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Ok(Outcome::Stale),
-        Some(failure) => {
-            let message = match &failure {
-                Failure::Plan(message) => message.clone(),
-                Failure::Call(e) => e.chain(),
-            };
-            let failing = [
-                Condition::new(FAILING, true, "", message.clone()),
-                Condition::new(RUNNING, false, "", ""),
-                Condition::new(COMPLETED, false, "", ""),
-            ];
-            set(context, config, observed.unwrap_or_default(), failing).await?;
-            Ok(Outcome::Failed(message))
+        // Some cannot be written: pools that take them say so, and only they wait.
+        Ok(Applied { writes, refused }) => {
+            context.troubles.over(TEMPLATES);
+            let message = refused.into_values().collect::<Vec<_>>().join("; ");
+            say(context, config, observed.unwrap_or_default(), failing(message)).await?;
+            return Ok(writes.outcome());
         }
+        Err(Failure::Plan(message)) => message,
+        Err(Failure::Call(e)) => match context.troubles.words(TEMPLATES, &e) {
+            Some(words) => words,
+            None => return Err(e),
+        },
+    };
+    if context.standing.failing(&message) {
+        context.mark_render();
+    }
+    say(context, config, observed.unwrap_or_default(), failing(message.clone())).await?;
+    Ok(Outcome::Failed(message))
+}
+
+/// What keeps the templates from being rendered, see [`crate::refusal::Troubles`].
+const TEMPLATES: &str = "templates";
+
+/// Writes the status, which is for people: that this is refused holds nothing up. `false`: it was.
+async fn say(
+    context: &Context,
+    config: &ControllerConfig,
+    observed: i64,
+    new: impl IntoIterator<Item = Condition>,
+) -> Result<bool, CallError> {
+    match set(context, config, observed, new).await {
+        Ok(()) => Ok(true),
+        Err(e) if e.is_refused() => {
+            tracing::warn!("{}", e.chain());
+            Ok(false)
+        }
+        Err(e) => Err(e),
     }
 }
 
@@ -118,11 +161,53 @@ fn begins(config: &ControllerConfig) -> bool {
     observed != Some(config.metadata.generation.unwrap_or_default()) && !failing
 }
 
-/// Facts → plan → writes.
-async fn apply(context: &Context, config: &ControllerConfig) -> Result<(), Failure> {
+/// What became of the writes.
+struct Applied {
+    writes: Writes,
+    /// By MachineConfig: why it is not as the templates say.
+    refused: BTreeMap<String, String>,
+}
+
+/// Facts → plan → writes. Each is tried, whatever becomes of the others.
+async fn apply(context: &Context, config: &ControllerConfig) -> Result<Applied, Failure> {
     let facts = facts(context, config).await?;
     let wanted = generate(context, config, facts).await?;
-    put_all(context, wanted).await
+    let wanted: Vec<MachineConfig> = wanted.iter().map(keep::sealed).collect();
+    let configs = context.stores.configs.all();
+    let sources: Vec<&MachineConfig> = configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
+    let leaving: Vec<String> = leaving(&wanted, &sources).into_iter().map(ResourceExt::name_any).collect();
+    if wanted.is_empty() && !leaving.is_empty() {
+        // More likely a folder that was not mounted than somebody's wish; all nodes would lose their files.
+        let message = format!(
+            "{}: holds no templates, and MachineConfigs made from templates stand; put the templates back, or delete {}",
+            context.templates.display(),
+            leaving.join(", ")
+        );
+        return Err(Failure::Plan(message));
+    }
+    if context.standing.made(config, &wanted) {
+        context.mark_render();
+    }
+    let (mut writes, mut refused) = (Writes::default(), BTreeMap::new());
+    let mut book = |name: String, verb: &str, done| {
+        let what = format!("template {name}");
+        if let Some(words) = writes.book(&context.troubles, &what, done) {
+            refused.insert(name.clone(), format!("MachineConfig {name} cannot be {verb}: {words}"));
+        }
+    };
+    let puts = wanted.iter().map(|config| keep::put(context, config));
+    for (config, done) in wanted.iter().zip(futures::future::join_all(puts).await) {
+        book(config.name_any(), "made as the templates say", done);
+    }
+    for name in leaving {
+        let done = remove(context, &name, "no template makes it any more").await;
+        book(name, "removed, which no template makes any more", done);
+    }
+    if context.standing.refused(refused.clone()) {
+        context.mark_render();
+        refused.values().for_each(|why| tracing::warn!("{why}"));
+    }
+    Ok(Applied { writes, refused })
 }
 
 /// What keeps MachineConfigs from being made.
@@ -204,7 +289,7 @@ async fn generate(
     config: &ControllerConfig,
     facts: Facts,
 ) -> Result<Vec<MachineConfig>, Failure> {
-    let (folder, config) = (context.templates.clone(), config.clone());
+    let (folder, config, versions) = (context.templates.clone(), config.clone(), context.versions.clone());
     let work = tokio::task::spawn_blocking(move || -> Result<_, String> {
         let set = read(&folder)?;
         if set.is_empty() {
@@ -213,21 +298,12 @@ async fn generate(
         }
         let tls = facts.tls();
         let templates = Rendering::new(&set, facts.data(&config, &tls));
-        render::template::generate(&templates, &versions()).map_err(|e| e.to_string())
+        render::template::generate(&templates, &versions).map_err(|e| e.to_string())
     });
     match work.await {
         Ok(result) => result.map_err(Failure::Plan),
         Err(e) => Err(Failure::Plan(format!("rendering the templates ended badly: {e}"))),
     }
-}
-
-async fn put_all(context: &Context, wanted: Vec<MachineConfig>) -> Result<(), Failure> {
-    if !wanted.iter().all(|config| keep::stands(context, config)) {
-        context.settle_templates(false);
-    }
-    let puts: Vec<_> = wanted.iter().map(|config| keep::put(context, config)).collect();
-    futures::future::try_join_all(puts).await.map_err(Failure::Call)?;
-    Ok(())
 }
 
 /// Writes the status where it says something new.

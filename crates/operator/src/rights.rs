@@ -59,6 +59,8 @@ fn controller() -> Vec<Value> {
         rule(GROUP, &["machineconfigs"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
         rule(GROUP, &["machineconfigpools"], &["get", "list", "watch", "patch"]),
         rule(GROUP, &["controllerconfigs"], &READ),
+        // Whose version it is, see `controller::claim`.
+        named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &["patch"]),
         rule(GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &["get", "list", "watch", "patch"]),
         rule(
             GROUP,

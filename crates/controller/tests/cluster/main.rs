@@ -203,6 +203,47 @@ async fn what_is_generated_is_put_back_when_somebody_changes_it() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_a_templates_machine_config_is_never_rendered_and_nor_is_its_absence() -> Result<()> {
+    let house = House::new("edited").await?;
+    let roles = json!({"key": label::ROLE, "operator": "In", "values": ["worker", house.name]});
+    house.machine_config("a", "one").await?;
+    house.pool(json!({"machineConfigSelector": {"matchExpressions": [roles]}})).await?;
+    let configs = house.machine_configs();
+    let made = || async { configs.get_opt("00-worker").await.ok()? };
+    let before = eventually("00-worker", made).await?;
+    let taken = || async {
+        let pool = house.get_pool().await.ok()?;
+        let source = pool.spec.configuration.source?;
+        source.iter().any(|s| s.name.as_deref() == Some("00-worker")).then_some(pool.spec.configuration.name)
+    };
+    let rendered = eventually("a config with the template's", taken).await?;
+    // What the pool ever named is there: nothing is cleared away before there are eleven.
+    let known: BTreeSet<String> = house.rendered().await?.into_iter().collect();
+    let back = || async { (configs.get("00-worker").await.ok()?.spec == before.spec).then_some(()) };
+    for i in 0..4 {
+        let edit = json!({"spec": {"kernelArguments": [format!("edit={i}")]}});
+        configs.patch("00-worker", &PatchParams::default(), &Patch::Merge(edit)).await?;
+        eventually("00-worker to be put back", back).await?;
+        configs.delete("00-worker", &DeleteParams::default()).await?;
+        eventually("00-worker to be made again", back).await?;
+        let relabel = json!({"metadata": {"labels": {label::ROLE: "nobody"}}});
+        configs.patch("00-worker", &PatchParams::default(), &Patch::Merge(relabel)).await?;
+        let role = || async {
+            (configs.get("00-worker").await.ok()?.labels().get(label::ROLE)? == "worker").then_some(())
+        };
+        eventually("00-worker to have its role again", role).await?;
+    }
+    // A change that is to be rendered comes after all of them.
+    house.machine_config("a", "two").await?;
+    let last = house.rendered_not(&rendered).await?;
+    let mut now: BTreeSet<String> = house.rendered().await?.into_iter().collect();
+    now.remove(&last);
+    ensure!(now == known, "rendered with an edit, or without the template: {now:?}, was {known:?}");
+    house.pool_condition("RenderDegraded", "False").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rendered_configs_that_nobody_names_go_but_the_newest_ten_and_those_of_nodes_stay() -> Result<()> {
     let house = House::new("old").await?;
     house.machine_config("a", "first").await?;

@@ -1,0 +1,130 @@
+//! When a failed request becomes something to tell on an object: at once where the API server will refuse it each time,
+//! and after a few seconds where it could have passed by itself and did not.
+//!
+//! What it is not: a retry. Everything is tried again, also what is refused: that an admission policy has changed is seen
+//! by nobody here.
+
+use crate::call::CallError;
+use crate::queue::Outcome;
+use api::text::{MAX_ANSWER_CHARS, cut};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What fails for so long does not pass by itself: conflicts are over in milliseconds, an API server's restart in
+/// seconds. People are promised a condition within ten.
+const LASTS: Duration = Duration::from_secs(5);
+
+/// How often something that is refused is tried again although nothing that is watched has changed.
+pub(crate) const AGAIN: Duration = Duration::from_secs(15);
+
+/// What fails now, by what was tried, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles(Mutex<HashMap<String, Instant>>);
+
+impl Troubles {
+    /// The API server's words, once they are to be told; `None`: it may pass by itself.
+    pub(crate) fn words(&self, what: &str, error: &CallError) -> Option<String> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *all.entry(what.to_owned()).or_insert_with(Instant::now);
+        let due = error.is_refused() || since.elapsed() >= LASTS;
+        due.then(|| cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())
+    }
+
+    /// It works, or is not tried any more.
+    pub(crate) fn over(&self, what: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(what);
+    }
+}
+
+/// What the writes of one pass have come to: each is tried, whatever became of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    stale: bool,
+    refused: bool,
+    failed: Option<String>,
+}
+
+impl Writes {
+    /// Books one write. Returns what is to be told of it, if it failed and that is due.
+    pub(crate) fn book(
+        &mut self,
+        troubles: &Troubles,
+        what: &str,
+        done: Result<(), CallError>,
+    ) -> Option<String> {
+        let Err(error) = done else {
+            troubles.over(what);
+            return None;
+        };
+        let words = troubles.words(what, &error);
+        if words.is_some() {
+            self.refused = true;
+        } else if error.is_conflict() || error.is_not_found() {
+            self.stale = true;
+        } else {
+            self.failed.get_or_insert_with(|| error.chain());
+        }
+        words
+    }
+
+    /// Is each done, or told of?
+    pub(crate) fn are_over(&self) -> bool {
+        !self.stale && self.failed.is_none()
+    }
+
+    /// When the pass is to run again.
+    pub(crate) fn outcome(self) -> Outcome {
+        match self.failed {
+            Some(why) => Outcome::Failed(why),
+            None if self.stale => Outcome::Stale,
+            None if self.refused => Outcome::After(AGAIN),
+            None => Outcome::Done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn error(code: u16, message: &str) -> CallError {
+        let status = Status { code, message: message.to_owned(), ..Status::default() };
+        CallError::Api {
+            what: "machineconfig a".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_told_at_once_and_anything_else_when_it_lasts() {
+        let denied = "admission webhook \"w.example\" denied the request: no";
+        for (code, message, at_once) in [
+            (400, "no", true),
+            (403, "no", true),
+            (413, "no", true),
+            (422, "no", true),
+            (409, denied, true),
+            (500, denied, true),
+            (409, "the object has been modified", false),
+            (404, "no", false),
+            (429, "no", false),
+            (500, "failed calling webhook \"w.example\"", false),
+            (503, "no", false),
+        ] {
+            let (troubles, error) = (Troubles::default(), error(code, message));
+            assert_eq!(troubles.words("a", &error).is_some(), at_once, "{code} {message}");
+            tokio::time::advance(LASTS / 2).await;
+            assert_eq!(troubles.words("a", &error).is_some(), at_once, "{code} {message}");
+            tokio::time::advance(LASTS).await;
+            let words = troubles.words("a", &error).unwrap();
+            assert!(words.contains("machineconfig a") && words.contains(message), "{words}");
+            troubles.over("a");
+            assert_eq!(troubles.words("a", &error).is_some(), at_once, "it begins anew");
+        }
+        let long = Troubles::default().words("a", &error(422, &"x".repeat(1_000_000))).unwrap();
+        assert!(long.len() < 3000, "{}", long.len());
+    }
+}

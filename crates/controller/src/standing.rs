@@ -1,0 +1,291 @@
+//! What the templates say is to stand in the cluster, and whether a pool's MachineConfigs are so. A pool is not rendered
+//! from a template's MachineConfig that somebody has just changed or deleted: nodes would be sent to that, and back.
+//!
+//! Flow: the template pass says what the templates make ([`Standing::made`]) and what of it the API server refuses; the
+//! render pass asks for one pool ([`Standing::may`]).
+//!
+//! What it is not: the writes (see `templates`), nor what is generated from settings (see `generated`).
+
+use crate::keep::is_as;
+use api::k8s::ResourceExt;
+use api::names::{CONTROLLER_CONFIG, annotation};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// May a pool be rendered from what stands?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum May {
+    /// All of it is as the templates say.
+    Go,
+    /// What the templates say is being written.
+    Wait,
+    /// The templates make nothing; why.
+    Failing(String),
+    /// Something that the pool takes is not as the templates say and cannot be written; in the API server's words.
+    Refused(String),
+}
+
+/// What the template pass has come to, in this term.
+#[derive(Debug, Clone, Default)]
+enum State {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// The templates make nothing, and why.
+    Failing(String),
+    /// They make these.
+    Made(Arc<Made>),
+}
+
+/// What the templates make of one ControllerConfig.
+#[derive(Debug, Clone, Default)]
+struct Made {
+    /// The ControllerConfig's uid and generation.
+    of: (Option<String>, Option<i64>),
+    /// The MachineConfigs as they are to stand.
+    wanted: Vec<MachineConfig>,
+    /// By MachineConfig: why it cannot be made so, in the API server's words.
+    refused: BTreeMap<String, String>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(Mutex<State>);
+
+fn id(config: &ControllerConfig) -> (Option<String>, Option<i64>) {
+    (config.metadata.uid.clone(), config.metadata.generation)
+}
+
+impl Standing {
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn get(&self) -> State {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another leader may have had other templates.
+    pub(crate) fn forget(&self) {
+        self.set(State::Unknown);
+    }
+
+    /// The templates cannot be rendered. `true`: that is new.
+    pub(crate) fn failing(&self, why: &str) -> bool {
+        let known = matches!(self.get(), State::Failing(known) if known == why);
+        self.set(State::Failing(why.to_owned()));
+        !known
+    }
+
+    /// The templates say so. `true`: it is not what they said before.
+    pub(crate) fn made(&self, config: &ControllerConfig, wanted: &[MachineConfig]) -> bool {
+        let refused = match self.get() {
+            State::Made(made) if made.of == id(config) && made.wanted == wanted => return false,
+            // What was refused is told until it is known to be over.
+            State::Made(made) => made.refused.clone(),
+            State::Unknown | State::Failing(_) => BTreeMap::new(),
+        };
+        self.set(State::Made(Arc::new(Made { of: id(config), wanted: wanted.to_vec(), refused })));
+        true
+    }
+
+    /// What of it cannot be written. `true`: it is not what could not be written before.
+    pub(crate) fn refused(&self, refused: BTreeMap<String, String>) -> bool {
+        let State::Made(made) = self.get() else { return false };
+        let new = made.refused != refused;
+        if new {
+            self.set(State::Made(Arc::new(Made { refused, ..Made::clone(&made) })));
+        }
+        new
+    }
+
+    /// Do the templates make a MachineConfig of this name?
+    pub(crate) fn makes(&self, name: &str) -> bool {
+        matches!(self.get(), State::Made(made) if made.wanted.iter().any(|w| w.name_any() == name))
+    }
+
+    /// May this pool be rendered from what stands?
+    pub(crate) fn may(
+        &self,
+        config: &ControllerConfig,
+        pool: &MachineConfigPool,
+        standing: &[&MachineConfig],
+    ) -> May {
+        match self.get() {
+            State::Unknown => May::Wait,
+            State::Failing(why) => May::Failing(format!("templates: {why}")),
+            State::Made(made) if made.of != id(config) => May::Wait,
+            State::Made(made) => made.may(pool, standing),
+        }
+    }
+}
+
+impl Made {
+    fn may(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> May {
+        let selector = pool.spec.machine_config_selector.as_ref();
+        // A selector that cannot be evaluated is told by selecting itself.
+        let selects = |config: &MachineConfig| {
+            api::selector::matches(selector, config.metadata.labels.as_ref()).unwrap_or(false)
+        };
+        let find = |name: Option<&String>| standing.iter().find(|c| c.metadata.name.as_ref() == name);
+        let off = self.wanted.iter().filter(|wanted| {
+            let have = find(wanted.metadata.name.as_ref());
+            let concerned = selects(wanted) || have.is_some_and(|have| selects(have));
+            concerned && !have.is_some_and(|have| is_as(have, wanted))
+        });
+        let leaving = leaving(&self.wanted, standing).into_iter().filter(|have| selects(have));
+        let mut names = off.chain(leaving).map(ResourceExt::name_any).peekable();
+        if names.peek().is_none() {
+            return May::Go;
+        }
+        names.find_map(|name| self.refused.get(&name)).map_or(May::Wait, |why| May::Refused(why.clone()))
+    }
+}
+
+/// What templates have made that are not there any more: owned by the ControllerConfig and marked as made by a controller.
+/// One whose owner or mark somebody took away is their own.
+pub(crate) fn leaving<'a>(
+    wanted: &[MachineConfig],
+    standing: &[&'a MachineConfig],
+) -> Vec<&'a MachineConfig> {
+    let made = |config: &&MachineConfig| {
+        let mark = config.annotations().get(annotation::GENERATED_BY_CONTROLLER);
+        is_from_template(config) && mark.is_some_and(|mark| !mark.is_empty())
+    };
+    let wants = |config: &MachineConfig| wanted.iter().any(|w| w.metadata.name == config.metadata.name);
+    standing.iter().copied().filter(made).filter(|config| !wants(config)).collect()
+}
+
+/// Made by the template pass: owned by the ControllerConfig.
+pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
+    let mut owners = object.metadata.owner_references.iter().flatten();
+    owners.any(|o| o.controller == Some(true) && o.kind == "ControllerConfig" && o.name == CONTROLLER_CONFIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::names::label;
+    use serde_json::json;
+
+    fn config(generation: i64) -> ControllerConfig {
+        let mut config = ControllerConfig::new(CONTROLLER_CONFIG, api::v1::ControllerConfigSpec::default());
+        config.metadata.generation = Some(generation);
+        config
+    }
+
+    fn template(name: &str, role: &str) -> MachineConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": {
+                "name": name, "labels": {label::ROLE: role}, "annotations": {annotation::GENERATED_BY_CONTROLLER: "v1"},
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "ControllerConfig", "name": CONTROLLER_CONFIG, "uid": "c", "controller": true,
+                }],
+            },
+            "spec": {"config": {"ignition": {"version": "3.5.0"}}},
+        }))
+        .unwrap()
+    }
+
+    fn pool(name: &str, roles: &[&str]) -> MachineConfigPool {
+        serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"machineConfigSelector": {"matchExpressions": [
+                {"key": label::ROLE, "operator": "In", "values": roles},
+            ]}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pool_is_rendered_only_from_templates_machine_configs_that_are_as_the_templates_say() {
+        let wanted = vec![template("00-master", "master"), template("00-worker", "worker")];
+        let (workers, infra) = (pool("worker", &["worker"]), pool("infra", &["worker", "infra"]));
+        let masters = pool("master", &["master"]);
+        let mut theirs = template("00-worker", "worker");
+        theirs.labels_mut().insert("theirs".to_owned(), "x".to_owned());
+        theirs.annotations_mut().insert("theirs".to_owned(), "x".to_owned());
+        theirs.metadata.resource_version = Some("7".to_owned());
+        let edit = |change: fn(&mut MachineConfig)| {
+            let mut config = template("00-worker", "worker");
+            change(&mut config);
+            vec![template("00-master", "master"), config]
+        };
+        let gone = vec![template("00-master", "master")];
+        let mut own = template("50-own", "worker");
+        own.metadata.owner_references = None;
+        let rows: [(&str, Vec<MachineConfig>, bool); 11] = [
+            ("as they say", wanted.clone(), true),
+            ("labels and annotations of others", vec![template("00-master", "master"), theirs], true),
+            ("one of somebody's own", [wanted.clone(), vec![own]].concat(), true),
+            ("deleted", gone, false),
+            (
+                "another config",
+                edit(|c| c.spec.config = Some(json!({"ignition": {"version": "3.4.0"}}))),
+                false,
+            ),
+            ("a kernel argument", edit(|c| c.spec.kernel_arguments = Some(vec!["quiet".to_owned()])), false),
+            ("an image", edit(|c| c.spec.os_image_url = "i".to_owned()), false),
+            (
+                "another role",
+                edit(|c| drop(c.labels_mut().insert(label::ROLE.to_owned(), "x".to_owned()))),
+                false,
+            ),
+            ("without its mark", edit(|c| c.annotations_mut().clear()), false),
+            ("without its owner", edit(|c| c.metadata.owner_references = None), false),
+            (
+                "of a folder that is gone",
+                [wanted.clone(), vec![template("02-worker", "worker")]].concat(),
+                false,
+            ),
+        ];
+        for (about, standing, fine) in rows {
+            let standing: Vec<&MachineConfig> = standing.iter().collect();
+            let all = Standing::default();
+            assert_eq!(all.may(&config(1), &workers, &standing), May::Wait, "{about}: nothing is known");
+            assert!(all.made(&config(1), &wanted) && !all.made(&config(1), &wanted));
+            for pool in [&workers, &infra] {
+                let want = if fine { May::Go } else { May::Wait };
+                assert_eq!(all.may(&config(1), pool, &standing), want, "{about}");
+            }
+            assert_eq!(all.may(&config(1), &masters, &standing), May::Go, "{about}: another pool");
+            assert_eq!(
+                all.may(&config(2), &masters, &standing),
+                May::Wait,
+                "{about}: another ControllerConfig"
+            );
+            let names = ["00-worker", "02-worker"].map(|n| (n.to_owned(), "no".to_owned()));
+            assert!(all.refused(names.clone().into()) && !all.refused(names.into()));
+            let want = if fine { May::Go } else { May::Refused("no".to_owned()) };
+            assert_eq!(all.may(&config(1), &workers, &standing), want, "{about}");
+            assert_eq!(all.may(&config(1), &masters, &standing), May::Go, "{about}: another pool");
+            assert!(all.failing("why") && !all.failing("why"));
+            assert_eq!(all.may(&config(1), &masters, &standing), May::Failing("templates: why".to_owned()));
+            all.forget();
+            assert_eq!(all.may(&config(1), &masters, &standing), May::Wait);
+        }
+    }
+
+    #[test]
+    fn only_what_the_templates_have_made_and_make_no_more_is_to_go() {
+        let wanted = [template("00-worker", "worker")];
+        let mut own = template("50-own", "worker");
+        own.metadata.owner_references = None;
+        let mut taken = template("51-taken", "worker");
+        taken.annotations_mut().clear();
+        let mut kubelet = template("99-worker-generated-kubelet", "worker");
+        kubelet
+            .metadata
+            .owner_references
+            .iter_mut()
+            .flatten()
+            .for_each(|o| o.kind = "KubeletConfig".to_owned());
+        let mut old = template("01-worker-old", "worker");
+        old.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
+        let standing = [&wanted[0], &own, &taken, &kubelet, &old];
+        let names: Vec<_> = leaving(&wanted, &standing).iter().map(|c| c.name_any()).collect();
+        assert_eq!(names, ["01-worker-old"]);
+    }
+}
