@@ -42,6 +42,10 @@ const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
 /// from a backup. The Node is asked for then.
 const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
 
+/// How long a kubelet may take to register its Node before the name is in doubt; and how often that is told.
+const NODE_IS_REGISTERED: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
+const ABSENCE_IS_TOLD_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+
 /// One node's agent while it runs.
 pub(crate) struct Agent {
     cluster: Cluster,
@@ -71,6 +75,8 @@ pub(crate) struct Agent {
     fed: String,
     /// Since when the feed is older than what the API server last answered.
     behind: Option<Instant>,
+    /// When to say, or say again, that the cluster has no such Node.
+    tell_absence_at: Option<Moment>,
 }
 
 /// What an agent is told when it is made.
@@ -126,6 +132,7 @@ impl Agent {
             lost: None,
             fed: String::new(),
             behind: None,
+            tell_absence_at: None,
         }
     }
 
@@ -147,8 +154,7 @@ impl Agent {
             self.absorb_feed();
             self.ask_when_behind().await;
             if self.view.node.uid.is_empty() && self.view.node.resource_version.is_empty() {
-                tracing::debug!("there is no such Node yet");
-                self.wait(None).await;
+                self.wait_for_node().await;
                 continue;
             }
             self.view.now = Moment::now();
@@ -250,6 +256,22 @@ impl Agent {
                 self.behind = Some(Instant::now());
             }
         }
+    }
+
+    /// The cluster has no Node of this name. A kubelet registers its Node within seconds: after a while the name is in
+    /// doubt, and is told again now and then.
+    async fn wait_for_node(&mut self) {
+        let now = Moment::now();
+        let tell_at = *self.tell_absence_at.get_or_insert(now + NODE_IS_REGISTERED);
+        if now < tell_at {
+            return self.wait(Some(tell_at)).await;
+        }
+        tracing::warn!(
+            "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
+             this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
+            name = self.cluster.node(),
+        );
+        self.tell_absence_at = Some(now + ABSENCE_IS_TOLD_AGAIN);
     }
 
     /// Takes a Node as the truth.

@@ -91,9 +91,23 @@ async fn pump(client: Client, name: String, sender: watch::Sender<Option<NodeFac
             Ok(watcher::Event::InitDone) if !seen_in_list => put(&sender, None),
             Ok(watcher::Event::InitDone) => {}
             Ok(watcher::Event::Delete(_)) => put(&sender, None),
+            Err(error) if is_forbidden(&error) => tracing::warn!(
+                node = %name, %error,
+                "this agent may not watch the Node {name}: a node's own credentials reach the Node of that name only; \
+                 set --node-name (or NODE_NAME) to the name that the kubelet has registered"
+            ),
             Err(error) => tracing::warn!(node = %name, %error, "watching the Node; trying again"),
         }
     }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let code = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code,
+        _ => 0,
+    };
+    code == 403
 }
 
 /// Heartbeats change nothing that counts: they wake nobody up.

@@ -161,6 +161,20 @@ impl Root {
         touched.sync(self).map_err(last)
     }
 
+    /// Waits until the disk knows the file systems that hold these paths. A folder that is not there holds nothing.
+    ///
+    /// # Errors
+    /// A file system does not take what was written.
+    pub(crate) fn sync_around<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Result<(), FsError> {
+        let mut touched = Touched::default();
+        for path in paths {
+            if let Ok((folder, _)) = self.parent(path) {
+                touched.add(folder);
+            }
+        }
+        touched.sync(self)
+    }
+
     /// Writes the temporary file of a change, where it has contents.
     fn stage(&self, change: Quick<'_>) -> Result<bool, FsError> {
         match change {

@@ -312,7 +312,13 @@ impl Journal {
     /// Removes what an ended change has left.
     pub(crate) fn clear(root: &Root, journal: Option<&Self>) -> Result<(), FsError> {
         for (_, to) in journal.map_or(&[][..], |j| &j.aside) {
-            root.remove_tree(to)?;
+            match root.remove_tree(to) {
+                // The change is over either way. A journal that is never cleared would hold up all that follow.
+                Err(e) if !e.killed() && e.source.kind() == io::ErrorKind::PermissionDenied => {
+                    tracing::warn!(path = %to, error = %e, "what was set aside stays there; remove it by hand");
+                }
+                other => other?,
+            }
         }
         for path in [BEGIN, DONE, UNDONE, DATA, SERVICES] {
             root.discard_temporary(path)?;

@@ -157,6 +157,63 @@ fn a_folder_that_may_not_change_is_refused_before_anything_changes() {
 }
 
 #[test]
+fn what_cannot_be_removed_of_a_folder_set_aside_does_not_hold_up_what_follows() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    assert!(
+        Command::new("cp")
+            .arg("-a")
+            .arg(mk_host_tree().path().join("."))
+            .arg(dir.path())
+            .status()
+            .unwrap()
+            .success()
+    );
+    let ssh = dir.path().join("home/core/.ssh");
+    fs::create_dir(&ssh).unwrap();
+    fs::write(ssh.join("fixed"), "root's").unwrap();
+    let chattr = |flag: &str, at: &Path| {
+        Command::new("chattr").args(["-R", flag]).arg(at).status().is_ok_and(|s| s.success())
+    };
+    if !chattr("+i", &ssh.join("fixed")) {
+        eprintln!("skipped: immutable files cannot be made here");
+        return;
+    }
+    let new = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA x"]}]}})),
+        ..MachineConfigSpec::default()
+    };
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    let (applied, recovered) = (host.apply(&plan), host.recover());
+    chattr("-i", &dir.path().join("home/core"));
+    applied.unwrap();
+    assert_eq!(recovered.unwrap(), Recovery::Nothing);
+    assert!(dir.path().join("home/core/.ssh/authorized_keys.d/ignition").exists());
+}
+
+#[test]
+fn damaged_journals_are_kept_three_at_a_time() {
+    let dir = mk_host_tree();
+    let journal = dir.path().join("var/lib/machine-config-daemon/journal");
+    fs::create_dir_all(&journal).unwrap();
+    for second in 1..=5 {
+        for kind in ["json", "data"] {
+            fs::write(journal.join(format!("damaged-{second}.{kind}")), "x").unwrap();
+        }
+    }
+    mk(dir.path()).recover().unwrap();
+    let mut left: Vec<_> =
+        fs::read_dir(&journal).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    let want: Vec<_> = (3..=5).flat_map(|s| ["data", "json"].map(|k| format!("damaged-{s}.{k}"))).collect();
+    assert_eq!(left, want);
+}
+
+#[test]
 fn what_the_host_had_in_a_closed_folder_stays_closed_where_it_is_kept() {
     if !is_root() {
         return;

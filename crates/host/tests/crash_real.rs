@@ -511,3 +511,52 @@ fn has_xfs_io() -> bool {
     }
     has
 }
+
+/// Ends the process before a commit, or, once files were put back, before the disk is waited for.
+#[derive(Debug)]
+struct EndsBefore {
+    commit: bool,
+    put_back: AtomicUsize,
+}
+
+impl Faults for EndsBefore {
+    fn at(&self, p: Point<'_>) -> Result<(), Fault> {
+        if p.call == "rename into place" && p.on.starts_with("/etc/many/") {
+            self.put_back.fetch_add(1, Ordering::Relaxed);
+        }
+        let back = self.put_back.load(Ordering::Relaxed) > 0;
+        let here = if self.commit {
+            p.call == "rename" && p.on.ends_with("/begin.json")
+        } else {
+            back && p.call == "sync" && p.on == "the file system of managed files"
+        };
+        if here && p.before { Err(Fault::Killed) } else { Ok(()) }
+    }
+}
+
+/// The journal stands on another file system than the files: that it knows of the undo says nothing about these.
+#[test]
+fn an_undo_that_was_killed_is_on_the_disk_before_the_next_one_calls_it_done() {
+    if !is_root() {
+        return;
+    }
+    let p = prepare(&pairs().into_iter().find(|p| p.about == "many files").unwrap());
+    let Some(disk) = Disk::new(p.base.path()) else { return };
+    let at = disk.at();
+    let state = at.join("var/lib/machine-config-daemon");
+    std::fs::create_dir_all(&state).unwrap();
+    let state_at = state.display().to_string();
+    assert!(run("mount", &["-t", "tmpfs", "none", &state_at]));
+    let os = mk_os(&p.base_os);
+    let ends = |commit| Arc::new(EndsBefore { commit, put_back: AtomicUsize::new(0) });
+    mk_synced(&at, &os, ends(true)).apply(&p.plan).unwrap_err();
+    assert!(run("sync", &["-f", &at.display().to_string()]));
+    mk_synced(&at, &os, ends(false)).recover().unwrap_err();
+    let recovery = mk_synced(&at, &os, Arc::new(NoFaults)).recover().unwrap();
+    assert!(matches!(recovery, Recovery::Undone { .. }), "{recovery:?}");
+    assert!(run("umount", &[&state_at]));
+    assert!(run("xfs_io", &["-x", "-c", "shutdown", &at.display().to_string()]));
+    disk.mount_anew(p.about);
+    let bad = differs(&tree(&at), &p.old.0);
+    assert!(bad.is_empty(), "the undo was called done and the power cut took it back:\n{}", bad.join("\n"));
+}

@@ -12,6 +12,7 @@ use super::{BEGIN, Before, DATA, Journal, Links, Was, put_away};
 use crate::batch::{Kept, Quick};
 use crate::error::Error;
 use crate::found::{Found, FsError};
+use crate::paths::{SHADOW, UNITS_PROBE};
 use crate::root::{Root, hex};
 use crate::xattr::Like;
 
@@ -37,7 +38,18 @@ impl Journal {
         for password in self.passwords.iter().rev() {
             password.put_back(root)?;
         }
-        self.restore_links(root)
+        self.restore_links(root)?;
+        self.settle(root)
+    }
+
+    /// Waits until the disk knows what is there now, whoever put it there: an undo before this one may have ended between
+    /// its last change and its wait for the disk, and finding all as it was says nothing of that.
+    fn settle(&self, root: &Root) -> Result<(), Error> {
+        let paths = self.before.iter().map(|b| b.path.as_str());
+        let aside = self.aside.iter().map(|(path, _)| path.as_str());
+        let units = self.links.iter().map(|_| UNITS_PROBE);
+        let passwords = self.passwords.iter().map(|_| SHADOW);
+        Ok(root.sync_around(paths.chain(aside).chain(units).chain(passwords))?)
     }
 
     /// What is not as it was, last change first.
