@@ -23,8 +23,8 @@ use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
 use crate::parts::{Exit, Reporting, Trouble};
 use crate::protocol::{
-    Action, Changes, Cordon, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair, View,
-    Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
+    Action, Changes, Cordon, DiskFacts, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
+    View, Waiting, backoff, disturbing_backoff, outage_backoff, step,
 };
 use crate::report::{Milestone, Reporter};
 use api::k8s::Node;
@@ -107,10 +107,12 @@ impl Agent {
         let view = View {
             now: Moment::now(),
             node: NodeFacts::default(),
-            disk: crate::protocol::DiskFacts::default(),
+            // Nobody has looked yet.
+            disk: DiskFacts { open: true, ..DiskFacts::default() },
             checked: false,
             hand: Hand::Nothing,
             trouble: None,
+            mute: Some(Moment::now()),
         };
         let reporter = Reporter::new(cluster.clone(), settings.reporting);
         let checked_at = Instant::now();
@@ -144,19 +146,12 @@ impl Agent {
     }
 
     async fn work_on(&mut self) -> Result<Exit, DaemonError> {
-        if !self.recover().await {
-            return Ok(Exit::Stopped);
-        }
         loop {
             if self.shutdown.is_cancelled() {
                 return Ok(Exit::Stopped);
             }
             self.absorb_feed();
             self.ask_when_behind().await;
-            if self.view.node.uid.is_empty() && self.view.node.resource_version.is_empty() {
-                self.wait_for_node().await;
-                continue;
-            }
             self.view.now = Moment::now();
             let action = step(&self.view);
             tracing::debug!(?action, "next");
@@ -168,38 +163,13 @@ impl Agent {
         }
     }
 
-    /// Finishes or undoes what a crash left half done. Nothing else is done before that has worked; why it does not is
-    /// on the Node. `false`: told to stop.
-    async fn recover(&mut self) -> bool {
-        let mut tries = 0;
-        loop {
-            let found = self.host(|m| m.recover().and_then(|()| m.facts())).await;
-            match found {
-                Ok(disk) => {
-                    self.view.disk = disk;
-                    return true;
-                }
-                Err(error) => {
-                    tries += 1;
-                    tracing::error!(%error, "the host cannot be recovered");
-                    let reason = cut_reason(&error.text);
-                    let changes: Changes =
-                        [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, reason)]
-                            .into();
-                    match self.cluster.annotate(&changes, None, None).await {
-                        Ok(node) => self.absorb_answer(&node),
-                        Err(error) => tracing::warn!(%error, "the node's state cannot be told"),
-                    }
-                    self.reporter.reach(&self.view, &Milestone::Degraded);
-                    if tries == 1 {
-                        let kind = EventKind::OnDiskStateValidationFailed;
-                        self.tell(&[Note { kind, text: error.text }]);
-                    }
-                    let until = Moment::now() + backoff(tries, jitter());
-                    if self.sleep_or_stop(until).await {
-                        return false;
-                    }
-                }
+    /// Looks at the disk. What cannot be looked at may be half changed.
+    async fn look(&mut self) {
+        match self.host(Machine::facts).await {
+            Ok(disk) => self.view.disk = disk,
+            Err(error) => {
+                tracing::warn!(%error, "the disk cannot be looked at");
+                self.view.disk.open = true;
             }
         }
     }
@@ -260,23 +230,27 @@ impl Agent {
 
     /// The cluster has no Node of this name. A kubelet registers its Node within seconds: after a while the name is in
     /// doubt, and is told again now and then.
-    async fn wait_for_node(&mut self) {
+    fn wait_for_node(&mut self, until: Option<Moment>) -> Next {
         let now = Moment::now();
-        let tell_at = *self.tell_absence_at.get_or_insert(now + NODE_IS_REGISTERED);
-        if now < tell_at {
-            return self.wait(Some(tell_at)).await;
+        let mut tell_at = *self.tell_absence_at.get_or_insert(now + NODE_IS_REGISTERED);
+        if now >= tell_at {
+            tracing::warn!(
+                "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
+                 this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
+                name = self.cluster.node(),
+            );
+            tell_at = now + ABSENCE_IS_TOLD_AGAIN;
+            self.tell_absence_at = Some(tell_at);
         }
-        tracing::warn!(
-            "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
-             this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
-            name = self.cluster.node(),
-        );
-        self.tell_absence_at = Some(now + ABSENCE_IS_TOLD_AGAIN);
+        Next::Wait(Some(until.map_or(tell_at, |until| until.min(tell_at))))
     }
 
     /// Takes a Node as the truth.
     fn absorb(&mut self, facts: NodeFacts) {
         self.behind = None;
+        if !self.view.node.seen {
+            self.view.mute = None;
+        }
         self.view.node = facts;
         if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
             self.look_again();
@@ -372,11 +346,6 @@ impl Agent {
         }
     }
 
-    /// Waits for a time; `true` if told to stop before.
-    async fn sleep_or_stop(&self, until: Moment) -> bool {
-        self.shutdown.run_until_cancelled(tokio::time::sleep(until_then(until))).await.is_none()
-    }
-
     async fn act(&mut self, action: Action) -> Next {
         match action {
             Action::Idle => {
@@ -387,16 +356,23 @@ impl Agent {
                 }
                 self.idle()
             }
+            Action::Wait { why: Waiting::Node, until } => self.wait_for_node(until),
+            Action::Wait { why: Waiting::Boot, until } => {
+                let before = self.view.disk.clone();
+                self.look().await;
+                if self.view.disk == before { Next::Wait(until) } else { Next::Step }
+            }
             Action::Wait { why, until } => self.begin_wait(&why, until),
             Action::Write { changes, notes, cordon, conditional } => {
                 self.write(changes, notes, cordon, conditional).await
             }
+            Action::Recover => self.recover().await,
             Action::AdoptFile => self.adopt_file().await,
             Action::Join => self.join().await,
             Action::Check { config, record } => self.check(config, record).await,
             Action::Prepare(pair) => self.prepare(pair).await,
             Action::Apply(pair) => self.apply(pair).await,
-            Action::Reboot { config } => self.reboot(config).await,
+            Action::Reboot { config, announced } => self.reboot(config, announced).await,
             Action::ForgetReboot { config } => self.forget_reboot(config).await,
         }
     }
@@ -459,15 +435,17 @@ impl Agent {
             None => {}
         }
         self.settings.metrics.state(&self.view.node, Timestamp::now());
-        if let Some(request) = changes.get(annotation::DESIRED_DRAIN) {
-            let now = self.view.now;
-            match (&mut self.view.hand, request.strip_prefix("uncordon-")) {
-                (Hand::Prepared { asked, .. }, None) => *asked = Some(now),
-                (hand, Some(config)) if !changes.contains_key(annotation::STATE) => {
-                    *hand = Hand::Applied { config: config.to_owned(), asked: Some(now) };
-                }
-                _ => {}
+        let now = self.view.now;
+        let request = changes.get(annotation::DESIRED_DRAIN);
+        match (&mut self.view.hand, request.and_then(|r| r.strip_prefix("uncordon-"))) {
+            // A request that is made once more is the same text, and begins with a cordon.
+            (Hand::Prepared { asked, .. }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
+                *asked = Some(now);
             }
+            (hand, Some(config)) if !changes.contains_key(annotation::STATE) => {
+                *hand = Hand::Applied { config: config.to_owned(), asked: Some(now) };
+            }
+            _ => {}
         }
         self.tell(&notes);
         match changes.get(annotation::STATE).map(String::as_str) {
@@ -491,12 +469,16 @@ impl Agent {
 
     fn absorb_answer(&mut self, node: &Node) {
         self.misses = 0;
+        self.view.mute = None;
         self.absorb(NodeFacts::of(node));
     }
 
     /// The API server did not do what was asked: nothing is lost, look again in a while.
     fn missed(&mut self, error: &CallError) -> Next {
         self.misses = self.misses.saturating_add(1);
+        // Who conflicts is heard.
+        let since = self.view.mute.unwrap_or_else(Moment::now);
+        self.view.mute = (!error.is_conflict()).then_some(since);
         let wait = outage_backoff(self.misses, jitter());
         // Somebody else was faster, and what they wrote is on its way here.
         let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };

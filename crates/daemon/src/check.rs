@@ -68,6 +68,8 @@ impl Machine {
     /// of none this one, which is then recorded. Drift that may be put back is handed back for that; all other drift is
     /// an error.
     pub(crate) fn check(&self, unrecorded: Option<&MachineConfig>) -> Result<Option<Repair>, MachineError> {
+        // Half of a change is no drift.
+        self.host().recover()?;
         let recorded = self.current()?;
         let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(None) };
         let name = config.metadata.name.clone().unwrap_or_default();

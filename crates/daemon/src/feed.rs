@@ -115,7 +115,7 @@ fn put(sender: &watch::Sender<Option<NodeFacts>>, new: Option<NodeFacts>) {
     sender.send_if_modified(|old| {
         let same = match (old.as_ref(), new.as_ref()) {
             (Some(o), Some(n)) => {
-                NodeFacts { resource_version: n.resource_version.clone(), ..o.clone() } == *n
+                NodeFacts { resource_version: n.resource_version.clone(), heard: n.heard, ..o.clone() } == *n
             }
             (None, None) => true,
             _ => false,

@@ -11,6 +11,7 @@ use api::v1::{MachineConfig, MachineConfigSpec};
 use host::{
     DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction, Watch,
 };
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -96,7 +97,9 @@ impl Work {
     /// path is kept only where it is found.
     fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
         let Self { plan, from, to, policy } = self;
-        let facts = host.probe(&from, &to)?;
+        let mut facts = host.probe(&from, &to)?;
+        // It is asked for when the pods have left, or where none have to.
+        facts.cleared = true;
         let again = host::plan(&from, &to, &plan.names, &policy, &facts).map_err(|e| refusal(&e))?;
         if cost(&again) == cost(&plan) {
             return Ok(again);
@@ -171,10 +174,20 @@ impl Machine {
         let mut host = self.host();
         let reboot = match host.reboot_status()? {
             RebootStatus::None => RebootFact::None,
-            RebootStatus::Owed(r) => RebootFact::Owed { config: r.config },
-            RebootStatus::Rebooted(r) => RebootFact::Rebooted { config: r.config, boot_id: r.boot_id },
+            RebootStatus::Owed(r) => {
+                RebootFact::Owed { config: r.config, tries: r.tries, cleared: r.cleared }
+            }
+            RebootStatus::Rebooted(r) => {
+                let boot_id = r.boot.boot_id;
+                let began = match host.boot()?.boot_id == boot_id {
+                    true => Timestamp::from_second(host.boot_marked()?.unwrap_or_default()).ok(),
+                    false => None,
+                };
+                RebootFact::Rebooted { config: r.config, boot_id, began }
+            }
         };
         Ok(DiskFacts {
+            open: host.is_between()?,
             current: host.current_config()?.map(|c| c.name),
             annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
@@ -229,7 +242,7 @@ impl Machine {
         let name = |c: &MachineConfig| c.metadata.name.clone().unwrap_or_default();
         let names = Names { current: name(from), desired: name(to) };
         let mut host = self.host();
-        // An undo that was not complete goes on first.
+        // A change that is half made is finished or taken back first.
         host.recover()?;
         let facts = host.probe(&from.spec, &to.spec)?;
         let plan = host::plan(&from.spec, &to.spec, &names, policy, &facts).map_err(|e| refusal(&e))?;

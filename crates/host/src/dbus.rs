@@ -16,6 +16,7 @@ use zbus::names::{BusName, InterfaceName};
 use zbus::{Connection, OwnedObjectPath, Proxy};
 
 use crate::paths::BOOT_ID;
+use crate::step::ServiceAction;
 use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 
 /// Where systems have their bus.
@@ -32,6 +33,11 @@ const LOGIND: (&str, &str, &str) =
     ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager");
 
 type Result<T> = std::result::Result<T, SystemdError>;
+
+/// What systemd lists of a unit: name, description, load, active and sub state, the unit that it follows, object path; id,
+/// type and object path of its job.
+type ListedUnit =
+    (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
 /// The real one.
 #[derive(Debug)]
@@ -180,6 +186,27 @@ impl Systemd for DbusSystemd {
 
     fn reload(&mut self, unit: &str) -> Result<()> {
         self.job("reload", "ReloadUnit", unit)
+    }
+
+    fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<()> {
+        let method = match action {
+            ServiceAction::Restart => "RestartUnit",
+            ServiceAction::Reload => "ReloadOrRestartUnit",
+        };
+        self.run(action.verb(), unit, CALL, |c| async move {
+            proxy(&c, SYSTEMD)
+                .await?
+                .call::<_, _, OwnedObjectPath>(method, &(unit, "replace"))
+                .await
+                .map(drop)
+        })
+    }
+
+    fn was_started(&mut self, unit: &str) -> Result<bool> {
+        let units = self.run("tell the state of", unit, CALL, |c| async move {
+            proxy(&c, SYSTEMD).await?.call::<_, _, Vec<ListedUnit>>("ListUnitsByNames", &(vec![unit],)).await
+        })?;
+        Ok(units.iter().any(|(_, _, _, active, ..)| active != "inactive"))
     }
 
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {

@@ -75,11 +75,7 @@ impl fmt::Display for Disruption {
             parts.push(format!("daemon-reload ({})", self.daemon_reload.join(", ")));
         }
         for s in &self.services {
-            let verb = match s.action {
-                ServiceAction::Reload => "reload",
-                ServiceAction::Restart => "restart",
-            };
-            parts.push(format!("{verb} {} ({})", s.unit, s.because.join(", ")));
+            parts.push(format!("{} {} ({})", s.action.verb(), s.unit, s.because.join(", ")));
         }
         f.write_str(&parts.join("; "))
     }
@@ -203,7 +199,7 @@ pub(crate) fn disruption(
             return true;
         }
         if DEFAULT_SERVICES.contains(&s.unit.as_str()) {
-            notes.push(format!("{} is not on this host: nothing to {}", s.unit, verb(s.action)));
+            notes.push(format!("{} is not on this host: nothing to {}", s.unit, s.action.verb()));
         } else {
             bad.push(Irreconcilable {
                 path: s.unit.clone(),
@@ -218,13 +214,6 @@ pub(crate) fn disruption(
         false
     });
     out
-}
-
-fn verb(action: ServiceAction) -> &'static str {
-    match action {
-        ServiceAction::Reload => "reload",
-        ServiceAction::Restart => "restart",
-    }
 }
 
 fn push(list: &mut Vec<String>, because: &str) {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::found::Found;
 use crate::obstacle::Obstacle;
+use crate::record::Boot;
 use crate::step::Secret;
 use crate::systemd::UnitFileState;
 use crate::users::Users;
@@ -46,7 +47,10 @@ pub struct Facts {
     /// Days since 1970-01-01, for the user database.
     pub day: u64,
     /// This boot.
-    pub boot_id: String,
+    pub boot: Boot,
+    /// Not found on the host but told by the caller: a reboot needs nobody's leave any more, as the pods have left or this
+    /// machine is not drained.
+    pub cleared: bool,
     /// `PRETTY_NAME` of os-release.
     pub os_name: String,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::found::{Attributes, Found, FsError};
 use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
 use crate::root::Root;
+use crate::step::ServiceAction;
 use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 use crate::unit_file::{Install, instance, is_template, preset_enables, template_of};
 
@@ -28,6 +29,8 @@ struct State {
     boot: u64,
     rebooting: Option<String>,
     failing: BTreeSet<String>,
+    /// Started in this boot.
+    started: BTreeSet<String>,
     calls: Vec<String>,
 }
 
@@ -62,6 +65,7 @@ impl FakeSystemd {
         self.change(|s| {
             s.boot += 1;
             s.rebooting = None;
+            s.started.clear();
         })
     }
 
@@ -84,6 +88,16 @@ impl FakeSystemd {
             } else {
                 s.failing.remove(unit);
             }
+        })
+    }
+
+    /// A unit comes up by itself, as it does at boot.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn set_started(&mut self, unit: &str) -> Result<()> {
+        self.change(|s| {
+            s.started.insert(unit.to_owned());
         })
     }
 
@@ -245,6 +259,7 @@ impl FakeSystemd {
         if self.load()?.failing.contains(unit) {
             return Err(SystemdError::new(call, unit, "the job failed"));
         }
+        self.set_started(unit)?;
         let mut log = Self::fs(self.root.read_if_there(SERVICE_LOG))?.unwrap_or_default();
         let name = unit.rsplit_once('.').map_or(unit, |(stem, _)| stem);
         log.extend_from_slice(format!("{name} {verb}\n").as_bytes());
@@ -286,6 +301,19 @@ impl Systemd for FakeSystemd {
 
     fn reload(&mut self, unit: &str) -> Result<()> {
         self.service("reload", "reload", unit)
+    }
+
+    fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<()> {
+        let call = match action {
+            ServiceAction::Restart => "queue restart",
+            ServiceAction::Reload => "queue reload",
+        };
+        self.record(call, &[unit.to_owned()])?;
+        self.set_started(unit)
+    }
+
+    fn was_started(&mut self, unit: &str) -> Result<bool> {
+        Ok(self.load()?.started.contains(unit))
     }
 
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
@@ -18,7 +19,7 @@ use crate::obstacle::{InFolder, Obstacle};
 use crate::os::OsBackend;
 use crate::paths;
 use crate::plan::HostPlan;
-use crate::record::{CurrentConfig, PendingReboot};
+use crate::record::{Boot, CurrentConfig, PendingReboot};
 use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, PRIVATE_DIR_MODE, folders_of_keys};
@@ -28,6 +29,23 @@ use crate::users::{Users, hash_of};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
+/// The token of a boot: for anybody to see.
+const TOKEN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
+/// The record of a reboot that is owed: our own state, for root only.
+const RECORD: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+
+/// How services hear of a change that is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tell {
+    /// The process that made the change takes it back: those that it told are told again, each to its end.
+    AndWait,
+    /// Another process in the same boot: the same, but nobody waits. At boot a unit may be ordered after that process, and
+    /// whoever waited for it would wait for itself.
+    Marked,
+    /// A later boot: what has not started yet will find everything as it was. What has started may have read the change,
+    /// whether it was told or not.
+    Started,
+}
 
 /// A host.
 #[derive(Debug)]
@@ -206,7 +224,7 @@ impl Host {
                 facts.masked_instances.insert(name);
             }
         }
-        facts.boot_id = self.systemd.boot_id()?;
+        facts.boot = self.boot()?;
         match self.os.supported() {
             Ok(_) => facts.os = self.os.state()?,
             Err(why) => facts.os_unsupported = Some(why),
@@ -229,7 +247,8 @@ impl Host {
             return Ok(applied);
         }
         let os = self.os.state()?;
-        let journal = match Journal::begin(&self.root, plan, &os) {
+        let boot = self.boot()?;
+        let journal = match Journal::begin(&self.root, plan, &os, boot) {
             Ok(journal) => journal,
             Err(e) if e.killed() => return Err(e),
             Err(e) => {
@@ -265,14 +284,14 @@ impl Host {
             return cause;
         }
         tracing::error!(%step, error = %cause, "a step failed, undoing the change");
-        match self.undo(journal) {
+        match self.undo(journal, Tell::AndWait) {
             Ok(()) => Error::Undone { step, source: Box::new(cause) },
             Err(e) if e.killed() => e,
             Err(e) => Error::UndoIncomplete { step, cause: chain(&cause), source: Box::new(e) },
         }
     }
 
-    fn undo(&mut self, journal: &Journal) -> Result<(), Error> {
+    fn undo(&mut self, journal: &Journal, tell: Tell) -> Result<(), Error> {
         journal.undo(&self.root)?;
         if let Some((before, after)) = &journal.os
             && self.os.state()? != *before
@@ -283,13 +302,16 @@ impl Host {
             // The files are what counts; systemd reads them at the latest at the next boot.
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
         }
-        if Journal::services_marked(&self.root)? {
-            for (action, unit) in &journal.services {
-                match action {
-                    ServiceAction::Reload => self.tolerate("reload", unit, |s| s.reload(unit))?,
-                    ServiceAction::Restart => self.tolerate("restart", unit, |s| s.restart(unit))?,
-                }
-            }
+        let marked = Journal::services_marked(&self.root)?;
+        for (action, unit) in &journal.services {
+            let action = *action;
+            self.tolerate(action.verb(), unit, |s| match (tell, action) {
+                (Tell::AndWait | Tell::Marked, _) if !marked => Ok(()),
+                (Tell::AndWait, ServiceAction::Reload) => s.reload(unit),
+                (Tell::AndWait, ServiceAction::Restart) => s.restart(unit),
+                (Tell::Started, _) if !s.was_started(unit)? => Ok(()),
+                (Tell::Marked | Tell::Started, _) => s.queue(action, unit),
+            })?;
         }
         Journal::retract(&self.root)?;
         Journal::clear(&self.root, Some(journal))?;
@@ -313,7 +335,54 @@ impl Host {
         let _lock = Lock::take(&self.root)?;
         self.close_originals()?;
         Journal::forget_damaged(&self.root)?;
-        self.recover_locked()
+        let recovery = self.recover_locked()?;
+        match self.mark_boot() {
+            Err(e) if !e.killed() => {
+                tracing::warn!(error = %e, "this boot has no token: the kernel's boot id alone says whether the machine has rebooted");
+            }
+            done => done?,
+        }
+        Ok(recovery)
+    }
+
+    /// Whether a change of this host is neither through nor taken back: [`Host::recover`] has to come first.
+    ///
+    /// # Errors
+    /// The journal's folder cannot be read.
+    pub fn is_between(&self) -> Result<bool, Error> {
+        Ok(Journal::is_open(&self.root)?)
+    }
+
+    /// This boot.
+    ///
+    /// # Errors
+    /// The boot id or the token cannot be read.
+    pub fn boot(&mut self) -> Result<Boot, Error> {
+        let token = self.root.text(paths::BOOT_TOKEN)?.unwrap_or_default();
+        Ok(Boot { boot_id: self.systemd.boot_id()?, token: token.trim().to_owned() })
+    }
+
+    /// Gives this boot its token, if it has none yet.
+    fn mark_boot(&self) -> Result<(), FsError> {
+        if !self.root.found(paths::BOOT_TOKEN)?.is_absent() {
+            return Ok(());
+        }
+        // Nothing needs more of it than to be another one each time: the hasher's random keys are the source.
+        let part = || RandomState::new().build_hasher().finish();
+        let token = format!("{:016x}{:016x}\n", part(), part());
+        self.root.write_bytes(paths::BOOT_TOKEN, token.as_bytes(), TOKEN)
+    }
+
+    /// When this boot got its token, in seconds since 1970: soon after its beginning, and before the kubelet's where the
+    /// recovery runs before that. `None`: it has none.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn boot_marked(&self) -> Result<Option<i64>, Error> {
+        if self.root.found(paths::BOOT_TOKEN)?.is_absent() {
+            return Ok(None);
+        }
+        Ok(self.root.like(paths::BOOT_TOKEN)?.modified.map(|(seconds, _)| seconds))
     }
 
     /// Versions before this one made the folder of the originals readable by everybody, and with it what was kept from
@@ -341,7 +410,8 @@ impl Host {
             }
             Stage::Begun(journal) => {
                 tracing::warn!(desired = %journal.names.desired, "a change was interrupted, undoing it");
-                self.undo(&journal)?;
+                let tell = if journal.boot.lasts(&self.boot()?) { Tell::Marked } else { Tell::Started };
+                self.undo(&journal, tell)?;
                 let names = journal.names;
                 Ok(Recovery::Undone { config: names.current, desired: names.desired })
             }
@@ -489,7 +559,7 @@ impl Host {
         let path = paths::REBOOT_PENDING;
         let pending: PendingReboot =
             serde_json::from_slice(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
-        let same = self.systemd.boot_id()? == pending.boot_id;
+        let same = pending.boot.lasts(&self.boot()?);
         Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }
 
@@ -503,14 +573,42 @@ impl Host {
         Ok(())
     }
 
-    /// Starts a reboot.
+    /// Starts a reboot, and counts it where one is owed.
     ///
     /// # Errors
-    /// systemd refuses.
+    /// systemd refuses; that is not counted.
     pub fn reboot(&mut self, rationale: &str) -> Result<(), Error> {
+        let owed = match self.reboot_status()? {
+            RebootStatus::Owed(owed) => Some(owed),
+            RebootStatus::None | RebootStatus::Rebooted(_) => None,
+        };
+        if let Some(owed) = &owed {
+            self.record(&PendingReboot { tries: owed.tries.saturating_add(1), ..owed.clone() })?;
+        }
         let rationale = Rationale(rationale.to_owned());
-        self.systemd("reboot", "", |s| s.reboot(&rationale))?;
-        Ok(())
+        match self.systemd("reboot", "", |s| s.reboot(&rationale)) {
+            Err(e) if !e.killed => {
+                if let Some(owed) = &owed {
+                    self.record(owed)?;
+                }
+                Err(e.into())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Writes down a reboot that is owed. A disk that does not take it is told of and no more: the reboot may be what
+    /// mends it.
+    fn record(&self, owed: &PendingReboot) -> Result<(), Error> {
+        let path = paths::REBOOT_PENDING;
+        let json = serde_json::to_vec(owed).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
+        match self.root.write_bytes(path, &json, RECORD) {
+            Err(e) if !e.killed() => {
+                tracing::warn!(error = %e, "the reboot cannot be counted");
+                Ok(())
+            }
+            done => Ok(done?),
+        }
     }
 }
 

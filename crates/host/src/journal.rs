@@ -6,9 +6,10 @@
 //! [`Journal::undo`] brings every path back to what was written down; it compares before it acts, so it can be
 //! stopped anywhere and started again. It is the only undo: for an error, and after a crash.
 //!
-//! Guarantees: a damaged journal is noticed (checksums), kept under another name, and told. Assumptions: nobody else
-//! changes the managed paths meanwhile.
+//! Guarantees: a damaged journal is noticed (checksums), kept under another name, and told. What others enable, disable
+//! or mask meanwhile stays theirs. Assumptions: nobody else changes the managed paths meanwhile.
 
+mod links;
 mod undo;
 
 use std::collections::BTreeSet;
@@ -20,13 +21,14 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::found::{Attributes, Found, FsError};
-use crate::paths::{JOURNAL_DIR, STATE_DIR, UNITS_DIR};
+use crate::paths::{JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
-use crate::record::Names;
+use crate::record::{Boot, Names};
 use crate::root::{Root, hex, split};
 use crate::shadow;
 use crate::step::{ServiceAction, Step};
 use crate::xattr::Like;
+use links::Links;
 
 /// A change is under way.
 const BEGIN: &str = "/var/lib/machine-config-daemon/journal/begin.json";
@@ -96,15 +98,9 @@ pub(crate) struct Journal {
     pub(crate) services: Vec<(ServiceAction, String)>,
     /// systemd reads its units again.
     pub(crate) daemon_reload: bool,
-}
-
-/// What enables units.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Links {
-    /// Folders of links: `.wants` and the like.
-    dirs: Vec<String>,
-    /// Links in them and beside them: path, target.
-    links: Vec<(String, String)>,
+    /// The boot that the change was begun in. Of older versions: none, which no boot is.
+    #[serde(default)]
+    pub(crate) boot: Boot,
 }
 
 /// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
@@ -163,7 +159,7 @@ pub(crate) enum Stage {
 
 impl Journal {
     /// Writes down what the plan will change. Nothing but the journal's own folder is changed.
-    pub(crate) fn begin(root: &Root, plan: &HostPlan, os: &OsState) -> Result<Self, Error> {
+    pub(crate) fn begin(root: &Root, plan: &HostPlan, os: &OsState, boot: Boot) -> Result<Self, Error> {
         let mut before = Vec::new();
         let mut seen = BTreeSet::new();
         let mut aside = Vec::new();
@@ -200,8 +196,11 @@ impl Journal {
             }
         }
         let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
-        let links =
-            if touches(&|s| matches!(s, Step::Units { .. })) { Some(Links::read(root)?) } else { None };
+        let links = if touches(&|s| matches!(s, Step::Units { .. })) {
+            Some(Links { units: Some(links::concerned(root, &plan.steps)?), ..Links::read(root)? })
+        } else {
+            None
+        };
         let mut passwords = Vec::new();
         for step in &plan.steps {
             if let Step::Password { user, hash, .. } = step {
@@ -228,6 +227,7 @@ impl Journal {
                 })
                 .collect(),
             daemon_reload: touches(&|s| matches!(s, Step::DaemonReload)),
+            boot,
         };
         root.write_bytes(BEGIN, &journal.seal()?, PRIVATE)?;
         Ok(journal)
@@ -270,6 +270,11 @@ impl Journal {
             return Err(damaged("its checksum does not fit".to_owned()));
         }
         serde_json::from_str(&sealed.journal).map_err(|e| damaged(e.to_string()))
+    }
+
+    /// Whether a change is under way, or was when its process ended.
+    pub(crate) fn is_open(root: &Root) -> Result<bool, FsError> {
+        Ok(!root.found(BEGIN)?.is_absent())
     }
 
     /// Notes that services are about to be told.
@@ -328,32 +333,6 @@ impl Journal {
             root.remove(path)?;
         }
         Ok(())
-    }
-}
-
-impl Links {
-    /// Reads the administrator's unit folder: aliases, masks, and what is in `.wants` and the like.
-    fn read(root: &Root) -> Result<Self, FsError> {
-        let mut out = Self::default();
-        for name in root.list(UNITS_DIR)? {
-            let path = format!("{UNITS_DIR}/{name}");
-            match root.found(&path)? {
-                Found::Link { target, .. } => out.links.push((path, target)),
-                Found::Dir { .. }
-                    if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) =>
-                {
-                    for inner in root.list(&path)? {
-                        let path = format!("{path}/{inner}");
-                        if let Found::Link { target, .. } = root.found(&path)? {
-                            out.links.push((path, target));
-                        }
-                    }
-                    out.dirs.push(path);
-                }
-                _ => {}
-            }
-        }
-        Ok(out)
     }
 }
 

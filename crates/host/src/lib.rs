@@ -57,7 +57,7 @@ pub use os::{FakeOs, OsBackend, OsError, Unsupported};
 pub use plan::{HostPlan, plan};
 pub use policy::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
 pub use preview::{Severity, preview};
-pub use record::{CurrentConfig, Names, PendingReboot};
+pub use record::{Boot, CurrentConfig, Names, PendingReboot};
 pub use root::{Options, Root};
 pub use step::{Replaces, Secret, ServiceAction, Step, UnitAction};
 pub use systemd::{Rationale, Systemd, SystemdError, UnitFileState};

@@ -44,6 +44,8 @@ pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 pub const FIPS_ENABLED: &str = "/proc/sys/crypto/fips_enabled";
 /// Another one at each boot.
 pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// A token of our own for this boot: containers may share the boot id of their computer, and begin with an empty `/run`.
+pub const BOOT_TOKEN: &str = "/run/machine-config-daemon-boot";
 /// The kubelet's certificate authority: written by the certificate part of the daemon, not from MachineConfigs.
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 

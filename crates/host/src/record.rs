@@ -59,6 +59,27 @@ impl CurrentConfig {
     }
 }
 
+/// One boot of this machine, told from every other one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Boot {
+    /// The kernel's id of it. A container may see that of its computer, which goes on running when the container reboots.
+    #[serde(default)]
+    pub boot_id: String,
+    /// Our own, from `/run`, with which no boot begins. Empty where it was not written down: the kernel's decides alone
+    /// then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub token: String,
+}
+
+impl Boot {
+    /// Whether `now` is still this boot.
+    #[must_use]
+    pub fn lasts(&self, now: &Self) -> bool {
+        self.boot_id == now.boot_id && (self.token.is_empty() || self.token == now.token)
+    }
+}
+
 /// A reboot that is owed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,14 +87,40 @@ pub struct PendingReboot {
     /// For which config.
     pub config: String,
     /// The boot that must end.
-    pub boot_id: String,
+    #[serde(flatten)]
+    pub boot: Boot,
     /// Why, for people.
     pub because: Vec<String>,
+    /// How often a reboot was begun for it.
+    #[serde(default)]
+    pub tries: u32,
+    /// Nobody has to be asked before the reboot, as whoever applied the change knew: the pods had left, or this machine
+    /// is not drained.
+    #[serde(default)]
+    pub cleared: bool,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_boot_ends_with_its_id_or_its_token_and_records_of_older_versions_have_only_the_id() {
+        let boot = |id: &str, token: &str| Boot { boot_id: id.to_owned(), token: token.to_owned() };
+        for (then, now, lasts) in [
+            (boot("a", "1"), boot("a", "1"), true),
+            (boot("a", "1"), boot("b", "1"), false),
+            (boot("a", "1"), boot("a", "2"), false),
+            (boot("a", "1"), boot("a", ""), false),
+            (boot("a", ""), boot("a", "1"), true),
+            (boot("a", ""), boot("b", "1"), false),
+        ] {
+            assert_eq!(then.lasts(&now), lasts, "{then:?} {now:?}");
+        }
+        let old = r#"{"config": "c", "bootId": "a", "because": ["/etc/x"]}"#;
+        let old: PendingReboot = serde_json::from_str(old).unwrap();
+        assert_eq!((old.boot, old.tries, old.cleared), (boot("a", ""), 0, false));
+    }
 
     #[test]
     fn a_config_shows_its_name_and_nothing_of_its_contents() {

@@ -45,6 +45,16 @@ pub enum ServiceAction {
     Restart,
 }
 
+impl ServiceAction {
+    /// The word for it, as `systemctl` has it.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Reload => "reload",
+            Self::Restart => "restart",
+        }
+    }
+}
+
 /// What a step puts its file in place of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -208,8 +218,7 @@ impl fmt::Display for Step {
                 part("extensions", &from.extensions, &to.extensions, from.extensions == to.extensions)
             }
             Self::DaemonReload => f.write_str("daemon-reload"),
-            Self::Service { action: ServiceAction::Reload, unit } => write!(f, "reload {unit}"),
-            Self::Service { action: ServiceAction::Restart, unit } => write!(f, "restart {unit}"),
+            Self::Service { action, unit } => write!(f, "{} {unit}", action.verb()),
         }
     }
 }

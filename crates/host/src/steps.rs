@@ -599,8 +599,10 @@ impl Steps<'_> {
         if disruption.needs_reboot() {
             let pending = PendingReboot {
                 config: names.desired.clone(),
-                boot_id: self.facts.boot_id.clone(),
+                boot: self.facts.boot.clone(),
                 because: disruption.reboot.clone(),
+                tries: 0,
+                cleared: self.facts.cleared,
             };
             match serde_json::to_vec(&pending) {
                 Ok(json) => self.write(paths::REBOOT_PENDING, Content::new(json), PRIVATE),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::step::ServiceAction;
+
 /// A systemd call that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("systemd could not {call} {on}: {why}")]
@@ -85,6 +87,17 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// It does not exist, does not run, or cannot reload.
     fn reload(&mut self, unit: &str) -> Result<(), SystemdError>;
+    /// Asks for a restart or reload and does not wait for it: where a host boots, a unit may wait for whoever asks.
+    /// Where it does not run it is started.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<(), SystemdError>;
+    /// Whether a unit was started in this boot: it is on its way up or down, runs, or has failed.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn was_started(&mut self, unit: &str) -> Result<bool, SystemdError>;
     /// How a unit file is enabled; `None` when there is none.
     ///
     /// # Errors

@@ -22,6 +22,16 @@ pub(crate) fn instance(template: &str, instance: &str) -> String {
     template.replacen('@', &format!("@{instance}"), 1)
 }
 
+/// A word of `[Install]` with the specifiers that stand for parts of the unit's name: `%n`, `%N`, `%p`, `%i`, `%I`, `%j`.
+pub(crate) fn expanded(word: &str, unit: &str) -> String {
+    let (stem, _) = unit.rsplit_once('.').unwrap_or((unit, ""));
+    let (prefix, instance) = stem.split_once('@').unwrap_or((stem, ""));
+    let last = prefix.rsplit('-').next().unwrap_or(prefix);
+    [("%n", unit), ("%N", stem), ("%p", prefix), ("%i", instance), ("%I", instance), ("%j", last)]
+        .iter()
+        .fold(word.to_owned(), |word, (specifier, value)| word.replace(specifier, value))
+}
+
 /// What `[Install]` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Install {
@@ -128,6 +138,8 @@ mod tests {
         assert_eq!(template_of("w.service"), None);
         assert!(is_template("w@.service") && !is_template("w@a.service"));
         assert_eq!(instance("w@.service", "a"), "w@a.service");
+        assert_eq!(expanded("%p-%i@%i.socket", "w@a.service"), "w-a@a.socket");
+        assert_eq!(expanded("b.socket", "w.service"), "b.socket");
     }
 
     #[test]

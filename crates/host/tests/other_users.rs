@@ -190,3 +190,71 @@ fn a_password_is_taken_back_alone_and_somebody_elses_is_left() {
         }
     }
 }
+
+#[test]
+fn an_undo_takes_back_links_of_its_own_units_and_leaves_those_of_others() {
+    let unit = |also: &str| {
+        format!(
+            "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\nAlias=ours-too.service\n{also}"
+        )
+    };
+    let new = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "systemd": {"units": [
+            {"name": "ours.service", "enabled": true, "contents": unit("Also=helper.service\n")},
+            {"name": "getty@.service", "enabled": false},
+            {"name": "vendor.service", "enabled": true},
+        ]}})),
+        ..MachineConfigSpec::default()
+    };
+    let policy = DisruptionPolicy {
+        units: ["ours.service", "getty@.service", "vendor.service"]
+            .map(|name| host::UnitPolicy {
+                name: name.to_owned(),
+                actions: vec![PolicyAction::restart("chronyd.service")],
+            })
+            .to_vec(),
+        ..DisruptionPolicy::empty()
+    };
+    let dir = mk_host_tree();
+    let etc = dir.path().join("etc/systemd/system");
+    fs::write(dir.path().join("usr/lib/systemd/system/helper.service"), unit("")).unwrap();
+    symlink("/usr/lib/systemd/system/graphical.target", etc.join("default.target")).unwrap();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    let wants = etc.join("multi-user.target.wants");
+    let at = etc;
+    // What a person does while the services are told.
+    let person = move || {
+        assert!(
+            at.join("ours-too.service").is_symlink()
+                && at.join("multi-user.target.wants/helper.service").is_symlink()
+        );
+        assert!(!at.join("getty.target.wants/getty@tty1.service").is_symlink());
+        symlink("/etc/systemd/system/theirs.service", at.join("multi-user.target.wants/theirs.service"))
+            .unwrap();
+        fs::create_dir(at.join("sockets.target.wants")).unwrap();
+        symlink("/lib/systemd/system/theirs.socket", at.join("sockets.target.wants/theirs.socket")).unwrap();
+        fs::remove_file(at.join("multi-user.target.wants/kubelet.service")).unwrap();
+        symlink("/dev/null", at.join("masked.service")).unwrap();
+        fs::remove_file(at.join("default.target")).unwrap();
+        symlink("/usr/lib/systemd/system/multi-user.target", at.join("default.target")).unwrap();
+    };
+    let mut host = mk_host(dir.path(), &FakeOs::default(), meanwhile("restart", "chronyd.service", person));
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+    let plan = planned(&mut host, &new, &policy).unwrap();
+    assert!(matches!(host.apply(&plan).unwrap_err(), Error::Undone { .. }));
+    let mut want = before;
+    want.remove("/etc/systemd/system/multi-user.target.wants/kubelet.service").unwrap();
+    let links = [
+        ("multi-user.target.wants/theirs.service", "/etc/systemd/system/theirs.service"),
+        ("sockets.target.wants/theirs.socket", "/lib/systemd/system/theirs.socket"),
+        ("masked.service", "/dev/null"),
+        ("default.target", "/usr/lib/systemd/system/multi-user.target"),
+    ];
+    for (path, target) in links {
+        want.insert(format!("/etc/systemd/system/{path}"), format!("link {target}"));
+    }
+    let mut now = tree(dir.path(), &["/"], &SKIP);
+    assert!(now.remove("/etc/systemd/system/sockets.target.wants").is_some());
+    assert_eq!(now, want);
+    assert!(!wants.join("ours.service").is_symlink() && !wants.join("vendor.service").is_symlink());
+}

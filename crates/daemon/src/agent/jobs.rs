@@ -11,7 +11,7 @@ use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::parts::Exit;
 use crate::policy::policy;
-use crate::protocol::{Cost, EMPTY_CONFIG, EventKind, FailureKind, Hand, Job, Note, Pair};
+use crate::protocol::{Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, Note, Pair};
 use crate::report::Milestone;
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
@@ -25,6 +25,26 @@ const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 const REPAIR_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Agent {
+    /// Finishes or undoes what a crash, or an undo that failed, left half done. Nothing else is done before that has worked;
+    /// why it does not is on the Node.
+    pub(super) async fn recover(&mut self) -> Next {
+        match self.host(|m| m.recover().and_then(|()| m.facts())).await {
+            Ok(disk) => {
+                self.view.disk = disk;
+                self.view.checked = false;
+                if let Hand::Failed(Failure { job: Job::Recover, .. }) = self.view.hand {
+                    self.view.hand = Hand::Nothing;
+                }
+                Next::Step
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "the host cannot be recovered");
+                let event = Some(EventKind::OnDiskStateValidationFailed);
+                self.failed_after(e.disturbing, Job::Recover, e.kind, event, e.text)
+            }
+        }
+    }
+
     pub(super) async fn adopt_file(&mut self) -> Next {
         let notes = match self.host(Machine::first_annotations).await {
             Ok(notes) => notes,
@@ -111,9 +131,7 @@ impl Agent {
             }
             Err(e) => {
                 // A person may have asked by a file for a repair.
-                if let Ok(disk) = self.host(Machine::facts).await {
-                    self.view.disk = disk;
-                }
+                self.look().await;
                 if e.event.is_some() {
                     self.settings.metrics.drift(Some(Timestamp::now()));
                     // A repair by hand is to be seen as soon as the damage.
@@ -139,6 +157,7 @@ impl Agent {
                 Next::Step
             }
             Err(e) => {
+                self.look().await;
                 self.watch_disk().await;
                 self.failed(job, e.kind, e.event, e.text).await
             }
@@ -182,6 +201,7 @@ impl Agent {
             }
             Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
             Err(PlanError::Machine(e)) => {
+                self.look().await;
                 self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
                 if e.event == Some(EventKind::PreflightConfigDriftCheckFailed) {
                     // Tried again as soon as it is repaired.
@@ -203,10 +223,7 @@ impl Agent {
         }
         self.reporter.reach(&self.view, &Milestone::Applying);
         let done = {
-            let mut work = std::pin::pin!(self.host(move |m| {
-                let applied = m.apply(work);
-                Ok((applied, m.facts()?))
-            }));
+            let mut work = std::pin::pin!(self.host(move |m| m.apply(work)));
             tokio::select! {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
@@ -216,12 +233,8 @@ impl Agent {
                 }
             }
         };
-        let (applied, disk) = match done {
-            Ok(done) => done,
-            Err(e) => return self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
-        };
-        self.view.disk = disk;
-        match applied {
+        self.look().await;
+        match done {
             Ok(notes) => {
                 tracing::info!(config = %pair.to, reboots, "applied");
                 self.tell(&notes);
@@ -240,10 +253,18 @@ impl Agent {
         }
     }
 
-    pub(super) async fn reboot(&mut self, config: String) -> Next {
+    pub(super) async fn reboot(&mut self, config: String, announced: bool) -> Next {
         self.reporter.reach(&self.view, &Milestone::Rebooting);
         self.reporter.last_word().await;
-        let why = format!("Node will reboot into config {config}");
+        let mut why = format!("Node will reboot into config {config}");
+        if !announced {
+            let minutes = self.view.mute.map(|since| self.view.now.left(since).as_secs() / 60);
+            why = format!(
+                "{why}, and cannot say so: the API server has taken no word for {} minutes; its pods have left, the change is on the disk",
+                minutes.unwrap_or_default()
+            );
+            tracing::warn!("{why}");
+        }
         match self.host(move |m| m.reboot(&why)).await {
             Ok(()) => {
                 tracing::info!(%config, "rebooting");

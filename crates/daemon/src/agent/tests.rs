@@ -4,14 +4,23 @@
 
 use super::*;
 use crate::protocol::EMPTY_CONFIG;
-use host::fault::NoFaults;
+use api::v1::{MachineConfig, MachineConfigSpec};
+use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
 use tokio::sync::watch;
 
 /// An agent on this folder, that has nobody to talk to.
 fn agent(dir: &std::path::Path, period: Duration) -> (Agent, watch::Sender<Option<NodeFacts>>) {
+    agent_with(dir, period, Arc::new(NoFaults))
+}
+
+fn agent_with(
+    dir: &std::path::Path,
+    period: Duration,
+    faults: Arc<dyn Faults>,
+) -> (Agent, watch::Sender<Option<NodeFacts>>) {
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let root = Root::open_with(dir, Options { sync: false, owners: false }, Arc::new(NoFaults)).unwrap();
+    let root = Root::open_with(dir, Options { sync: false, owners: false }, faults).unwrap();
     let systemd = Box::new(FakeSystemd::new(&root));
     let machine = Arc::new(Machine::new(Host::new(root, systemd, Box::new(Unsupported))));
     let settings = Settings {
@@ -32,7 +41,9 @@ async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
     let dir = tempfile::tempdir().unwrap();
     let period = Duration::from_secs(10);
     let (mut agent, _feed) = agent(dir.path(), period);
+    agent.view.disk = agent.machine.facts().unwrap();
     agent.view.node = NodeFacts {
+        seen: true,
         current: EMPTY_CONFIG.into(),
         desired: EMPTY_CONFIG.into(),
         state: state::DONE.into(),
@@ -42,4 +53,85 @@ async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
     assert!(matches!(agent.idle(), Next::Step), "a look is due");
     assert_eq!(step(&agent.view), Action::Idle, "there is nothing to compare");
     assert!(matches!(agent.idle(), Next::Wait(Some(_))), "it has looked, and asks itself again at once");
+}
+
+/// A disk on which the second file cannot be written and the first one cannot be removed, for a while.
+#[derive(Debug, Default)]
+struct BrokenDisk(std::sync::atomic::AtomicBool);
+
+impl BrokenDisk {
+    fn set(&self, broken: bool) {
+        self.0.store(broken, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Faults for BrokenDisk {
+    fn at(&self, p: Point<'_>) -> Result<(), Fault> {
+        let struck = [("rename into place", "/etc/two"), ("remove", "/etc/one")].contains(&(p.call, p.on));
+        if struck && p.before && self.0.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(Fault::Fail(std::io::ErrorKind::PermissionDenied.into()));
+        }
+        Ok(())
+    }
+}
+
+fn files(name: &str, paths: &[&str]) -> MachineConfig {
+    let file = |path: &&str| serde_json::json!({"path": path, "contents": {"source": "data:,x"}});
+    let files: Vec<_> = paths.iter().map(file).collect();
+    let config = serde_json::json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+    MachineConfig::new(name, MachineConfigSpec { config: Some(config), ..Default::default() })
+}
+
+#[tokio::test]
+async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+    let disk = Arc::new(BrokenDisk::default());
+    let (mut agent, _feed) = agent_with(dir.path(), Duration::from_secs(10), disk.clone());
+    let (empty, a) = (files(EMPTY_CONFIG, &[]), files("a", &["/etc/zero"]));
+    let b = files("b", &["/etc/one", "/etc/two", "/etc/zero"]);
+    let policy = host::DisruptionPolicy::default();
+    let (_, work) = agent.machine.prepare(&empty, &a, &policy).unwrap();
+    agent.machine.apply(work).unwrap();
+    agent.machine.host().reboot_done().unwrap();
+    let node = |desired: &str| NodeFacts {
+        seen: true,
+        current: "a".into(),
+        desired: desired.into(),
+        state: state::WORKING.into(),
+        ..NodeFacts::default()
+    };
+    agent.view.node = node("b");
+    agent.view.disk = agent.machine.facts().unwrap();
+    agent.view.checked = true;
+    let (cost, work) = agent.machine.prepare(&a, &b, &policy).unwrap();
+    let pair = Pair { from: "a".into(), to: "b".into() };
+    agent.work = Some(work);
+    agent.view.hand = Hand::Prepared { pair: pair.clone(), cost, asked: None };
+    disk.set(true);
+    agent.apply(pair).await;
+    let Hand::Failed(failure) = &agent.view.hand else { panic!("{:?}", agent.view.hand) };
+    assert!(failure.reason.contains("the undo is not complete"), "{}", failure.reason);
+    assert!(dir.path().join("etc/one").exists());
+    // The config is taken back.
+    agent.view.node = node("a");
+    let next = step(&agent.view);
+    let done = |action: &Action| match action {
+        Action::Idle => true,
+        Action::Write { changes, .. } => changes.get(annotation::STATE).is_some_and(|s| s == state::DONE),
+        _ => false,
+    };
+    assert!(!done(&next), "a host between two configs is called done: {next:?}");
+    assert_eq!(next, Action::Recover);
+    // As long as that fails the node is degraded, with the path.
+    agent.recover().await;
+    let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
+    assert_eq!(changes[annotation::STATE], state::DEGRADED);
+    assert!(changes[annotation::REASON].contains("/etc/one"), "{changes:?}");
+    disk.set(false);
+    agent.recover().await;
+    assert!(!dir.path().join("etc/one").exists());
+    assert_eq!(step(&agent.view), Action::Check { config: "a".into(), record: false });
+    agent.view.checked = true;
+    assert!(done(&step(&agent.view)));
 }

@@ -3,7 +3,7 @@
 use crate::clock::Moment;
 use api::k8s::Node;
 use api::names::annotation;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
 
@@ -36,11 +36,16 @@ pub struct View {
     /// What is wrong on this host beside its config, such as a certificate that cannot be written; with path and remedy.
     /// Holds no update up: the node is called degraded instead of done.
     pub trouble: Option<String>,
+    /// Since when the API server has taken nothing that this process wanted to write, or has not shown it its Node.
+    /// `None`: it answers.
+    pub mute: Option<Moment>,
 }
 
 /// What of the Node counts. An absent annotation is an empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
+    /// This process has seen the Node. Until then everything else here is empty.
+    pub seen: bool,
     /// `currentConfig`.
     pub current: String,
     /// `desiredConfig`.
@@ -67,6 +72,8 @@ pub struct NodeFacts {
     pub ready: bool,
     /// The boot that the kubelet last reported; empty where none has.
     pub boot_id: String,
+    /// When the kubelet last reported, as `Ready` says.
+    pub heard: Option<Timestamp>,
     /// The labels, for finding the node's pool.
     pub labels: BTreeMap<String, String>,
     /// The object's UID, for events.
@@ -99,6 +106,7 @@ impl NodeFacts {
         let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
         let ready = conditions.into_iter().find(|c| c.type_ == "Ready");
         Self {
+            seen: true,
             current: note(annotation::CURRENT_CONFIG),
             desired: note(annotation::DESIRED_CONFIG),
             state: note(annotation::STATE),
@@ -113,6 +121,7 @@ impl NodeFacts {
                 .and_then(|a| a.get(own::CORDON))
                 .is_some_and(|m| m == CordonMark::Daemon.text()),
             ready: ready.is_none_or(|c| c.status == "True"),
+            heard: ready.and_then(|c| c.last_heartbeat_time.as_ref()).map(|t| t.0),
             boot_id: node
                 .status
                 .as_ref()
@@ -130,6 +139,8 @@ impl NodeFacts {
 /// What of the disk counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskFacts {
+    /// A change of this host is neither through nor taken back, or nobody has looked whether one is.
+    pub open: bool,
     /// The name of the config that was last applied, if any was.
     pub current: Option<String>,
     /// The first boot left `node-annotations.json` for the Node.
@@ -151,13 +162,20 @@ pub enum RebootFact {
     Owed {
         /// The config that needs it.
         config: String,
+        /// How often a reboot was begun for it.
+        tries: u32,
+        /// When the change was made the pods had left, or this machine is not drained.
+        cleared: bool,
     },
     /// The machine has rebooted since.
     Rebooted {
         /// The config that needed it.
         config: String,
-        /// The boot that the update was applied in.
+        /// The boot that the update was applied in, as the kernel calls it.
         boot_id: String,
+        /// Where the kernel calls today's boot the same (a container): when today's began. The kubelet's boot id says
+        /// nothing there, and what it has reported since does.
+        began: Option<Timestamp>,
     },
 }
 
@@ -236,9 +254,18 @@ pub enum FailureKind {
     Transient,
 }
 
+impl Job {
+    /// Needs no API server to be tried again.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, Self::Recover | Self::Reboot { .. })
+    }
+}
+
 /// What there is to do, apart from where in it the node stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Job {
+    /// Finish or undo a change that is half made.
+    Recover,
     /// Put the first boot's annotations on the Node.
     AdoptFile,
     /// Find out which config a node without any is to be in.

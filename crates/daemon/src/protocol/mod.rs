@@ -12,6 +12,9 @@
 //!      Check ──► Prepare ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
 //!                                          └──────────► (uncordon) ──► Done
 //!
+//! A change that is half made (a crash, an undo that failed) is recovered before anything else. A drained node that takes
+//! pods again is drained again before it is changed or rebooted.
+//!
 //! A node that takes pods is cordoned by its agent, in the patch that asks for the drain, and given back in the patch
 //! that says Done. One that was cordoned before is given back, or not, by the controller.
 //! ```

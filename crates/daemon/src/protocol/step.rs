@@ -1,15 +1,30 @@
 //! The decision itself.
 
-use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Hand, Job, Pair, RebootFact, View, cut_reason};
+use super::facts::{
+    EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
+};
 use crate::clock::Moment;
 use api::names::{annotation, state};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
 /// How long pods may take to leave before the node says so. The request stands: a drain that is done later is used.
 const DRAIN_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 /// How long the uncordon may take before the node says so.
 const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long a reboot that is owed waits for an API server that takes no word of it. Outages that pass by themselves (an
+/// election, a fail-over, a control plane that is upgraded) are over by then, and it is what Kubernetes itself waits before
+/// it gives up the pods of a node that it does not hear of. Not less: on a machine that boots while the API server is
+/// away the pods of DaemonSets do not start. Not more: the change itself may be what keeps the node away, and its other
+/// half comes with the reboot.
+const ANNOUNCE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
+/// After so many reboots that this machine did not notice there is no further one.
+const MOST_REBOOTS: u32 = 3;
+/// How often something is looked at that nobody tells of.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+/// A cluster whose only control-plane node is not drained: its pods have nowhere to go.
+const SINGLE_REPLICA: &str = "SingleReplica";
 
 /// How long the kubelet may take after a reboot before the node says so. A slow disk and a long image check fit in.
 const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);
@@ -49,6 +64,8 @@ pub enum Action {
         /// Only if the Node is still as it was seen: somebody else may write one of these too.
         conditional: bool,
     },
+    /// Finish or undo the change that is half made.
+    Recover,
     /// Put the map in `node-annotations.json` on the Node, then rename the file.
     AdoptFile,
     /// Find the node's pool and the config that it is to be in.
@@ -68,6 +85,8 @@ pub enum Action {
     Reboot {
         /// The config that needs it.
         config: String,
+        /// The Node says so. `false`: the API server took no word for too long; the log is all that tells.
+        announced: bool,
     },
     /// The machine has rebooted: remove the record.
     ForgetReboot {
@@ -79,6 +98,10 @@ pub enum Action {
 /// For what a node waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waiting {
+    /// The Node, which this process has not seen yet.
+    Node,
+    /// A reboot that this machine notices.
+    Boot,
     /// The Node is being deleted.
     Deletion,
     /// The controller has not said yet which config is wanted.
@@ -172,10 +195,15 @@ pub fn step(view: &View) -> Action {
 }
 
 fn decide(view: &View) -> Action {
-    if view.node.deleted {
-        return Action::Wait { why: Waiting::Deletion, until: None };
+    let wait = |why| Action::Wait { why, until: None };
+    let job = job(view);
+    if view.node.deleted && job != Some(Job::Recover) {
+        return wait(Waiting::Deletion);
     }
-    let Some(job) = job(view) else { return Action::Wait { why: Waiting::Desired, until: None } };
+    if !view.node.seen && !job.as_ref().is_some_and(Job::is_local) {
+        return wait(Waiting::Node);
+    }
+    let Some(job) = job else { return wait(Waiting::Desired) };
     if let Hand::Failed(failure) = &view.hand
         && failure.job == job
         && let Some(action) = hold(view, failure)
@@ -183,6 +211,7 @@ fn decide(view: &View) -> Action {
         return action;
     }
     match job {
+        Job::Recover => Action::Recover,
         Job::AdoptFile => Action::AdoptFile,
         Job::Join => Action::Join,
         Job::Check { config } => Action::Check { config, record: view.disk.current.is_none() },
@@ -201,7 +230,12 @@ fn base(view: &View) -> String {
 /// What there is to do. `None`: nothing until the controller names a config.
 fn job(view: &View) -> Option<Job> {
     let (node, disk) = (&view.node, &view.disk);
-    if let RebootFact::Owed { config } | RebootFact::Rebooted { config, .. } = &disk.reboot {
+    if disk.open {
+        return Some(Job::Recover);
+    }
+    if let RebootFact::Owed { config, .. } | RebootFact::Rebooted { config, .. } = &disk.reboot
+        && !leaves_in_vain(view, config)
+    {
         return Some(Job::Reboot { config: config.clone() });
     }
     if disk.annotations_file {
@@ -246,6 +280,10 @@ fn job(view: &View) -> Option<Job> {
 
 /// What a failure asks for before its job may be tried again; `None` once it may.
 fn hold(view: &View, failure: &Failure) -> Option<Action> {
+    // What can be tried without the API server does not wait until it has heard of the last time.
+    if failure.job.is_local() && failure.retry_at <= view.now {
+        return None;
+    }
     let state = match failure.kind {
         FailureKind::Degraded => Some(state::DEGRADED),
         FailureKind::Unreconcilable => Some(state::UNRECONCILABLE),
@@ -278,14 +316,9 @@ fn update(view: &View, pair: Pair) -> Action {
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
     }
-    let wanted = format!("drain-{}", pair.to);
-    let drain = cost.drain && node.topology != "SingleReplica";
-    if drain && node.desired_drain != wanted {
-        changes.insert(annotation::DESIRED_DRAIN, wanted);
-        let notes = vec![
-            Note::new(EventKind::Cordon, "Cordoned node to apply update"),
-            Note::new(EventKind::Drain, format!("Draining node to move to {}", pair.to)),
-        ];
+    let drain = cost.drain && node.topology != SINGLE_REPLICA;
+    if drain && let Some((request, notes)) = drain_request(node, &pair.to) {
+        changes.extend(request);
         // With the request, so that the controller need not do it first. A node that is cordoned already is left to
         // the controller, which knows whose cordon is whose.
         let cordon = (!node.unschedulable).then_some(Cordon::Begin);
@@ -294,14 +327,40 @@ fn update(view: &View, pair: Pair) -> Action {
     if !changes.is_empty() {
         return write(changes, []);
     }
-    if drain && node.last_applied_drain != wanted {
-        let why = format!(
-            "pods have not left this node within {} minutes; see the controller's events for what holds them, the update goes on once they are gone",
-            DRAIN_LIMIT.as_mins()
-        );
-        return overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, Some(EventKind::FailedToDrain), &why);
+    if drain && node.last_applied_drain != drain_of(&pair.to) {
+        return wait_for_drain(view, asked);
     }
     Action::Apply(pair)
+}
+
+fn drain_of(config: &str) -> String {
+    format!("drain-{config}")
+}
+
+/// The request for a drain, where it has to be made. A node whose drain was done and that takes pods all the same was
+/// uncordoned by a person since: pods may have come, so that the answer does not count any more.
+fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, Vec<Note>)> {
+    let wanted = drain_of(config);
+    let mut changes = Changes::new();
+    let mut why = format!("Draining node to move to {config}");
+    if node.desired_drain == wanted {
+        if node.unschedulable || node.last_applied_drain != wanted {
+            return None;
+        }
+        changes.insert(annotation::LAST_APPLIED_DRAIN, String::new());
+        why = format!("{why} once more: it was uncordoned before the update was complete");
+    }
+    changes.insert(annotation::DESIRED_DRAIN, wanted);
+    let cordoned = Note::new(EventKind::Cordon, "Cordoned node to apply update");
+    Some((changes, vec![cordoned, Note::new(EventKind::Drain, why)]))
+}
+
+fn wait_for_drain(view: &View, asked: Option<Moment>) -> Action {
+    let why = format!(
+        "pods have not left this node within {} minutes; see the controller's events for what holds them, the update goes on once they are gone",
+        DRAIN_LIMIT.as_mins()
+    );
+    overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, Some(EventKind::FailedToDrain), &why)
 }
 
 /// Waits for the drain controller, and says so on the Node once it takes too long.
@@ -324,31 +383,105 @@ fn overdue(
 }
 
 fn reboot(view: &View, config: String) -> Action {
-    if let RebootFact::Rebooted { boot_id, .. } = &view.disk.reboot {
-        // What the Node says of itself may still be from before: the cluster notices a machine that is gone after
-        // the better part of a minute. Calling it done now would send the next node on its way beside this one.
-        // Once the kubelet reports under the new boot, its Ready is of today, whatever it says.
-        let back = view.node.boot_id.is_empty() || view.node.boot_id != *boot_id;
-        // Another config may be what brings a kubelet back that this one has broken.
-        let superseded = !view.node.desired.is_empty() && view.node.desired != config;
-        if !back && !superseded {
-            let since = match &view.hand {
-                Hand::Returned { since } => Some(*since),
-                _ => None,
-            };
-            let why = format!(
-                "the kubelet has not reported within {} minutes of the reboot into {config}; look at its unit on the host, or move the pool to another config",
-                KUBELET_LIMIT.as_mins()
-            );
-            return overdue(view, since, KUBELET_LIMIT, Waiting::Kubelet, None, &why);
+    match &view.disk.reboot {
+        RebootFact::Rebooted { boot_id, began, .. } => returned(view, config, boot_id, *began),
+        RebootFact::Owed { tries, .. } if *tries >= MOST_REBOOTS => in_vain(view, &config),
+        RebootFact::Owed { cleared, .. } => owed(view, config, *cleared),
+        RebootFact::None => Action::Reboot { config, announced: true },
+    }
+}
+
+/// The machine has rebooted: its kubelet is waited for.
+fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>) -> Action {
+    let node = &view.node;
+    if !node.seen {
+        return Action::Wait { why: Waiting::Node, until: None };
+    }
+    // What the Node says of itself may still be from before: the cluster notices a machine that is gone after
+    // the better part of a minute. Calling it done now would send the next node on its way beside this one.
+    // Once the kubelet reports under the new boot, its Ready is of today, whatever it says.
+    let since_then = began.is_some_and(|began| node.heard.is_some_and(|heard| heard > began));
+    let back = node.boot_id.is_empty() || node.boot_id != boot_id || since_then;
+    // Another config may be what brings a kubelet back that this one has broken.
+    let superseded = !node.desired.is_empty() && node.desired != config;
+    if !back && !superseded {
+        let since = match &view.hand {
+            Hand::Returned { since } => Some(*since),
+            _ => None,
+        };
+        let why = format!(
+            "the kubelet has not reported within {} minutes of the reboot into {config}; look at its unit on the host, or move the pool to another config",
+            KUBELET_LIMIT.as_mins()
+        );
+        let mut action = overdue(view, since, KUBELET_LIMIT, Waiting::Kubelet, None, &why);
+        // Nobody is woken by a heartbeat.
+        if let (Action::Wait { until, .. }, Some(_)) = (&mut action, began) {
+            *until = Some(until.map_or(view.now + LOOK_AGAIN, |end| end.min(view.now + LOOK_AGAIN)));
         }
-        return Action::ForgetReboot { config };
+        return action;
     }
-    if view.node.post_action != state::REBOOTING {
-        let note = Note::new(EventKind::Reboot, format!("Node will reboot into config {config}"));
-        return write([(annotation::POST_CONFIG_ACTION, state::REBOOTING.to_owned())], [note]);
+    // A reboot that was not announced is told of now. A node that never had a config has nothing to make up for.
+    if node.post_action != state::REBOOTING && !node.current.is_empty() {
+        let text = format!("Node has rebooted into config {config}, which it had not announced");
+        return write(rebooting(), [Note::new(EventKind::Reboot, text)]);
     }
-    Action::Reboot { config }
+    Action::ForgetReboot { config }
+}
+
+fn rebooting() -> [(&'static str, String); 1] {
+    [(annotation::POST_CONFIG_ACTION, state::REBOOTING.to_owned())]
+}
+
+/// A reboot is owed: pods must be away, and the Node says what is about to happen. Where the API server takes no word of
+/// it, what is known here has to do.
+fn owed(view: &View, config: String, cleared: bool) -> Action {
+    let node = &view.node;
+    let announced = node.post_action == state::REBOOTING;
+    let drains = node.topology != SINGLE_REPLICA;
+    let answered = node.last_applied_drain == drain_of(&config);
+    let away = if node.seen { !drains || node.unschedulable && (cleared || answered) } else { cleared };
+    let applied = view.disk.current.as_deref() == Some(&*config);
+    let limit = view.mute.map(|since| since + ANNOUNCE_LIMIT).filter(|_| away && applied);
+    if limit.is_some_and(|limit| limit <= view.now) {
+        return Action::Reboot { config, announced };
+    }
+    if !node.seen {
+        return Action::Wait { why: Waiting::Node, until: limit };
+    }
+    if drains && let Some((changes, notes)) = drain_request(node, &config) {
+        let cordon = (!node.unschedulable).then_some(Cordon::Begin);
+        return Action::Write { changes, notes, cordon, conditional: cordon.is_some() };
+    }
+    if drains && !answered {
+        return wait_for_drain(view, None);
+    }
+    if announced {
+        return Action::Reboot { config, announced };
+    }
+    let note = Note::new(EventKind::Reboot, format!("Node will reboot into config {config}"));
+    let changes = rebooting().into();
+    // Only while the node is cordoned, as it was seen.
+    Action::Write { changes, notes: vec![note], cordon: None, conditional: drains }
+}
+
+/// Whether a node whose reboots change nothing is to go to another config: that may be one that it can reach.
+fn leaves_in_vain(view: &View, config: &str) -> bool {
+    let RebootFact::Owed { tries, .. } = &view.disk.reboot else { return false };
+    let desired = &view.node.desired;
+    *tries >= MOST_REBOOTS && !desired.is_empty() && desired != config && base(view) == config
+}
+
+/// The machine reboots, and comes back in the same boot as far as it can tell; or it does not go down at all.
+fn in_vain(view: &View, config: &str) -> Action {
+    let why = format!(
+        "this machine was told {MOST_REBOOTS} times to reboot into config {config} and is still in the boot that it was applied in:          neither its boot id nor the token in /run has changed. Reboot it by hand (journalctl says why it does not go down);          where that changes nothing, empty /run at boot, as systemd expects it, or remove {} after a reboot",
+        host::paths::REBOOT_PENDING
+    );
+    if view.node.seen && (view.node.state != state::DEGRADED || view.node.reason != why) {
+        let changes = [(annotation::STATE, state::DEGRADED.to_owned()), (annotation::REASON, why)];
+        return write(changes, []);
+    }
+    Action::Wait { why: Waiting::Boot, until: Some(view.now + LOOK_AGAIN) }
 }
 
 fn finish(view: &View, config: &str) -> Action {

@@ -18,6 +18,7 @@ fn at(second: i64) -> Moment {
 /// A node that the disk says is in `disk`, and the Node in `current`, to go to `desired`.
 fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     let node = NodeFacts {
+        seen: true,
         current: current.into(),
         desired: desired.into(),
         state: state.into(),
@@ -28,11 +29,15 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     };
     let current = Some(disk.to_owned()).filter(|d| !d.is_empty());
     let disk = DiskFacts { current, ..DiskFacts::default() };
-    View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing, trouble: None }
+    View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing, trouble: None, mute: None }
 }
 
 fn pair(from: &str, to: &str) -> Pair {
     Pair { from: from.into(), to: to.into() }
+}
+
+fn owed(config: &str) -> RebootFact {
+    RebootFact::Owed { config: config.into(), tries: 0, cleared: true }
 }
 
 fn with_prepared(mut view: View, from: &str, to: &str, cost: Cost) -> View {
@@ -149,15 +154,15 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(_) }));
     view.node.last_applied_drain = "drain-b".into();
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
-    view.disk.reboot = RebootFact::Owed { config: "b".into() };
+    view.disk.reboot = owed("b");
     view.disk.current = Some("b".into());
     view.hand = Hand::Nothing;
     assert_eq!(write(&mut view), [EventKind::Reboot]);
-    assert_eq!(step(&view), Action::Reboot { config: "b".into() });
+    assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
     // A restart of the daemon alone is not a reboot.
     view.checked = false;
-    assert_eq!(step(&view), Action::Reboot { config: "b".into() });
-    view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into() };
+    assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
+    view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into(), began: None };
     // Nobody has noticed yet that the machine was away.
     (view.node.boot_id, view.node.ready) = ("one".into(), true);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
@@ -214,11 +219,175 @@ fn a_drain_that_was_done_before_is_not_asked_for_again() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
     view.node.desired_drain = "drain-b".into();
     view.node.last_applied_drain = "drain-b".into();
+    view.node.unschedulable = true;
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
     // One that was done for another config is asked for anew: pods may have come since.
     view.node.last_applied_drain = "drain-c".into();
     view.node.desired_drain = "drain-c".into();
     assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+}
+
+#[test]
+fn a_drained_node_that_a_person_uncordons_is_drained_again() {
+    let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
+    view.node.desired_drain = "drain-b".into();
+    view.node.last_applied_drain = "drain-b".into();
+    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert!(view.node.unschedulable && view.node.own_cordon, "{:?}", view.node);
+    assert_ne!(view.node.desired_drain, view.node.last_applied_drain, "nobody is asked");
+    assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, .. }));
+    view.node.last_applied_drain = "drain-b".into();
+    assert_eq!(step(&view), Action::Apply(pair("a", "b")));
+    // Once more, with the change on the disk: pods may have come since.
+    view.disk.current = Some("b".into());
+    view.disk.reboot = owed("b");
+    (view.hand, view.node.unschedulable) = (Hand::Nothing, false);
+    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, .. }));
+    view.node.last_applied_drain = "drain-b".into();
+    assert_eq!(write(&mut view), [EventKind::Reboot]);
+    assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
+}
+
+#[test]
+fn a_change_that_is_half_made_is_recovered_before_anything_else() {
+    let job = Job::Update(pair("a", "b"));
+    let views = [
+        mk_view("a", "a", "a", "Done"),
+        mk_view("a", "a", "b", "Working"),
+        mk_view("", "", "", ""),
+        with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", FREE),
+        with_failure(mk_view("a", "a", "a", "Working"), job, FailureKind::Degraded, 2000),
+        View { node: NodeFacts { deleted: true, ..NodeFacts::default() }, ..mk_view("a", "", "", "") },
+        View { node: NodeFacts::default(), ..mk_view("a", "", "", "") },
+        View { disk: DiskFacts { reboot: owed("a"), ..DiskFacts::default() }, ..mk_view("a", "a", "a", "") },
+    ];
+    for mut view in views {
+        view.disk.open = true;
+        assert_eq!(step(&view), Action::Recover, "{view:?}");
+        // It says what fails, and is tried again whether that could be said or not.
+        let failed = with_failure(view, Job::Recover, FailureKind::Degraded, 1030);
+        let Action::Write { changes, .. } = step(&failed) else { panic!("{:?}", step(&failed)) };
+        assert_eq!((changes[a::STATE].as_str(), changes[a::REASON].as_str()), ("Degraded", "broken"));
+        assert_eq!(step(&View { now: at(1030), ..failed }), Action::Recover);
+    }
+}
+
+#[test]
+fn a_node_that_was_not_seen_yet_is_waited_for() {
+    for mut view in [mk_view("a", "", "", ""), mk_view("", "", "", "")] {
+        view.node = NodeFacts::default();
+        assert_eq!(step(&view), Action::Wait { why: Waiting::Node, until: None });
+    }
+}
+
+type Bend = fn(&mut View);
+
+#[test]
+fn a_reboot_that_cannot_be_announced_is_made_after_a_limit_where_nobody_is_left_on_the_node() {
+    let now = Action::Reboot { config: "b".into(), announced: false };
+    let mk = || {
+        let mut view = mk_view("b", "a", "b", "Working");
+        view.disk.reboot = owed("b");
+        view.node.desired_drain = "drain-b".into();
+        view.node.last_applied_drain = "drain-b".into();
+        (view.node.unschedulable, view.node.own_cordon) = (true, true);
+        view.mute = Some(view.now);
+        view
+    };
+    let nothing: Bend = |_| {};
+    let unseen: Bend = |v| v.node = NodeFacts::default();
+    let not_cleared: Bend = |v| {
+        v.node = NodeFacts::default();
+        v.disk.reboot = RebootFact::Owed { config: "b".into(), tries: 0, cleared: false };
+    };
+    let uncordoned: Bend = |v| v.node.unschedulable = false;
+    let single: Bend = |v| {
+        v.node = NodeFacts { topology: "SingleReplica".into(), ..v.node.clone() };
+        (v.node.unschedulable, v.node.last_applied_drain) = (false, String::new());
+    };
+    let elsewhere: Bend = |v| v.disk.current = Some("c".into());
+    let told: Bend = |v| v.mute = None;
+    for (about, bend, goes) in [
+        ("drained", nothing, true),
+        ("by the record alone: another process applied it", unseen, true),
+        ("its own control plane", single, true),
+        ("nobody knows whether pods have left", not_cleared, false),
+        ("a person uncordoned it", uncordoned, false),
+        ("another config stands on the disk", elsewhere, false),
+        ("the API server answers", told, false),
+    ] {
+        let mut view = mk();
+        bend(&mut view);
+        let early = step(&view);
+        assert!(!matches!(early, Action::Reboot { .. }), "{about}: at once: {early:?}");
+        if let (Action::Wait { why, until }, true) = (&early, goes) {
+            assert_eq!((why, *until), (&Waiting::Node, Some(at(1300))), "{about}");
+        }
+        view.now = at(1299);
+        assert_eq!(step(&view), early, "{about}: too soon");
+        view.now = at(1300);
+        assert_eq!(step(&view) == now, goes, "{about}: {:?}", step(&view));
+    }
+    // What was announced is not held up at all.
+    let mut view = mk();
+    view.node.post_action = "Rebooting".into();
+    assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
+    // After the boot the node says what it could not say before, once.
+    let mut view = mk();
+    view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into(), began: None };
+    view.node.boot_id = "two".into();
+    assert_eq!(write(&mut view), [EventKind::Reboot]);
+    assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
+}
+
+#[test]
+fn three_reboots_that_change_nothing_are_enough() {
+    let mut view = mk_view("b", "a", "b", "Working");
+    view.node.desired_drain = "drain-b".into();
+    view.node.last_applied_drain = "drain-b".into();
+    (view.node.unschedulable, view.node.own_cordon) = (true, true);
+    view.node.post_action = "Rebooting".into();
+    for tries in 0..3 {
+        view.disk.reboot = RebootFact::Owed { config: "b".into(), tries, cleared: true };
+        assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
+    }
+    view.disk.reboot = RebootFact::Owed { config: "b".into(), tries: 3, cleared: true };
+    write(&mut view);
+    assert_eq!(view.node.state, "Degraded");
+    let words = ["3 times", "config b", "/run", "by hand", "/var/lib/machine-config-daemon/reboot.json"];
+    assert!(words.iter().all(|w| view.node.reason.contains(w)), "{}", view.node.reason);
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Boot, until: Some(at(1010)) });
+    // Nor does an API server that is away bring a fourth one about.
+    view.mute = Some(at(0));
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Boot, until: Some(at(1010)) });
+    // Another config is accepted; it may be one that the node can reach.
+    view.node.desired = "c".into();
+    assert_eq!(step(&view), Action::Prepare(pair("b", "c")));
+    // A reboot that is noticed after all ends it.
+    view.node.desired = "b".into();
+    view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into(), began: None };
+    assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
+}
+
+#[test]
+fn a_container_is_back_when_its_kubelet_has_reported_since_the_boot_began() {
+    let clock = |second| jiff::Timestamp::from_second(second).unwrap();
+    let mut view = mk_view("b", "a", "b", "Working");
+    (view.node.post_action, view.node.boot_id) = ("Rebooting".into(), "the computer's".into());
+    view.disk.reboot = RebootFact::Rebooted {
+        config: "b".into(),
+        boot_id: "the computer's".into(),
+        began: Some(clock(990)),
+    };
+    view.hand = Hand::Returned { since: at(995) };
+    for heard in [None, Some(clock(900)), Some(clock(990))] {
+        view.node.heard = heard;
+        // Looked at now and then: nobody is woken by a heartbeat.
+        assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: Some(at(1010)) });
+    }
+    view.node.heard = Some(clock(991));
+    assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
 }
 
 #[test]
@@ -317,7 +486,7 @@ fn a_drain_that_takes_too_long_is_said_once_and_still_waited_for() {
     assert_eq!(write(&mut view), [EventKind::FailedToDrain]);
     assert_eq!(view.node.state, "Degraded");
     assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
-    view.node.last_applied_drain = "drain-b".into();
+    (view.node.last_applied_drain, view.node.unschedulable) = ("drain-b".into(), true);
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
 }
 

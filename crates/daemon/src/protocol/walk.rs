@@ -39,7 +39,7 @@ struct World {
 
 impl World {
     fn new(dice: &mut Dice) -> Self {
-        let node = NodeFacts { ready: dice.roll(2) == 0, ..NodeFacts::default() };
+        let node = NodeFacts { seen: true, ready: dice.roll(2) == 0, ..NodeFacts::default() };
         let now = Moment::START;
         let view = View {
             now,
@@ -48,6 +48,7 @@ impl World {
             checked: false,
             hand: Hand::Nothing,
             trouble: None,
+            mute: None,
         };
         Self { view, person: false }
     }
@@ -78,7 +79,10 @@ impl World {
             match key {
                 a::CURRENT_CONFIG => n.current = value,
                 a::DESIRED_CONFIG => n.desired = value,
-                a::STATE => n.state = value,
+                a::STATE => {
+                    assert!(value != "Done" || !self.view.disk.open, "a host between two configs is done");
+                    n.state = value;
+                }
                 a::REASON => n.reason = value,
                 a::POST_CONFIG_ACTION => n.post_action = value,
                 a::DESIRED_DRAIN => n.desired_drain = value,
@@ -115,6 +119,13 @@ impl World {
                 }
                 self.write(changes);
             }
+            Action::Recover if broken => self.fail(Job::Recover),
+            Action::Recover => {
+                (v.disk.open, v.checked) = (false, false);
+                if matches!(&v.hand, Hand::Failed(Failure { job: Job::Recover, .. })) {
+                    v.hand = Hand::Nothing;
+                }
+            }
             Action::AdoptFile => v.disk.annotations_file = false,
             Action::Join => {
                 let changes = first_annotations(&v.node, "a-costly", cost(EMPTY_CONFIG, "a-costly"));
@@ -134,17 +145,20 @@ impl World {
             }
             Action::Apply(pair) => {
                 let c = cost(&pair.from, &pair.to);
-                let drained = v.node.last_applied_drain == format!("drain-{}", pair.to);
+                let answered = v.node.last_applied_drain == format!("drain-{}", pair.to);
+                let drained = answered && v.node.unschedulable;
                 assert!(!c.drain || drained, "changed before the pods had left: {v:?}");
                 if c.reboot {
-                    v.disk.reboot = RebootFact::Owed { config: pair.to.clone() };
+                    v.disk.reboot = RebootFact::Owed { config: pair.to.clone(), tries: 0, cleared: true };
                 }
                 v.disk.current = Some(pair.to.clone());
                 (v.checked, v.hand) = (true, Hand::Applied { config: pair.to, asked: None });
             }
-            Action::Reboot { config } if broken => self.fail(Job::Reboot { config }),
-            Action::Reboot { config } => {
-                v.disk.reboot = RebootFact::Rebooted { config, boot_id: "one".into() };
+            Action::Reboot { config, .. } if broken => self.fail(Job::Reboot { config }),
+            Action::Reboot { config, .. } => {
+                assert!(!v.disk.open, "rebooted in the middle of a change: {v:?}");
+                // A person may have uncordoned it since it was announced; nobody can tell.
+                v.disk.reboot = RebootFact::Rebooted { config, boot_id: "one".into(), began: None };
                 self.restart();
             }
             Action::ForgetReboot { .. } => {
@@ -157,7 +171,12 @@ impl World {
 
     fn something_happens(&mut self, dice: &mut Dice) {
         let names = ["a-costly", "b-free", "c-free", "d-costly"];
-        match dice.roll(9) {
+        match dice.roll(11) {
+            9 => self.view.disk.open = true,
+            10 => {
+                self.person = false;
+                self.view.node.unschedulable = false;
+            }
             0 if !self.view.node.current.is_empty() => {
                 let pick = usize::try_from(dice.roll(4)).unwrap();
                 names[pick].clone_into(&mut self.view.node.desired);

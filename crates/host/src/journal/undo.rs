@@ -101,12 +101,12 @@ impl Journal {
     fn restore_links(&self, root: &Root) -> Result<(), Error> {
         let Some(were) = &self.links else { return Ok(()) };
         let are = Links::read(root)?;
-        let new = are.links.iter().filter(|l| !were.links.contains(l));
+        let new = are.links.iter().filter(|l| !were.links.contains(l) && were.concern(l));
         let mut gone: Vec<Quick<'_>> = new.map(|(path, _)| Quick::Remove(path)).collect();
         let new = are.dirs.iter().filter(|d| !were.dirs.contains(d));
         gone.extend(new.map(|dir| Quick::RemoveEmptyDir(dir)));
         root.change_all(&gone)?;
-        let old = were.links.iter().filter(|l| !are.links.contains(l));
+        let old = were.links.iter().filter(|l| !are.links.contains(l) && were.concern(l));
         let back: Vec<Quick<'_>> = old.map(|(path, target)| Quick::Link(path, target, (0, 0))).collect();
         root.change_all(&back)?;
         Ok(())

@@ -1,0 +1,156 @@
+//! The links that enable, alias and mask units in the administrator's folder, and which of them are a plan's business.
+//!
+//! What it is not: the undo of them (see `undo`), nor what `[Install]` asks for (see `unit_file`): systemd makes the links.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::found::{Found, FsError};
+use crate::paths::{UNIT_DIRS, UNITS_DIR};
+use crate::root::{Root, split};
+use crate::step::Step;
+use crate::unit_file::{Install, expanded, template_of};
+
+/// What enables units.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Links {
+    /// Folders of links: `.wants` and the like.
+    pub(super) dirs: Vec<String>,
+    /// Links in them and beside them: path, target.
+    pub(super) links: Vec<(String, String)>,
+    /// The units whose links the change may make or remove; links of all others are somebody else's. `None`: the journal
+    /// of an older version, which does not say.
+    #[serde(default)]
+    pub(super) units: Option<BTreeSet<String>>,
+}
+
+impl Links {
+    /// Reads the administrator's unit folder: aliases, masks, and what is in `.wants` and the like.
+    pub(super) fn read(root: &Root) -> Result<Self, FsError> {
+        let mut out = Self::default();
+        for name in root.list(UNITS_DIR)? {
+            let path = format!("{UNITS_DIR}/{name}");
+            match root.found(&path)? {
+                Found::Link { target, .. } => out.links.push((path, target)),
+                Found::Dir { .. }
+                    if [".wants", ".requires", ".upholds"].iter().any(|s| name.ends_with(s)) =>
+                {
+                    for inner in root.list(&path)? {
+                        let path = format!("{path}/{inner}");
+                        if let Found::Link { target, .. } = root.found(&path)? {
+                            out.links.push((path, target));
+                        }
+                    }
+                    out.dirs.push(path);
+                }
+                _ => {}
+            }
+        }
+        Ok(out)
+    }
+
+    /// Whether a link is one of the change's units: by its own name, or as another name of the unit that it leads to. An
+    /// instance goes with its template; not the other way, as other instances may be somebody else's.
+    pub(super) fn concern(&self, (path, target): &(String, String)) -> bool {
+        let Some(units) = &self.units else { return true };
+        [path, target].iter().any(|at| {
+            let name = last(at);
+            units.contains(name) || template_of(name).is_some_and(|t| units.contains(&t))
+        })
+    }
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The units that the steps enable, disable or preset, with those that go along with them: `Also=`, other names, and what
+/// a name stands for, as their files say now and as the steps write them.
+pub(super) fn concerned(root: &Root, steps: &[Step]) -> Result<BTreeSet<String>, FsError> {
+    let mut out = BTreeSet::new();
+    let mut names = BTreeSet::new();
+    let mut todo: Vec<String> = Vec::new();
+    for step in steps {
+        if let Step::Units { units, .. } = step {
+            todo.extend(units.iter().cloned());
+        }
+    }
+    while let Some(unit) = todo.pop() {
+        if !out.insert(unit.clone()) {
+            continue;
+        }
+        let files: Vec<String> = [Some(unit.clone()), template_of(&unit)].into_iter().flatten().collect();
+        for file in &files {
+            for dir in UNIT_DIRS {
+                if let Found::Link { target, .. } = root.found(&format!("{dir}/{file}"))? {
+                    todo.extend(Some(last(&target)).filter(|t| t.contains('.')).map(str::to_owned));
+                }
+            }
+        }
+        for text in texts(root, steps, &files)? {
+            let install = Install::parse(&text);
+            todo.extend(install.also.iter().map(|word| expanded(word, &unit)));
+            names.extend(install.alias.iter().map(|word| expanded(word, &unit)));
+        }
+    }
+    out.extend(names);
+    Ok(out)
+}
+
+/// Everything that stands in the files and drop-ins of a unit, or will.
+fn texts(root: &Root, steps: &[Step], files: &[String]) -> Result<Vec<String>, FsError> {
+    let mut out = Vec::new();
+    for file in files {
+        for dir in UNIT_DIRS {
+            let path = format!("{dir}/{file}");
+            out.extend(root.text(&path)?);
+            for name in root.list(&format!("{path}.d"))?.iter().filter(|n| n.ends_with(".conf")) {
+                out.extend(root.text(&format!("{path}.d/{name}"))?);
+            }
+        }
+    }
+    let is_of = |path: &str| {
+        let Ok((dir, name)) = split(path) else { return false };
+        let dropin = split(dir).ok().and_then(|(above, d)| Some((above, d.strip_suffix(".d")?)));
+        let (dir, name) = dropin.unwrap_or((dir, name));
+        UNIT_DIRS.contains(&dir) && files.iter().any(|f| f == name)
+    };
+    for step in steps {
+        match step {
+            Step::Write { path, content, .. } if is_of(path) => {
+                out.push(String::from_utf8_lossy(content.bytes()).into_owned());
+            }
+            Step::Copy { from, to, .. } if is_of(to) => out.extend(root.text(from)?),
+            _ => {}
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_belongs_to_the_units_of_a_change_by_its_name_or_by_what_it_leads_to() {
+        let units = ["a.service", "t@.service", "i@one.service", "alias.service"].map(str::to_owned);
+        let links = Links { units: Some(units.into()), ..Links::default() };
+        for (path, target, ours) in [
+            ("x.target.wants/a.service", "/usr/lib/systemd/system/a.service", true),
+            ("other-name.service", "/usr/lib/systemd/system/a.service", true),
+            ("alias.service", "/usr/lib/systemd/system/b.service", true),
+            ("x.target.wants/t@one.service", "/usr/lib/systemd/system/t@.service", true),
+            ("t@one.service", "/dev/null", true),
+            ("x.target.wants/i@one.service", "/usr/lib/systemd/system/i@.service", true),
+            ("x.target.wants/i@two.service", "/usr/lib/systemd/system/i@.service", false),
+            ("x.target.wants/b.service", "/usr/lib/systemd/system/b.service", false),
+            ("b.service", "/dev/null", false),
+            ("default.target", "/usr/lib/systemd/system/multi-user.target", false),
+        ] {
+            let link = (format!("{UNITS_DIR}/{path}"), target.to_owned());
+            assert_eq!(links.concern(&link), ours, "{path} -> {target}");
+            assert!(Links::default().concern(&link), "an older version's journal does not say");
+        }
+    }
+}
