@@ -117,6 +117,10 @@ impl Waiting {
 
 /// Builds or finds them once, with progress, so that the first cluster test does not look as if it hung.
 fn prepare_lab() -> anyhow::Result<()> {
+    // Without root, the tests that need these packages say that they are skipped.
+    if lab::is_root() {
+        crate::demo::runtime()?.block_on(lab::ensure_test_packages(&lab::Reporter::stderr()))?;
+    }
     crate::demo::prepare()
 }
 

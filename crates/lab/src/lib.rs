@@ -49,7 +49,7 @@ pub use kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
 pub use lab::Lab;
 pub use machine::{Machine, MachineState};
 pub use network::Bridge;
-pub use packages::{ensure_packages, install_packages, is_root, missing_packages};
+pub use packages::{ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages};
 pub use paths::{Environment, go_modules};
 pub use pod_standin::PodStandIn;
 pub use process::{Output, Process, Signal};

@@ -17,6 +17,9 @@ const NEEDED: [(&str, &str); 6] = [
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
 ];
+/// The same for tests that break disks and shift clocks.
+const FOR_TESTS: [(&str, &str); 4] =
+    [("mkfs.ext4", "e2fsprogs"), ("chattr", "e2fsprogs"), ("xfs_io", "xfsprogs"), ("faketime", "faketime")];
 /// apt waits for other apt runs and slow mirrors.
 const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
 
@@ -29,11 +32,15 @@ pub fn is_root() -> bool {
 /// The packages that are missing on this machine.
 #[must_use]
 pub fn missing_packages() -> Vec<String> {
-    missing(|program| find_on_path(program).is_some())
+    missing(&NEEDED, on_path)
 }
 
-fn missing(has: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut packages: Vec<String> = NEEDED
+fn on_path(program: &str) -> bool {
+    find_on_path(program).is_some()
+}
+
+fn missing(needed: &[(&str, &str)], has: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut packages: Vec<String> = needed
         .iter()
         .filter(|(program, _)| !has(program))
         .map(|(_, package)| (*package).to_owned())
@@ -47,12 +54,24 @@ fn missing(has: impl Fn(&str) -> bool) -> Vec<String> {
 /// # Errors
 /// Not root, no apt, or apt fails.
 pub async fn ensure_packages(progress: &Reporter) -> Result<()> {
-    let packages = missing_packages();
+    ensure(&NEEDED, progress).await
+}
+
+/// Installs what the project's own tests need on this machine beside that.
+///
+/// # Errors
+/// As [`ensure_packages`].
+pub async fn ensure_test_packages(progress: &Reporter) -> Result<()> {
+    ensure(&FOR_TESTS, progress).await
+}
+
+async fn ensure(needed: &[(&str, &str)], progress: &Reporter) -> Result<()> {
+    let packages = missing(needed, on_path);
     if packages.is_empty() {
         return Ok(());
     }
     install_packages(&packages, progress).await?;
-    match missing_packages() {
+    match missing(needed, on_path) {
         still if still.is_empty() => Ok(()),
         still => Err(Error::MissingPackages { packages: still }),
     }
@@ -82,9 +101,9 @@ mod tests {
     #[test]
     fn a_package_that_has_several_missing_programs_is_named_once() {
         assert_eq!(
-            missing(|program| matches!(program, "mmdebstrap" | "ip" | "systemd-nspawn")),
+            missing(&NEEDED, |program| matches!(program, "mmdebstrap" | "ip" | "systemd-nspawn")),
             ["util-linux"]
         );
-        assert!(missing(|_| true).is_empty());
+        assert!(missing(&NEEDED, |_| true).is_empty());
     }
 }
