@@ -36,6 +36,14 @@ pub const VERSION_RAW: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// uses its source commit; we use the version, so that a rebuild of the same version is not a skew.
 pub const VERSION_HASH: &str = VERSION_RAW;
 
+/// Values of a cluster's topology.
+pub mod topology {
+    /// There is one node of the sort, and nowhere else to run.
+    pub const SINGLE_REPLICA: &str = "SingleReplica";
+    /// There are several.
+    pub const HIGHLY_AVAILABLE: &str = "HighlyAvailable";
+}
+
 /// Annotations.
 pub mod annotation {
     /// On every generated and rendered MachineConfig: the hash of the controller build that made it.
@@ -54,6 +62,9 @@ pub mod annotation {
     pub const WRITTEN: &str = "machineconfiguration.openshift.io/written";
     /// On ControllerConfig: how many rendered MachineConfigs a pool keeps that nobody names; a whole number. Ours alone.
     pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
+    /// On the ControllerConfig and on the controller's Deployment: values that were found out or guessed, see
+    /// [`crate::found`]. Ours alone.
+    pub const FOUND_OUT: &str = "machineconfiguration.openshift.io/found-out";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of what it makes; empty for the
     /// first one of a pool. Written once by the controller, never changed.
     pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
@@ -84,7 +95,8 @@ pub mod annotation {
     /// MachineConfigPool, and copied from it to its Nodes: what happens to managed paths that are changed by hand, see
     /// [`crate::drift`]. Ours alone.
     pub const DRIFT: &str = "machineconfiguration.openshift.io/drift";
-    /// Node: a copy of the infrastructure's control-plane topology.
+    /// Node: a copy of the infrastructure's control-plane topology. Outside OpenShift only nodes of the control plane are
+    /// told `SingleReplica`: the others have each other.
     pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
     /// Node: `Rebooting` between the reboot's start and the first sync after it, else empty.
     pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";

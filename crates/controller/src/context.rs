@@ -179,6 +179,7 @@ pub(crate) struct Queues {
     pub(crate) drain: Queue<String>,
     pub(crate) progress: Queue<String>,
     pub(crate) garbage: Queue<String>,
+    pub(crate) topology: Queue<String>,
 }
 
 /// Node patches in flight at once, of all passes: at ten milliseconds each, thousands a second. The API server serves 200
@@ -285,8 +286,10 @@ impl Context {
         self.standing.forget();
         self.claim.forget();
         self.kept.forget();
-        let Queues { template, generated: _, render, node, drain, progress, garbage } = &self.queues;
+        let Queues { template, generated: _, render, node, drain, progress, garbage, topology } =
+            &self.queues;
         template.mark(api::names::CONTROLLER_CONFIG.to_owned());
+        topology.mark(api::names::CONTROLLER_CONFIG.to_owned());
         self.mark_generated();
         let pools = self.stores.pools.names();
         render.mark_all(pools.clone());
@@ -555,6 +558,7 @@ impl Context {
             self.queues.progress.mark_all(self.stores.nodes.names());
         }
         self.queues.template.mark(change.name.clone());
+        self.queues.topology.mark(change.name.clone());
         let pools = self.stores.pools.names();
         self.queues.render.mark_all(pools.clone());
         self.queues.garbage.mark_all(pools);
@@ -577,6 +581,10 @@ impl Context {
         }
         if new.is_none() {
             self.metrics.forget_node(&change.name);
+        }
+        if old.map(|n| &n.labels) != new.map(|n| &n.labels) {
+            // A node more or less, or another role.
+            self.queues.topology.mark(api::names::CONTROLLER_CONFIG.to_owned());
         }
         self.queues.drain.mark(change.name.clone());
         self.queues.progress.mark(change.name.clone());

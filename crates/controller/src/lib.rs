@@ -10,6 +10,7 @@
 //! | template | the ControllerConfig | `render::template::generate` | 00-/01- MachineConfigs, ControllerConfig status |
 //! | render | pool | `render::plan` | rendered MachineConfig, pool spec and `RenderDegraded` |
 //! | node | pool | `rollout::plan` | Node annotations, taints and labels, pool status |
+//! | topology | the ControllerConfig | `rollout::topology::patch` | the topology in the ControllerConfig |
 //! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
 
 mod backoff;
@@ -46,6 +47,7 @@ mod standing;
 mod store;
 mod template_watch;
 mod templates;
+mod topology;
 mod version;
 mod watch;
 mod writes;

@@ -194,7 +194,7 @@ impl Nodes {
                 _ => None,
             },
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
-            ..Facts::of(controller_config.as_deref())
+            ..Facts::of(controller_config.as_deref(), nodes.iter().map(AsRef::as_ref))
         };
         Snapshot { pools, exists, layering, streams, nodes, facts }
     }

@@ -7,7 +7,7 @@ use crate::nodes::Nodes;
 use crate::queue::{Growth, Outcome, Queue, Spacing, Work, work};
 use crate::rendering::Rendering;
 use crate::seal::Seal;
-use crate::{fresh, garbage, generated, metrics, progress, templates};
+use crate::{fresh, garbage, generated, metrics, progress, templates, topology};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
@@ -84,6 +84,7 @@ pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: Cancell
     );
     start(|q| &q.template, TEMPLATE, on(&context, templates::pass));
     start(|q| &q.generated, GENERATED, on(&context, generated::pass));
+    start(|q| &q.topology, Work { name: "topology", ..TEMPLATE }, on(&context, topology::pass));
     start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
     start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));
     while tasks.join_next().await.is_some() {}

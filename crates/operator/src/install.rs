@@ -5,6 +5,7 @@
 
 use crate::pods::Parts;
 use api::crds::{Crd, CrdError};
+use api::found::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
 use api::k8s::{ByteString, LabelSelector};
 use api::names::{self, annotation, label};
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfigPool, MachineConfigPoolSpec};
@@ -36,8 +37,10 @@ pub struct Options {
     pub kube_api_ca: Vec<u8>,
     /// The API server's URL as nodes reach it.
     pub api_server_url: String,
-    /// `HighlyAvailable`, `SingleReplica`, ….
-    pub control_plane_topology: String,
+    /// The topology of the control plane as its nodes tell it, `HighlyAvailable` or `SingleReplica`; `None`: not known.
+    pub control_plane_topology: Option<&'static str>,
+    /// The same for the nodes that run the workload.
+    pub infrastructure_topology: Option<&'static str>,
     /// The image of the agents' pods. `None`: agents run as services of their hosts.
     pub daemon_image: Option<String>,
     /// The image of the pods of controller, config server and operator. `None`: they run elsewhere.
@@ -55,7 +58,8 @@ impl Default for Options {
             cluster_dns_ip: "10.96.0.10".to_owned(),
             kube_api_ca: vec![],
             api_server_url: String::new(),
-            control_plane_topology: "HighlyAvailable".to_owned(),
+            control_plane_topology: None,
+            infrastructure_topology: None,
             daemon_image: None,
             image: None,
             require_token: false,
@@ -161,8 +165,12 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         if options.api_server_url.is_empty() {
             return Err(InstallError::NoUrl);
         }
-        let parts =
-            Parts { image, api_server_url: &options.api_server_url, require_token: options.require_token };
+        let parts = Parts {
+            image,
+            api_server_url: &options.api_server_url,
+            require_token: options.require_token,
+            controllers: crate::pods::controllers(options.control_plane_topology.unwrap_or_default()),
+        };
         steps.extend(crate::rights::all(options.require_token).into_iter().map(apply));
         steps.extend(crate::pods::all(&parts).into_iter().map(apply));
     }
@@ -206,7 +214,7 @@ pub fn pool(name: &str) -> MachineConfigPool {
 
 /// The ControllerConfig of a cluster that has no `config.openshift.io` objects to take it from.
 pub fn controller_config(options: &Options) -> ControllerConfig {
-    let spec = ControllerConfigSpec {
+    let mut spec = ControllerConfigSpec {
         cluster_dns_ip: options.cluster_dns_ip.clone(),
         kube_api_server_serving_ca_data: ByteString(options.kube_api_ca.clone()),
         root_ca_data: ByteString(options.kube_api_ca.clone()),
@@ -219,8 +227,6 @@ pub fn controller_config(options: &Options) -> ControllerConfig {
             "status": {
                 "apiServerURL": options.api_server_url,
                 "apiServerInternalURI": options.api_server_url,
-                "controlPlaneTopology": options.control_plane_topology,
-                "infrastructureTopology": "HighlyAvailable",
                 "infrastructureName": "",
                 "etcdDiscoveryDomain": "",
                 "platform": "None",
@@ -229,7 +235,18 @@ pub fn controller_config(options: &Options) -> ControllerConfig {
         })),
         ..Default::default()
     };
+    let mut record = Found::default();
+    for (field, value) in [
+        (CONTROL_PLANE_TOPOLOGY, options.control_plane_topology),
+        (INFRASTRUCTURE_TOPOLOGY, options.infrastructure_topology),
+    ] {
+        if let (Some(value), Some(infra)) = (value, &mut spec.infra) {
+            infra["status"][field] = json!(value);
+            record.set(field, value);
+        }
+    }
     let mut config = ControllerConfig::new(names::CONTROLLER_CONFIG, spec);
+    config.annotations_mut().extend(record.text().map(|t| (annotation::FOUND_OUT.to_owned(), t)));
     config
         .annotations_mut()
         .insert(annotation::GENERATED_BY_VERSION.to_owned(), names::VERSION_RAW.to_owned());

@@ -1,4 +1,5 @@
-//! The running operator: keeps the config server's CA and certificate, and the user data of machines.
+//! The running operator: keeps the config server's CA and certificate, the user data of machines, and the number of
+//! controllers.
 //!
 //! Flow: something changed, or [`AGAIN`] passed → everything is read anew → [`certificates::decide`],
 //! [`user_data::plan`] → writes, each on the version that was read. A pass that somebody else was faster than is
@@ -7,6 +8,8 @@
 //! What it is not: the parts' own manifests and the ClusterOperator's status.
 
 use crate::certificates::{self, CertificateError, Have};
+use crate::pods;
+use crate::rights::CONTROLLER;
 use crate::user_data::{self, Facts, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
@@ -14,9 +17,10 @@ use api::server_tls;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource, ResourceExt as _};
@@ -109,8 +113,10 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     let configs: Api<ControllerConfig> = Api::all(client.clone());
     let facts =
         call(format!("get ControllerConfig {CONTROLLER_CONFIG}"), configs.get(CONTROLLER_CONFIG)).await?.spec;
-    let host = api::user_data::host(&facts).ok_or(KeepError::NoHost)?;
     let mut done = vec![];
+    // What keeps this from being done keeps nothing else from being done.
+    let controllers = keep_controllers(client, facts.control_plane_topology(), &mut done).await;
+    let host = api::user_data::host(&facts).ok_or(KeepError::NoHost)?;
     let ca = keep_certificates(client, &api::user_data::host_names(&facts), now, &mut done).await?;
 
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
@@ -163,6 +169,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
         written?;
         done.push(format!("user data {}: {why}", secret.name_any()));
     }
+    controllers?;
     Ok(done)
 }
 
@@ -200,6 +207,19 @@ async fn keep_certificates(
     }
     let bundle = issued.bundle.or(bundle).and_then(|b| b.data).and_then(|mut d| d.remove(server_tls::BUNDLE));
     Ok(bundle.unwrap_or_default())
+}
+
+/// As many controllers as the control plane has use for. They may run elsewhere: then there is no Deployment.
+async fn keep_controllers(client: &Client, topology: &str, done: &mut Vec<String>) -> Result<(), KeepError> {
+    let (api, name) = (Api::<Deployment>::namespaced(client.clone(), NAMESPACE), CONTROLLER);
+    let there = call(format!("get Deployment {NAMESPACE}/{name}"), api.get_opt(name)).await?;
+    let wanted = pods::controllers(topology);
+    let Some(patch) = there.and_then(|d| pods::scaled(&d, wanted)) else { return Ok(()) };
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    let request = api.patch(name, &params, &patch);
+    call(format!("scale Deployment {NAMESPACE}/{name}"), request).await?;
+    done.push(format!("Deployment {name}: {wanted} for the topology {topology}"));
+    Ok(())
 }
 
 async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), KeepError> {

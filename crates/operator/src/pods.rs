@@ -4,7 +4,11 @@
 //! What it is not: their rights (see `rights`) and the agents (see `agent`).
 
 use crate::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
+use api::found::{Found, REPLICAS};
+use api::names::annotation::FOUND_OUT;
+use api::names::topology::SINGLE_REPLICA;
 use api::names::{NAMESPACE, label};
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 /// Where the image has the templates.
@@ -18,8 +22,11 @@ const USER: u32 = 65_532;
 /// The server's memory that is not used goes back to its host at once: 29 instead of 35 MiB with 20 pools, for some
 /// hundredths of a millisecond of each request. Buffers of TLS records stay at hand.
 const SERVER_ALLOCATOR: &str = "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0,lg_tcache_max:16";
-/// Two controllers: one leads, the other takes over when its node is drained.
-const CONTROLLERS: u32 = 2;
+/// How many controllers run: one leads, another takes over when its node is drained. On a single control-plane node a
+/// second one has nowhere to go, and their budget would hold whoever drains that node.
+pub(crate) fn controllers(control_plane_topology: &str) -> u32 {
+    if control_plane_topology == SINGLE_REPLICA { 1 } else { 2 }
+}
 
 /// What the pods are told.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +37,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) api_server_url: &'a str,
     /// Configs only for machines with a boot token.
     pub(crate) require_token: bool,
+    /// How many controllers run, see [`controllers`].
+    pub(crate) controllers: u32,
 }
 
 /// All objects, in the order in which they must come.
@@ -114,16 +123,40 @@ fn controller(parts: &Parts<'_>) -> Value {
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": labels(CONTROLLER)},
     }]);
+    let mut record = Found::default();
+    record.set(REPLICAS, parts.controllers.to_string());
+    let mut metadata = metadata(CONTROLLER);
+    metadata["annotations"] = json!({ FOUND_OUT: record.text() });
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(CONTROLLER),
+        "metadata": metadata,
         "spec": {
-            "replicas": CONTROLLERS,
+            "replicas": parts.controllers,
             "selector": {"matchLabels": labels(CONTROLLER)},
             "template": pod,
         },
     })
+}
+
+/// The merge patch that brings the controllers' Deployment to this number. None where it has that number, or another one
+/// than it was given: somebody has scaled it.
+pub(crate) fn scaled(deployment: &Deployment, wanted: u32) -> Option<Value> {
+    let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).to_string();
+    let mut record = Found::of(&deployment.metadata);
+    // Deployments of earlier versions have two and no record.
+    let ours = record.get(REPLICAS).unwrap_or("2") == has;
+    if !ours || has == wanted.to_string() {
+        return None;
+    }
+    record.set(REPLICAS, wanted.to_string());
+    Some(json!({
+        "metadata": {
+            "resourceVersion": deployment.metadata.resource_version,
+            "annotations": { FOUND_OUT: record.text() },
+        },
+        "spec": { "replicas": wanted },
+    }))
 }
 
 fn budget() -> Value {
@@ -220,8 +253,12 @@ mod tests {
     use super::*;
 
     fn objects(require_token: bool) -> Vec<Value> {
-        let parts =
-            Parts { image: "registry.example.com/mco:1", api_server_url: "https://api:6443", require_token };
+        let parts = Parts {
+            image: "registry.example.com/mco:1",
+            api_server_url: "https://api:6443",
+            require_token,
+            controllers: 2,
+        };
         all(&parts)
     }
 
@@ -236,6 +273,38 @@ mod tests {
                 object["spec"]["selector"]["matchLabels"],
                 object["spec"]["template"]["metadata"]["labels"]
             );
+        }
+    }
+
+    #[test]
+    fn controllers_follow_the_topology_until_somebody_scales_them() {
+        assert_eq!(
+            (controllers("SingleReplica"), controllers("HighlyAvailable"), controllers("")),
+            (1, 2, 2)
+        );
+        let made: Deployment = serde_json::from_value(objects(false)[0].clone()).unwrap();
+        let with = |replicas: i32, record: Option<&str>| {
+            let mut deployment = made.clone();
+            deployment.spec.as_mut().unwrap().replicas = Some(replicas);
+            let record = record.map(|r| [(FOUND_OUT.to_owned(), json!({ REPLICAS: r }).to_string())].into());
+            deployment.metadata.annotations = record;
+            deployment
+        };
+        // As it stands, the record, what is wanted, whether that is written.
+        let rows = [
+            (2, Some("2"), 1, true),
+            (1, Some("1"), 2, true),
+            (1, Some("1"), 1, false),
+            (2, None, 1, true),
+            (1, None, 2, false),
+            (0, Some("2"), 1, false),
+            (3, Some("2"), 1, false),
+        ];
+        assert_eq!(scaled(&made, 2), None);
+        for (has, record, wanted, written) in rows {
+            let patch = scaled(&with(has, record), wanted);
+            assert_eq!(patch.is_some(), written, "{has} {record:?} {wanted}: {patch:?}");
+            assert!(patch.is_none_or(|p| p["spec"]["replicas"] == wanted));
         }
     }
 

@@ -59,7 +59,7 @@ fn controller() -> Vec<Value> {
         rule(GROUP, &["machineconfigs"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
         rule(GROUP, &["machineconfigpools"], &["get", "list", "watch", "patch"]),
         rule(GROUP, &["controllerconfigs"], &READ),
-        // Whose version it is, see `controller::claim`.
+        // Whose version it is, see `controller::claim`, and the topology, see `rollout::topology`.
         named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &["patch"]),
         rule(GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &["get", "list", "watch", "patch"]),
         rule(
@@ -155,6 +155,8 @@ fn operator_here(tokens: bool) -> Vec<Value> {
     let mut rules = vec![
         named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
         rule("", &["configmaps", "secrets"], &["create"]),
+        // How many controllers run follows the number of control-plane nodes.
+        named("apps", "deployments", &[CONTROLLER], &["get", "patch"]),
     ];
     if tokens {
         rules.push(rule("", &["secrets"], &["get", "list", "watch", "update", "delete"]));

@@ -2,8 +2,9 @@
 //! they are in, and their scheduling where OpenShift's Scheduler decides it. Beside it the labels of the custom pool that
 //! a machine first booted into. What it is not: the choice of nodes, or which pool owns one (see `membership`).
 
+use crate::membership::Cluster;
 use crate::node::Flags;
-use crate::patch::NodePatch;
+use crate::patch::{Change, NodePatch};
 use crate::plan::Facts;
 use crate::view::{Labels, NodeView};
 use api::k8s::{LabelSelector, Taint};
@@ -11,6 +12,7 @@ use api::names::label::{
     CONTROL_PLANE_ROLE as CONTROL_PLANE_LABEL, ETCD_ROLE, MASTER_ROLE as MASTER_LABEL,
     WORKER_ROLE as WORKER_LABEL,
 };
+use api::names::topology::SINGLE_REPLICA;
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +26,25 @@ pub fn is_control_plane(labels: &Labels) -> bool {
     [MASTER_LABEL, CONTROL_PLANE_LABEL].iter().any(|key| labels.get(key).is_some())
 }
 
+/// Whether a node with these labels is a member of etcd's, beside the control plane or alone.
+pub(crate) fn is_etcd(labels: &Labels) -> bool {
+    labels.get(ETCD_ROLE).is_some()
+}
+
+/// The topology that a node's annotation is to name. Its daemon drains nothing where that is `SingleReplica`, which is
+/// right for the one control-plane node. Workers beside it can take each other's pods; OpenShift tells it to them too.
+pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
+    let (wanted, has) = (&facts.control_plane_topology, &node.control_plane_topology);
+    let is_single = |t: &Arc<str>| &**t == SINGLE_REPLICA;
+    if facts.cluster == Cluster::Plain && is_single(wanted) && !is_control_plane(&node.labels) {
+        return if has.as_ref().is_some_and(is_single) { Change::Remove } else { Change::Keep };
+    }
+    match wanted.is_empty() || has.as_ref() == Some(wanted) {
+        true => Change::Keep,
+        false => Change::Set(wanted.clone()),
+    }
+}
+
 /// The control-plane nodes of the whole cluster that are out of service, or on their way: while there is one, no other
 /// goes. A pool bounds its own nodes only, and etcd's members may be spread over several: with a worker's label beside, or
 /// where there is no pool `master`.
@@ -35,7 +56,7 @@ pub(crate) struct Turn {
 impl Turn {
     /// Is the node bound by it? Nodes that run etcd alone are, too: it is their quorum that is kept.
     fn binds(node: &NodeView) -> bool {
-        is_control_plane(&node.labels) || node.labels.get(ETCD_ROLE).is_some()
+        is_control_plane(&node.labels) || is_etcd(&node.labels)
     }
 
     /// A node of a pool, before anybody is chosen.

@@ -150,10 +150,7 @@ impl<'a> Eval<'a> {
             }
             if self.tends {
                 patch.set_update_taint(node, !flags_after.at_target);
-                let topology = &inputs.facts.control_plane_topology;
-                if !topology.is_empty() && node.control_plane_topology.as_ref() != Some(topology) {
-                    patch.topology = Change::Set(topology.clone());
-                }
+                patch.topology = control_plane::topology(node, inputs.facts);
             }
             // Which nodes are the pool's is not known: none is touched.
             if !matches!(self.hold, Some(Hold::SelectsAll | Hold::Selector { .. })) {

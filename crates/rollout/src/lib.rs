@@ -23,6 +23,7 @@ mod seal;
 mod situation;
 mod status;
 mod streams;
+pub mod topology;
 pub mod view;
 
 pub use capacity::max_unavailable;

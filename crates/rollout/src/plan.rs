@@ -6,6 +6,7 @@
 use crate::layered::Layering;
 use crate::membership::Cluster;
 use crate::patch::NodePatch;
+use crate::topology::{self, Topology};
 use crate::view::{DaemonState, NodeView};
 use api::k8s::Time;
 use api::v1::{ControllerCertificate, ControllerConfig, MachineConfigPool, MachineConfigPoolStatus};
@@ -73,13 +74,13 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those that stand in the ControllerConfig; the rest is as in the default.
-    pub fn of(config: Option<&ControllerConfig>) -> Self {
+    /// Those that the ControllerConfig and the nodes tell; the rest is as in the default.
+    pub fn of<'a>(config: Option<&ControllerConfig>, nodes: impl IntoIterator<Item = &'a NodeView>) -> Self {
         let spec = config.map(|c| &c.spec);
         let certificates = config.and_then(|c| c.status.as_ref()?.controller_certificates.clone());
         Self {
             cluster: Cluster::of(spec),
-            control_plane_topology: spec.map_or("", |s| s.control_plane_topology()).into(),
+            control_plane_topology: topology::control_plane(config, Topology::of(nodes)).into(),
             certificates: certificates.unwrap_or_default(),
             ..Self::default()
         }

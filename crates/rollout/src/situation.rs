@@ -104,6 +104,7 @@ impl Situation {
         let (mut me, mut names) = (Self::default(), Names::default());
         let (mut pivots, mut operator_nodes) = (BTreeMap::new(), vec![]);
         let mut saw_pods = false;
+        let mut controller_config: Option<ControllerConfig> = None;
         for ((kind, namespace, name), (origin, object)) in newest(objects) {
             if name.is_empty() {
                 me.notes.push(format!("{origin}: a {kind} without a name is passed over"));
@@ -150,10 +151,7 @@ impl Situation {
                 }
                 "ControllerConfig" if name == CONTROLLER_CONFIG => {
                     let config: ControllerConfig = at.read()?;
-                    me.facts = Facts {
-                        masters_schedulable: me.facts.masters_schedulable,
-                        ..Facts::of(Some(&config))
-                    };
+                    controller_config = Some(config);
                 }
                 "Scheduler" if name == CLUSTER => {
                     me.facts.masters_schedulable = Some(object["spec"]["mastersSchedulable"] == true);
@@ -164,6 +162,10 @@ impl Situation {
                 _ => {}
             }
         }
+        me.facts = Facts {
+            masters_schedulable: me.facts.masters_schedulable,
+            ..Facts::of(controller_config.as_ref(), me.nodes.values())
+        };
         if let [one] = operator_nodes.as_slice() {
             me.facts.operator_node = Some((*one).into());
         }

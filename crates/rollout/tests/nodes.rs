@@ -500,6 +500,7 @@ fn held_pools_write_nothing_to_nodes() {
 fn nodes_learn_the_control_planes_topology_once() {
     let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
     world.facts.control_plane_topology = "SingleReplica".into();
+    world.facts.cluster = Cluster::OpenShift;
     let plan = world.plan_of("worker");
     assert_eq!(patch(&plan, "a"), notes(&[("controlPlaneTopology", Some("SingleReplica"))]));
     let both = [("desiredConfig", Some("v1")), ("controlPlaneTopology", Some("SingleReplica"))];

@@ -4,7 +4,7 @@
 mod common;
 
 use api::v1::ControllerConfigSpec;
-use common::{Mk, World, goes, moved, node, pool};
+use common::{Mk, World, goes, moved, node, notes, patch, pool};
 use rollout::{Cluster, Step, Wait};
 use serde_json::{Value, json};
 
@@ -121,4 +121,26 @@ fn pools_share_the_one_turn_of_the_control_plane() {
     assert!(sent(&world).is_empty());
     world.nodes[0] = etcd("e1").view();
     assert_eq!(sent(&world), ["m1"]);
+}
+
+#[test]
+fn only_control_plane_nodes_are_told_that_they_are_alone() {
+    let master = |n: &str| moved(n, "v1", "v1").roles(&["control-plane"]);
+    let pools = [pool("master", "v1", json!(1)), pool("worker", "v1", json!(1))].to_vec();
+    let told = |n: Mk| n.note("controlPlaneTopology", "SingleReplica");
+    let nodes = vec![master("m"), moved("w", "v1", "v1"), told(moved("x", "v1", "v1"))];
+    let mut world = World::new(pools, nodes);
+    world.facts.control_plane_topology = "SingleReplica".into();
+    assert_eq!(
+        patch(&world.plan_of("master"), "m"),
+        notes(&[("controlPlaneTopology", Some("SingleReplica"))])
+    );
+    let workers = world.plan_of("worker");
+    assert_eq!(patch(&workers, "w"), Value::Null, "they have each other");
+    assert_eq!(patch(&workers, "x"), notes(&[("controlPlaneTopology", None)]), "of an earlier version");
+    world.settle();
+    world.facts.control_plane_topology = "HighlyAvailable".into();
+    let all = notes(&[("controlPlaneTopology", Some("HighlyAvailable"))]);
+    assert_eq!(patch(&world.plan_of("worker"), "w"), all);
+    assert_eq!(patch(&world.plan_of("master"), "m"), all);
 }

@@ -2,7 +2,16 @@
 
 use crate::args::Install;
 use crate::{client, exit, output};
+use anyhow::Context;
+use api::k8s::Node;
+use kube::api::{Api, ListParams};
 use operator::install::{Options, apply, plan};
+use rollout::topology::Topology;
+use rollout::view::NodeView;
+use std::time::Duration;
+
+/// One request to the API server.
+const CALL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     let mut options = Options {
@@ -31,12 +40,24 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
         options.api_server_url = url(&config);
     }
     options.kube_api_ca = pem(config.root_cert.as_deref().unwrap_or_default());
-    let steps = plan(&options)?;
     let client = client::client(config)?;
+    let topology = topology(&client).await?;
+    options.control_plane_topology = topology.control_plane;
+    options.infrastructure_topology = topology.infrastructure;
+    let steps = plan(&options)?;
     // Whoever reads the progress may go; the installation goes on.
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     output::write(&format!("installed: {} objects\n", steps.len()))?;
     Ok(exit::OK)
+}
+
+/// As the nodes say.
+async fn topology(client: &kube::Client) -> anyhow::Result<Topology> {
+    let (nodes, all) = (Api::<Node>::all(client.clone()), ListParams::default());
+    let listed =
+        tokio::time::timeout(CALL, nodes.list(&all)).await.context("the API server does not answer")??;
+    let views: Vec<NodeView> = listed.items.iter().map(NodeView::from_node).collect();
+    Ok(Topology::of(&views))
 }
 
 fn url(config: &kube::Config) -> String {

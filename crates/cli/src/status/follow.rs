@@ -94,7 +94,7 @@ pub struct Followed {
     names: Names,
     /// Strings that nobody holds any more are thrown away when there are so many.
     prune_at: usize,
-    facts: Facts,
+    config: Option<ControllerConfig>,
 }
 
 impl std::fmt::Debug for Followed {
@@ -129,8 +129,7 @@ impl Followed {
                 operators: Kind::new(),
                 names: Names::default(),
                 prune_at: MANY_NAMES,
-                // Nobody sees certificates here.
-                facts: Facts { certificates: vec![], ..Facts::of(config.as_ref()) },
+                config,
             };
             while !me.listed() {
                 match me.seen.next().await {
@@ -237,7 +236,7 @@ impl Followed {
                 ..input
             }
         };
-        let mut facts = self.facts.clone();
+        let mut facts = Facts::of(self.config.as_ref(), self.nodes.known.values());
         facts.masters_schedulable = self.schedulable.known.get(names::CLUSTER).copied();
         let operators: Vec<_> = self.operators.known.values().collect();
         if let [Some(one)] = operators.as_slice() {

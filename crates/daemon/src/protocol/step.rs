@@ -4,6 +4,7 @@ use super::facts::{
     EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
 };
 use crate::clock::Moment;
+use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -23,8 +24,6 @@ const ANNOUNCE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 const MOST_REBOOTS: u32 = 3;
 /// How often something is looked at that nobody tells of.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
-/// A cluster whose only control-plane node is not drained: its pods have nowhere to go.
-const SINGLE_REPLICA: &str = "SingleReplica";
 
 /// How long the kubelet may take after a reboot before the node says so. A slow disk and a long image check fit in.
 const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);

@@ -1,6 +1,6 @@
 //! Drains with the real disruption controller: what a node says while a budget holds a pod, pods and budgets of one name in
 //! two namespaces, cordons of people, a node that is deleted in the middle of its drain, one that fails after it; and on a
-//! machine with a real kubelet, pods that really end.
+//! machine with a real kubelet, pods that really end; and a single control-plane node, which nothing may leave.
 //!
 //! What it is not: the drain of the demo's machines (`product_real.rs`), or the rules (`rollout`'s own tests).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
@@ -9,6 +9,7 @@
 mod product;
 mod real;
 mod scenarios;
+mod single;
 mod tools;
 
 use product::{Cluster, with_controller};
@@ -42,6 +43,16 @@ async fn drains_wait_for_budgets_say_so_and_keep_what_people_did() {
         scenarios::broken_after_its_drain(&cluster),
         scenarios::one_name_in_two_namespaces(&cluster)
     );
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_control_plane_node_takes_a_change_though_nothing_may_leave_it() {
+    let Some(builder) = with_controller() else { return };
+    let builder = builder.nodes(1).masters(1).simulated().reboot_time(Duration::from_millis(300));
+    let cluster = Cluster::start(builder.controller_manager(true).scheduler(true)).await;
+    single::single(&cluster).await;
     cluster.no_panic();
     cluster.stop().await;
 }

@@ -1,0 +1,82 @@
+//! What was found out or guessed and then written into an object, beside what people wrote there: an annotation that holds
+//! each such value under its field's name.
+//!
+//! A field whose value is still the recorded one is ours to keep up to date. One with another value is the
+//! administrator's, and stays. What it is not: the finding out (see `rollout::topology` and `mco install`).
+
+use crate::k8s::ObjectMeta;
+use crate::names::annotation::FOUND_OUT;
+use std::collections::BTreeMap;
+
+/// `spec.infra.status.controlPlaneTopology` of the ControllerConfig.
+pub const CONTROL_PLANE_TOPOLOGY: &str = "controlPlaneTopology";
+/// `spec.infra.status.infrastructureTopology` of the ControllerConfig.
+pub const INFRASTRUCTURE_TOPOLOGY: &str = "infrastructureTopology";
+/// `spec.infra.status.apiServerInternalURI` and `.apiServerURL` of the ControllerConfig.
+pub const API_SERVER_URL: &str = "apiServerInternalURI";
+/// `spec.clusterDNSIP` of the ControllerConfig.
+pub const CLUSTER_DNS_IP: &str = "clusterDNSIP";
+/// `spec.kubeAPIServerServingCAData` and `.rootCAData` of the ControllerConfig; recorded by their SHA-256.
+pub const API_SERVER_CA: &str = "kubeAPIServerServingCAData";
+/// `spec.replicas` of the controller's Deployment.
+pub const REPLICAS: &str = "replicas";
+
+/// The record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found(BTreeMap<String, String>);
+
+impl Found {
+    /// As an object's annotation says. One that cannot be read counts as none: every value is then the administrator's.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let text = metadata.annotations.as_ref().and_then(|a| a.get(FOUND_OUT));
+        Self(text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default())
+    }
+
+    /// The recorded value of a field.
+    pub fn get(&self, field: &str) -> Option<&str> {
+        self.0.get(field).map(String::as_str)
+    }
+
+    /// Whether this value of a field is the recorded one.
+    pub fn is_ours(&self, field: &str, value: &str) -> bool {
+        self.get(field) == Some(value)
+    }
+
+    /// Records a value.
+    pub fn set(&mut self, field: &str, value: impl Into<String>) {
+        self.0.insert(field.to_owned(), value.into());
+    }
+
+    /// Forgets a field: its value is the administrator's.
+    pub fn forget(&mut self, field: &str) {
+        self.0.remove(field);
+    }
+
+    /// The annotation's value; `None`: there is nothing to record.
+    pub fn text(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| serde_json::json!(self.0).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_a_broken_one_claims_nothing() {
+        let mut found = Found::default();
+        assert_eq!(found.text(), None);
+        found.set(CLUSTER_DNS_IP, "10.96.0.10");
+        found.set(REPLICAS, "2");
+        found.forget(REPLICAS);
+        let metadata = |text: String| ObjectMeta {
+            annotations: Some([(FOUND_OUT.to_owned(), text)].into()),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(Found::of(&metadata(found.text().unwrap())), found);
+        assert!(found.is_ours(CLUSTER_DNS_IP, "10.96.0.10") && !found.is_ours(CLUSTER_DNS_IP, "10.43.0.10"));
+        for broken in ["", "{", "[]", "{\"replicas\": 2}"] {
+            assert_eq!(Found::of(&metadata(broken.to_owned())), Found::default(), "{broken}");
+        }
+    }
+}
