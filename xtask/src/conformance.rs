@@ -155,6 +155,7 @@ impl Place<'_> {
         with_lab(builder, async |lab| {
             let mut check = self.check("rollout");
             check.arg(self.cases.join("rollout")).arg("--kubeconfig").arg(lab.kubeconfig());
+            check.arg("--accept").arg(self.cases.join("accept-rollout.txt"));
             let (ok, text) = status(check).await?;
             print!("{text}");
             Ok(ok)

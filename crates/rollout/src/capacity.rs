@@ -29,7 +29,8 @@ pub fn max_unavailable(pool: &str, value: Option<&IntOrString>, nodes: usize) ->
     Ok(if matches!(pool, MASTER | ARBITER) { 1 } else { wanted.max(1) })
 }
 
-/// The free slots: nodes that are not available take one each, nodes that fail to reach the pool's config too.
+/// The free slots: nodes that are not available take one each, nodes that fail to reach the pool's config too, and so do
+/// those that may have been sent.
 pub(crate) fn measure(max: usize, nodes: &[(&NodeView, Flags)]) -> Capacity {
     let names = |pick: fn(&Flags) -> bool| {
         nodes.iter().filter(|(_, f)| pick(f)).map(|(n, _)| n.name.clone()).collect::<Vec<_>>()
@@ -37,8 +38,10 @@ pub(crate) fn measure(max: usize, nodes: &[(&NodeView, Flags)]) -> Capacity {
     let unavailable = names(|f| f.unavailable);
     // A node may be both not ready and failing; the reference lets it take two slots, and so do we.
     let failing = names(|f| f.failing && !f.candidate);
-    let free = max.saturating_sub(unavailable.len()).saturating_sub(failing.len());
-    Capacity { max, unavailable, failing, free }
+    let unanswered = names(|f| f.maybe_sent);
+    let taken = unavailable.len() + failing.len() + unanswered.len();
+    let free = max.saturating_sub(taken);
+    Capacity { max, unavailable, broken: names(|f| f.broken), failing, unanswered, free }
 }
 
 /// Who goes first: zone by zone, in each the oldest; nodes without a zone last. Names decide between equals.

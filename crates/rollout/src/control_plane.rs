@@ -51,6 +51,9 @@ pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     out: Vec<Arc<str>>,
+    /// Those that count as out and are in service, see [`Flags::broken`]: the others wait for them, they for nodes that are
+    /// really out.
+    broken: Vec<Arc<str>>,
 }
 
 impl Turn {
@@ -61,8 +64,10 @@ impl Turn {
 
     /// A node of a pool, before anybody is chosen.
     pub(crate) fn see(&mut self, node: &NodeView, flags: Flags) {
-        if (flags.unavailable || flags.failing && !flags.candidate) && Self::binds(node) {
-            self.out.push(node.name.clone());
+        let out = flags.unavailable || flags.failing && !flags.candidate || flags.maybe_sent;
+        if out && Self::binds(node) {
+            let list = if flags.broken { &mut self.broken } else { &mut self.out };
+            list.push(node.name.clone());
         }
     }
 
@@ -75,10 +80,12 @@ impl Turn {
 
     /// Lets the node go, or says which nodes it waits for. One that is out of service already takes nobody's turn.
     pub(crate) fn take(&mut self, node: &NodeView, flags: Flags) -> Result<(), Arc<[Arc<str>]>> {
-        if flags.unavailable || !Self::binds(node) {
+        if flags.unavailable && !flags.broken || !Self::binds(node) {
             return Ok(());
         }
-        let others: Vec<_> = self.out.iter().filter(|name| **name != node.name).cloned().collect();
+        let broken: &[Arc<str>] = if flags.broken { &[] } else { &self.broken };
+        let others = self.out.iter().chain(broken).filter(|name| **name != node.name);
+        let others: Vec<_> = others.cloned().collect();
         if !others.is_empty() {
             return Err(others.into());
         }

@@ -38,7 +38,7 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
         .pools
         .iter()
         .zip(members)
-        .map(|(pool, (nodes, broken))| Eval::new(pool, nodes, broken.as_ref()))
+        .map(|(pool, (nodes, broken))| Eval::new(pool, nodes, broken.as_ref(), inputs.facts))
         .collect();
     if inputs.facts.has_arbiter() {
         hold_control_plane(&mut evals);
@@ -77,10 +77,19 @@ struct Eval<'a> {
 }
 
 impl<'a> Eval<'a> {
-    fn new(input: &'a PoolInput<'a>, nodes: &[&'a NodeView], broken: Option<&BrokenSelector>) -> Self {
+    fn new(
+        input: &'a PoolInput<'a>,
+        nodes: &[&'a NodeView],
+        broken: Option<&BrokenSelector>,
+        facts: &Facts,
+    ) -> Self {
         let spec = &input.pool.spec;
         let goal = goal(input);
-        let nodes: Vec<_> = nodes.iter().map(|n| (*n, flags(n, Desired::of(n), goal))).collect();
+        let look = |n: &&'a NodeView| {
+            let flags = flags(n, Desired::of(n), goal);
+            (*n, flags.without_answer(facts.unanswered.get(&n.name)))
+        };
+        let nodes: Vec<_> = nodes.iter().map(look).collect();
         let max = max_unavailable(input.name(), spec.max_unavailable.as_ref(), nodes.len());
         let hold = if let Some(broken) = broken {
             Some(Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() })
@@ -107,7 +116,8 @@ impl<'a> Eval<'a> {
 
     /// Nodes that could be asked now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
-        self.nodes.iter().copied().filter(|(_, f)| f.candidate && (f.ready || f.stranded || f.waiting))
+        let can = |f: &Flags| f.candidate && !f.unanswered && (f.ready || f.stranded || f.waiting);
+        self.nodes.iter().copied().filter(move |(_, f)| can(f))
     }
 
     fn plan(
@@ -130,7 +140,7 @@ impl<'a> Eval<'a> {
             nodes: Vec::with_capacity(self.nodes.len()),
             ..PoolPlan::default()
         };
-        let taken = self.taken(&choice);
+        let (taken, by_others) = self.taken(&choice);
         let mut after = Vec::with_capacity(self.nodes.len());
         for (node, before) in &self.nodes {
             let goes = choice.picks.contains(&*node.name);
@@ -163,19 +173,23 @@ impl<'a> Eval<'a> {
                 moving(node, *before)
             } else if self.hold.is_some() {
                 Step::Waits(Wait::Pool)
+            } else if before.unanswered {
+                Step::Waits(Wait::Unanswered)
             } else if let Some((pool, _)) = labels {
                 Step::Waits(Wait::PoolLabels(pool.clone()))
             } else if choice.deferred.as_deref() == Some(&*node.name) {
                 Step::Waits(Wait::RunsOperator)
             } else if let Some(by) = choice.turned.get(&*node.name) {
                 Step::Waits(Wait::ControlPlane(by.clone()))
+            } else if before.broken {
+                Step::Waits(Wait::Capacity { max: self.capacity.max, by: by_others.clone() })
             } else if before.unavailable || !before.ready {
                 Step::Waits(Wait::Node(why_unavailable(node)))
             } else {
                 Step::Waits(Wait::Capacity { max: self.capacity.max, by: taken.clone() })
             };
             plan.nodes.push(NodeStep { node: node.name.clone(), step });
-            if !patch.is_empty() {
+            if !patch.is_empty() && !before.unanswered {
                 plan.patches.push(patch.bound_to(node));
             }
             after.push((*node, flags_after));
@@ -191,6 +205,8 @@ impl<'a> Eval<'a> {
             return plan;
         }
         self.choice_events(&choice, &target, &mut plan.events);
+        let late = |n: &NodeView| inputs.facts.unanswered.get(&n.name).is_some_and(|u| u.overdue);
+        let overdue: Vec<&str> = self.nodes.iter().filter(|(n, _)| late(n)).map(|(n, _)| &*n.name).collect();
         let facts = status::PoolFacts {
             input: self.input,
             target: &target,
@@ -198,6 +214,7 @@ impl<'a> Eval<'a> {
             nodes: &after,
             conflicts,
             certificates: &inputs.facts.certificates,
+            overdue: &overdue,
         };
         let (status, events) = status::of(&facts, &inputs.now);
         plan.status = status;
@@ -224,40 +241,53 @@ impl<'a> Eval<'a> {
             candidates.push((node, flags));
         }
         if self.input.name() == MASTER && candidates.len() > 1 {
-            let runs_operator = |(n, _): &(&NodeView, Flags)| facts.operator_node.as_ref() == Some(&n.name);
+            // One that is broken holds the slot that the others wait for.
+            let runs_operator =
+                |(n, f): &(&NodeView, Flags)| facts.operator_node.as_ref() == Some(&n.name) && !f.broken;
             choice.deferred = candidates.iter().find(|c| runs_operator(c)).map(|(n, _)| n.name.clone());
             candidates.retain(|c| !runs_operator(c));
         }
         // A node that is out of service anyway takes no further slot; the others take one each. A node that comes back
         // into service by its patch frees its slot only when that is seen: the patch may be refused.
+        // Broken ones are in service all the same: of those, too, no more go than there are slots beside the nodes that
+        // are really out. While one of them waits there is no slot for any other node.
+        let out = |f: &Flags| f.unavailable && !f.broken || f.failing && !f.candidate || f.maybe_sent;
+        let out = self.nodes.iter().filter(|(_, f)| out(f)).count();
         let mut free = self.capacity.free;
+        let mut for_broken = self.capacity.max.saturating_sub(out);
         if free < candidates.len() {
             candidates.sort_unstable_by(|a, b| order(a.0, b.0));
         }
         for (node, flags) in candidates {
             // It has a slot already.
             if !flags.stranded && !flags.waiting {
-                if free == 0 {
+                let slots = if flags.broken { &mut for_broken } else { &mut free };
+                if *slots == 0 {
                     continue;
                 }
                 if let Err(by) = turn.take(node, flags) {
                     choice.turned.insert(node.name.clone(), by);
                     continue;
                 }
-                free -= usize::from(!flags.unavailable);
+                *slots -= usize::from(flags.broken || !flags.unavailable);
             }
             choice.picks.insert(node.name.clone());
         }
         choice
     }
 
-    /// The nodes that hold the slots once the choice is carried out; one list for all who wait.
-    fn taken(&self, choice: &Choice) -> Arc<[Arc<str>]> {
-        let Capacity { max: _, unavailable, failing, free: _ } = &self.capacity;
-        let mut all: Vec<_> = unavailable.iter().chain(failing).chain(&choice.picks).cloned().collect();
+    /// The nodes that hold the slots once the choice is carried out: one list for all who wait, and one for those that are
+    /// broken and wait, which others of that kind do not stand in the way of.
+    fn taken(&self, choice: &Choice) -> (Arc<[Arc<str>]>, Arc<[Arc<str>]>) {
+        let Capacity { max: _, unavailable, broken, failing, unanswered, free: _ } = &self.capacity;
+        let slots = unavailable.iter().chain(failing).chain(unanswered);
+        let mut all: Vec<_> = slots.chain(&choice.picks).cloned().collect();
         all.sort_unstable();
         all.dedup();
-        all.into()
+        let broken: HashSet<_> = broken.iter().collect();
+        let others = all.iter().filter(|n| choice.picks.contains(*n) || !broken.contains(n)).cloned();
+        let others: Vec<_> = others.collect();
+        (all.into(), others.into())
     }
 
     fn choice_events(&self, choice: &Choice, target: &Target, events: &mut Vec<EventPlan>) {
@@ -363,7 +393,8 @@ fn moving(node: &NodeView, f: Flags) -> Step {
 }
 
 /// Two masters and an arbiter are one quorum: the arbiter moves when all masters are done, or stay where they are and
-/// are available; masters do not move while the arbiter is unavailable.
+/// are available; masters do not move while the arbiter is unavailable. One that is broken, and so keeps the masters where
+/// they are, goes first: it is in service, and so are they.
 fn hold_control_plane(evals: &mut [Eval<'_>]) {
     let at = |evals: &[Eval<'_>], name: &str| evals.iter().position(|e| e.input.name() == name);
     let Some(arbiter) = at(evals, ARBITER) else { return };
@@ -373,12 +404,20 @@ fn hold_control_plane(evals: &mut [Eval<'_>]) {
         }
         return;
     };
-    let arbiters_out = evals.get(arbiter).map(|e| e.capacity.unavailable.clone()).unwrap_or_default();
+    let out = |f: &Flags| f.unavailable || f.maybe_sent;
+    let all_out =
+        |e: &Eval<'_>| e.nodes.iter().filter(|(_, f)| out(f)).map(|(n, _)| n.name.clone()).collect();
+    let arbiters_out: Vec<_> = evals.get(arbiter).map(all_out).unwrap_or_default();
+    let broken = |e: &Eval<'_>| e.nodes.iter().all(|(_, f)| f.broken || !out(f));
+    let first = !arbiters_out.is_empty() && evals.get(arbiter).is_some_and(broken);
     let Some(eval) = evals.get_mut(master) else { return };
     let held = eval.hold.is_some();
-    let mut busy = eval.capacity.unavailable.clone();
+    let away = eval.nodes.iter().filter(|(_, f)| out(f) && !(first && f.broken));
+    let mut busy: Vec<_> = away.map(|(n, _)| n.name.clone()).collect();
     if !held {
-        busy.extend(eval.candidates().map(|(n, _)| n.name.clone()));
+        if !first {
+            busy.extend(eval.candidates().map(|(n, _)| n.name.clone()));
+        }
         if !arbiters_out.is_empty() {
             eval.hold = Some(Hold::Arbiter(arbiters_out));
         }

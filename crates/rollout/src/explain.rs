@@ -87,6 +87,7 @@ impl Display for Wait {
             Self::ControlPlane(by) => {
                 write!(f, "control-plane nodes go one at a time, and the turn is taken by {}", Names(by))
             }
+            Self::Unanswered => f.write_str("the API server has not answered its last patch"),
             Self::RunsOperator => f.write_str("it runs the operator and goes last"),
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
         }
@@ -119,6 +120,7 @@ impl Step {
             Self::Waits(Wait::Pool) => ("Waiting", "PoolHeld"),
             Self::Waits(Wait::Capacity { .. }) => ("Waiting", "MaxUnavailable"),
             Self::Waits(Wait::Node(why)) => ("Waiting", why.word()),
+            Self::Waits(Wait::Unanswered) => ("Waiting", "Unanswered"),
             Self::Waits(Wait::RunsOperator) => ("Waiting", "RunsOperator"),
             Self::Waits(Wait::ControlPlane(_)) => ("Waiting", "ControlPlane"),
             Self::Waits(Wait::PoolLabels(_)) => ("Waiting", "PoolLabels"),
@@ -173,6 +175,9 @@ impl Display for Capacity {
         }
         if !self.failing.is_empty() {
             write!(f, "; failing: {}", Names(&self.failing))?;
+        }
+        if !self.unanswered.is_empty() {
+            write!(f, "; without an answer: {}", Names(&self.unanswered))?;
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub use membership::{BrokenSelector, Cluster, Index, Owners};
 pub use patch::{Change, NodePatch};
 pub use plan::{
     About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
-    Reason, RolloutPlan, Step, Target, Unmanaged, Wait,
+    Reason, RolloutPlan, Step, Target, Unanswered, Unmanaged, Wait,
 };
 pub use situation::{Situation, SituationError};
 pub use status::MEMBERSHIP_CONFLICT;

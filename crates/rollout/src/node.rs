@@ -4,7 +4,7 @@
 //! same nodes.
 
 use crate::layered::Layering;
-use crate::plan::Reason;
+use crate::plan::{Reason, Unanswered};
 use crate::view::{CordonMark, DaemonState, NodeView};
 
 /// What the pool wants of its nodes.
@@ -52,6 +52,14 @@ pub(crate) struct Flags {
     /// It was sent to something else and has changed nothing yet: it has not begun, or its pods have not left. It may be
     /// sent on in the slot that it holds, which saves it an update. The reference lets it go where it was sent first.
     pub(crate) waiting: bool,
+    /// To go, in service, and counted as out of it: where it was asked to be its daemon has found fault with it, say a file
+    /// that somebody changed. It goes in the slot that it holds. The reference gives it no config while that slot is the
+    /// last one, so neither it nor any other node of the pool goes until a person has mended it.
+    pub(crate) broken: bool,
+    /// A patch of it has no answer yet: it is left alone.
+    pub(crate) unanswered: bool,
+    /// That patch may have sent it, and nothing else takes a slot for it.
+    pub(crate) maybe_sent: bool,
 }
 
 fn both_equal(a: Option<&str>, b: Option<&str>) -> bool {
@@ -78,17 +86,32 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
     let stranded = failing && candidate && node.not_ready.is_none() && node.unschedulable && ours;
     let waiting =
         candidate && !config_done && waits(node, ready, ours) && of_one_pool(desired.config, goal.config);
+    let unavailable = !ready || (!done && !failing);
     Flags {
         ready,
         done,
         failing,
-        unavailable: !ready || (!done && !failing),
+        unavailable,
         degraded: node.state.is_bad(),
         updated,
         at_target,
         candidate,
         stranded,
         waiting,
+        broken: candidate && ready && unavailable && node.state.is_bad(),
+        unanswered: false,
+        maybe_sent: false,
+    }
+}
+
+impl Flags {
+    /// The same, where a patch of the node has no answer yet.
+    pub(crate) fn without_answer(self, patch: Option<&Unanswered>) -> Self {
+        let Some(patch) = patch else { return self };
+        let holds_slot = self.unavailable || self.failing && !self.candidate;
+        // On its way, for all that is known: it is not one that is in service.
+        let broken = self.broken && !patch.moves;
+        Self { unanswered: true, maybe_sent: patch.moves && !holds_slot, broken, ..self }
     }
 }
 

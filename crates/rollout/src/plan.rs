@@ -69,8 +69,19 @@ pub struct Facts {
     pub operator_node: Option<Arc<str>>,
     /// For each MachineConfig that a node first booted into: the pool that owns it.
     pub first_pivot_pools: BTreeMap<Arc<str>, Arc<str>>,
+    /// Nodes with a patch that the API server has not answered: it may have arrived, arrive yet, or never.
+    pub unanswered: BTreeMap<Arc<str>, Unanswered>,
     /// `spec.mastersSchedulable` of OpenShift's Scheduler; `None`: there is none, control-plane nodes are left alone.
     pub masters_schedulable: Option<bool>,
+}
+
+/// A patch without an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// It sends its node to another config: the node may be on its way.
+    pub moves: bool,
+    /// An answer takes longer than it should.
+    pub overdue: bool,
 }
 
 impl Facts {
@@ -144,8 +155,13 @@ pub struct Capacity {
     pub max: usize,
     /// Nodes that are not ready, or on their way, before this plan.
     pub unavailable: Vec<Arc<str>>,
+    /// Those of them that are in service and to go: their daemons have found fault with them where they are. They go in
+    /// the slots that they hold.
+    pub broken: Vec<Arc<str>>,
     /// Nodes that fail to reach the pool's config: each holds a slot.
     pub failing: Vec<Arc<str>>,
+    /// Nodes beside all of these that a patch without an answer may have sent: each holds a slot.
+    pub unanswered: Vec<Arc<str>>,
     /// How many more may go, before this plan.
     pub free: usize,
 }
@@ -269,6 +285,8 @@ pub enum Wait {
     },
     /// It is not available itself; it goes when it is.
     Node(Reason),
+    /// The API server has not answered its last patch.
+    Unanswered,
     /// It runs the operator, and another control-plane node goes first.
     RunsOperator,
     /// It is a control-plane node, and these of whatever pools are out of service or on their way.

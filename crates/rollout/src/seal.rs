@@ -8,20 +8,24 @@
 //!
 //! What it is not: the write, or needed after a clean hand-over: there every patch was answered.
 
-use crate::plan::{PoolPlan, Step};
+use crate::plan::{Capacity, PoolPlan, Step};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 impl PoolPlan {
-    /// The nodes that are to be sealed before this plan's nodes are sent: all of the pool that hold no slot and are given
-    /// none. Those that the caller has seen or made change since its term began need none: older patches are void there.
+    /// The nodes that are to be sealed before this plan's nodes are sent: all of the pool that are in service and not sent.
+    /// Those that the caller has seen or made change since its term began need none: older patches are void there.
     pub fn exposed(&self) -> Vec<Arc<str>> {
         if !self.nodes.iter().any(|n| n.step == Step::Goes) {
             return vec![];
         }
-        let slots = self.capacity.unavailable.iter().chain(&self.capacity.failing);
-        let slots: HashSet<&str> = slots.map(|n| &**n).collect();
-        let free = self.nodes.iter().filter(|n| n.step != Step::Goes && !slots.contains(&*n.node));
+        let Capacity { unavailable, failing, unanswered, .. } = &self.capacity;
+        let out = unavailable.iter().chain(failing).chain(unanswered);
+        let out: HashSet<&str> = out.map(|n| &**n).collect();
+        // These hold a slot, and are in service all the same.
+        let broken: HashSet<&str> = self.capacity.broken.iter().map(|n| &**n).collect();
+        let in_service = |n: &str| !out.contains(n) || broken.contains(n);
+        let free = self.nodes.iter().filter(|n| n.step != Step::Goes && in_service(&n.node));
         free.map(|n| n.node.clone()).collect()
     }
 }

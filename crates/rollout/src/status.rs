@@ -31,11 +31,13 @@ pub(crate) struct PoolFacts<'a> {
     pub(crate) nodes: &'a [(&'a NodeView, Flags)],
     pub(crate) conflicts: &'a [String],
     pub(crate) certificates: &'a [ControllerCertificate],
+    /// Nodes whose last patch has no answer, and should have.
+    pub(crate) overdue: &'a [&'a str],
 }
 
 /// The status, where it differs from what is there, and what to tell people.
 pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
-    let PoolFacts { input, target, hold, nodes, conflicts, certificates } = facts;
+    let PoolFacts { input, target, hold, nodes, conflicts, certificates, overdue } = facts;
     let pool = input.pool;
     let old = pool.status.clone().unwrap_or_default();
     let old_conditions = old.conditions.clone().unwrap_or_default();
@@ -86,6 +88,9 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         && !all_updated
     {
         message = format!("{message}; held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS));
+    }
+    if let Some(text) = unanswered(overdue) {
+        message = if message.is_empty() { text } else { format!("{message}; {text}") };
     }
     set(UPDATING, updating, "", message);
     let degraded_text = degraded_nodes(nodes);
@@ -182,6 +187,22 @@ fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
         text.push_str(&format!(", and {} more", bad.len() - NAMED_NODES));
     }
     text
+}
+
+/// What is said of patches without an answer.
+fn unanswered(overdue: &[&str]) -> Option<String> {
+    let (named, more) =
+        (overdue.get(..NAMED_NODES).unwrap_or(overdue), overdue.len().saturating_sub(NAMED_NODES));
+    let mut names = named.join(", ");
+    if more > 0 {
+        names.push_str(&format!(" and {more} more"));
+    }
+    (!overdue.is_empty()).then(|| {
+        format!(
+            "the API server does not answer changes of Node {names}; they are sent again, and slots are kept for them; look \
+            for an admission webhook that hangs"
+        )
+    })
 }
 
 /// What `Updating` says of a pool with an image build, where it says anything else than otherwise.

@@ -5,7 +5,8 @@ mod common;
 
 use common::{Mk, World, at, goes, moved, node, notes, patch, pool, selector};
 use rollout::{
-    BuildState, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Wait, max_unavailable,
+    BuildState, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Unanswered, Wait,
+    max_unavailable,
 };
 use serde_json::{Value, json};
 
@@ -465,6 +466,126 @@ fn zones_and_then_age_decide_who_goes_first() {
         let mut want = order[..max].to_vec();
         want.sort_unstable();
         assert_eq!(goes(&plan), want, "46 with {max}");
+    }
+}
+
+#[test]
+fn a_drifted_node_goes_in_the_slot_that_it_holds() {
+    let drifted = |name: &str| moved(name, "v0", "v0").state("Degraded");
+    let (old, busy) = (|name: &str| moved(name, "v0", "v0"), |name: &str| moved(name, "v0", "v1"));
+    let stuck = |name: &str| busy(name).state("Degraded");
+    let none: [&str; 0] = [];
+    let rows: [(&str, usize, Vec<Mk>, &[&str]); 13] = [
+        ("it holds the only slot", 1, vec![drifted("a"), old("b")], &["a"]),
+        ("whoever is older", 1, vec![old("a").created(1), drifted("b")], &["b"]),
+        ("what it cannot do is drift, too", 1, vec![old("a").state("Unreconcilable"), old("b")], &["a"]),
+        ("a free slot is for another", 2, vec![drifted("a"), old("b"), old("c")], &["a", "b"]),
+        ("one after the other", 1, vec![drifted("a"), drifted("b")], &["a"]),
+        ("the first is on its way", 1, vec![busy("a"), drifted("b")], &none),
+        ("the first fails at it", 1, vec![stuck("a"), drifted("b")], &none),
+        ("beside one that is away", 1, vec![old("a").unready(), drifted("b")], &none),
+        ("beside one that a person took out", 1, vec![old("a").cordoned(), drifted("b")], &none),
+        ("with room for both", 2, vec![old("a").unready(), drifted("b"), old("c")], &["b"]),
+        ("it is away itself", 1, vec![drifted("a").unready(), old("b")], &none),
+        (
+            "where it belongs, it holds the slot",
+            1,
+            vec![moved("a", "v1", "v1").state("Degraded"), old("b")],
+            &none,
+        ),
+        ("at work elsewhere, it gets there first", 1, vec![moved("a", "v0", "v2"), old("b")], &none),
+    ];
+    for (about, max, nodes, want) in rows {
+        let mut world = World::workers(json!(max), nodes);
+        let plan = world.plan_of("worker");
+        assert_eq!(goes(&plan), want, "{about}: {plan}");
+        world.apply(&world.plan());
+        assert!(goes(&world.plan_of("worker")).is_empty(), "{about}: and nobody beside it");
+    }
+    let world = World::workers(json!(1), vec![drifted("a"), drifted("b"), old("c")]);
+    let plan = world.plan_of("worker");
+    let words = |i: usize| plan.nodes[i].step.to_string();
+    assert_eq!(words(1), "waits: one at a time, and the slot is taken by a");
+    assert_eq!(words(2), "waits: one at a time, and the slot is taken by a, b");
+    let masters = vec![old("m0").roles(&["master"]), drifted("m1").roles(&["master"])];
+    let mut world = World::new(vec![pool("master", "v1", json!(3))], masters);
+    assert_eq!(goes(&world.plan_of("master")), ["m1"]);
+    // The operator's own node goes last, but not while it has the slot that the others wait for.
+    world.facts.operator_node = Some("m1".into());
+    assert_eq!(goes(&world.plan_of("master")), ["m1"]);
+    // Nor beside a member of the control plane that is away, whatever pool that is in.
+    world.pools.push(pool("worker", "v1", json!(1)));
+    world.nodes.push(old("w").roles(&["worker"]).label("node-role.kubernetes.io/etcd", "").unready().view());
+    let plan = world.plan_of("master");
+    assert_eq!(goes(&plan), none, "{plan}");
+    world.nodes.pop();
+    world.nodes.push(drifted("w").roles(&["worker"]).label("node-role.kubernetes.io/etcd", "").view());
+    let plan = world.plan();
+    let all: Vec<_> = plan.pools.iter().flat_map(goes).collect();
+    assert_eq!(all, ["m1"], "one of the two: {plan}");
+}
+
+#[test]
+fn a_node_whose_patch_has_no_answer_keeps_a_slot_and_is_left_alone() {
+    let old = |name: &str| moved(name, "v0", "v0");
+    let none: [&str; 0] = [];
+    let sent = Unanswered { moves: true, overdue: false };
+    let tainted = Unanswered { moves: false, overdue: false };
+    let rows: [(&str, usize, Vec<Mk>, Unanswered, &[&str]); 6] = [
+        ("it may be on its way", 1, vec![old("a"), old("b")], sent, &none),
+        ("so it takes one of two", 2, vec![old("a"), old("b"), old("c")], sent, &["b"]),
+        ("one that does not move it takes none", 1, vec![old("a"), old("b")], tainted, &["b"]),
+        ("one that is away has its slot", 2, vec![old("a").unready(), old("b"), old("c")], sent, &["b"]),
+        (
+            "a drifted one may be on its way",
+            1,
+            vec![old("a").state("Degraded"), old("b").state("Degraded")],
+            sent,
+            &none,
+        ),
+        ("it may be back already", 1, vec![moved("a", "v1", "v1"), old("b")], tainted, &["b"]),
+    ];
+    for (about, max, nodes, patch, want) in rows {
+        let mut world = World::workers(json!(max), nodes);
+        world.facts.unanswered = [("a".into(), patch)].into();
+        let plan = world.plan_of("worker");
+        assert_eq!(goes(&plan), want, "{about}: {plan}");
+        assert!(plan.patches.iter().all(|p| &*p.node != "a"), "{about}: {plan}");
+        assert!(!plan.exposed().contains(&"a".into()) || !patch.moves, "{about}");
+        assert!(!updating(&plan).contains("does not answer"), "{about}");
+        world.facts.unanswered = [("a".into(), Unanswered { overdue: true, ..patch })].into();
+        let said = updating(&world.plan_of("worker"));
+        assert!(said.contains("does not answer changes of Node a"), "{about}: {said}");
+    }
+    let mut world = arbiter_world(old("m"), moved("a", "v1", "v1"));
+    world.facts.unanswered = [("a".into(), sent)].into();
+    assert_eq!(goes(&world.plan_of("master")), none, "the arbiter may be on its way");
+    let mut world = arbiter_world(moved("m", "v1", "v1"), old("a"));
+    world.facts.unanswered = [("m".into(), sent)].into();
+    assert_eq!(goes(&world.plan_of("arbiter")), none, "a master may be on its way");
+}
+
+/// What the pool's condition will say.
+fn updating(plan: &rollout::PoolPlan) -> String {
+    let list = plan.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    api::conditions::get(list, "Updating").map(|c| c.message.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_drifted_arbiter_and_its_masters_do_not_wait_for_each_other() {
+    let old = |name: &str| moved(name, "v0", "v0");
+    let drifted = |name: &str| old(name).state("Degraded");
+    let none: [&str; 0] = [];
+    let rows: [(&str, Mk, Mk, &[&str], &[&str]); 4] = [
+        ("it goes first", old("m"), drifted("a"), &none, &["a"]),
+        ("so it does before a drifted master", drifted("m"), drifted("a"), &none, &["a"]),
+        ("not beside a master that is away", old("m").unready(), drifted("a"), &none, &none),
+        ("a drifted master goes before it", drifted("m"), old("a"), &["m"], &none),
+    ];
+    for (about, master, arbiter, masters, arbiters) in rows {
+        let world = arbiter_world(master, arbiter);
+        assert_eq!(goes(&world.plan_of("master")), masters, "{about}");
+        assert_eq!(goes(&world.plan_of("arbiter")), arbiters, "{about}");
     }
 }
 

@@ -1,14 +1,15 @@
 //! The two-sided protocol, explored to the end: every order of a few nodes' daemons, one or two controllers with
 //! caches that lag node by node and event by event, events that come again, patches that are delayed, refused, lost,
 //! applied without an answer, sent again, or that outlive their leader, crashes of controllers and of daemons at any
-//! point, nodes that are lost by themselves or that fail under the cordon of their drain, a pool that is paused and
+//! point, nodes that are lost by themselves, drift, or fail under the cordon of their drain, a pool that is paused and
 //! re-targeted.
 //!
 //! What is checked in every state: the bound is held, nothing moves while paused, and from every state there is a way to
 //! the end.
 //!
 //! The guards that the product has are in the model, and each is shown to be needed: patches are bound to a version, a
-//! patch is sent until it is answered, a refusal after that has the node read, a cache never goes back, a new leader
+//! patch is sent until it is answered or can arrive no more, and keeps its node's slot until then, a refusal after that has
+//! the node read, a cache never goes back, a new leader
 //! begins with caches that are up to date, and seals what an earlier leader's patches could reach. What is taken for
 //! granted: a leader sends nothing after its lease has ended (`leader.rs` of the controller stops four seconds before), and a
 //! patch that has not arrived within two minutes of that never does; nor one that was given up after six faults of the server
@@ -155,6 +156,36 @@ fn a_node_that_is_lost_takes_a_slot() {
     }
 }
 
+/// A controller that gets no answer for one node goes on with the others, keeps a slot for it, and gives the patch up in
+/// the end.
+#[test]
+fn a_node_that_is_not_answered_for_keeps_its_slot_and_no_more() {
+    for (nodes, max, failures, edits, late) in
+        [(2, 1, true, 1, false), (2, 1, false, 1, true), (3, 2, false, 0, false), (3, 1, false, 1, false)]
+    {
+        let mut model = Model::new(nodes, max, 1);
+        (model.goes_on, model.failures, model.edits, model.late) = (true, failures, edits, late);
+        model.stranded = nodes == 2;
+        let states = model.explore();
+        assert!(states > 100, "{states}");
+    }
+}
+
+/// Drifted nodes are mended by the next config, with one slot as with two, also when all have drifted; and never beside one
+/// node too many.
+#[test]
+fn nodes_that_drift_are_sent_in_the_slot_that_they_hold() {
+    for (nodes, max, drifts, failures, late) in
+        [(2, 1, 2, true, false), (2, 1, 2, false, true), (3, 1, 2, false, false), (3, 2, 2, false, false)]
+    {
+        let mut model = Model::new(nodes, max, 1);
+        (model.drifts, model.failures, model.late) = (drifts, failures, late);
+        model.edits = u8::from(nodes == 2);
+        let states = model.explore();
+        assert!(states > 100, "{states}");
+    }
+}
+
 #[test]
 fn a_config_that_breaks_nodes_stops_at_the_bound_and_a_better_one_frees_them() {
     let mut model = Model::new(3, 1, 1);
@@ -178,6 +209,7 @@ fn found(fault: Fault) -> String {
         (model.fault, model.failures) = (Some(fault), fault == Fault::NeverTriesAgain);
         model.late = matches!(fault, Fault::SealsNothing | Fault::TrustsRefusal);
         model.repeats = fault == Fault::TakesOld;
+        model.goes_on = matches!(fault, Fault::KeepsNoSlot | Fault::TrustsSilence);
         model.explore()
     });
     let Err(panic) = explored else { panic!("{fault:?}: the explorer sees nothing wrong") };
@@ -194,6 +226,8 @@ fn the_explorer_finds_faults_that_are_put_in() {
         (Fault::Blind, "states with no way to the end"),
         (Fault::StaleStart, "nodes out of service, 1 allowed"),
         (Fault::SealsNothing, "nodes out of service, 1 allowed"),
+        (Fault::KeepsNoSlot, "nodes out of service, 1 allowed"),
+        (Fault::TrustsSilence, "nodes out of service, 1 allowed"),
         (Fault::TakesOld, "nodes out of service, 1 allowed"),
     ] {
         let said = found(fault);

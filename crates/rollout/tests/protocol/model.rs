@@ -6,8 +6,8 @@
 use crate::common::{World, moved, pool};
 use crate::state::{Controller, Flight, Node, Pool, St, State, give_up_slots};
 use api::v1::MachineConfigPool;
-use rollout::Change;
 use rollout::view::{CordonMark, DaemonState, NodeView};
+use rollout::{Change, Unanswered};
 use serde_json::json;
 use std::collections::HashMap;
 
@@ -31,12 +31,19 @@ pub(crate) enum Fault {
     StaleStart,
     /// A new leader does not seal nodes before it sends others.
     SealsNothing,
+    /// A patch without an answer keeps no slot in the next plan.
+    KeepsNoSlot,
+    /// A patch that is given up is taken for one that did not arrive.
+    TrustsSilence,
     /// A cache takes an old event that comes again for news.
     TakesOld,
 }
 
 /// Who is sent where, and who is to be sealed before, by what a controller believes.
 type Plan = (Vec<(u8, u8)>, Vec<u8>);
+
+/// The pool and the nodes as a controller has them, and for each node whether it waits for a patch's answer.
+type Question = (Pool, Vec<Node>, Vec<bool>);
 
 pub(crate) struct Model {
     pub(crate) fault: Option<Fault>,
@@ -55,14 +62,18 @@ pub(crate) struct Model {
     pub(crate) reverts: bool,
     /// Whether a patch may outlive its sender and the wait for its answer, for as long as it likes.
     pub(crate) late: bool,
+    /// Whether a controller that gets no answer plans on without it, and gives a patch up when it can arrive no more.
+    pub(crate) goes_on: bool,
     /// How many events a watch may be behind: one is what stands there, or what stood there when it was last seen.
     pub(crate) lag: usize,
     /// Whether events of older versions come again.
     pub(crate) repeats: bool,
     pub(crate) edits: u8,
     pub(crate) outages: u8,
+    /// Nodes whose files somebody changes, before they are where the pool is to be: nobody mends them by hand.
+    pub(crate) drifts: u8,
     /// Plans by pool and cache: the same question has the same answer.
-    pub(crate) plans: HashMap<(Pool, Vec<Node>), Plan>,
+    pub(crate) plans: HashMap<Question, Plan>,
     views: Vec<NodeView>,
     pool: MachineConfigPool,
 }
@@ -82,10 +93,12 @@ impl Model {
             pauses: false,
             reverts: false,
             late: false,
+            goes_on: false,
             lag: 1,
             repeats: false,
             edits: 1,
             outages: 0,
+            drifts: 0,
             plans: HashMap::new(),
             views: views.collect(),
             pool: pool("worker", CONFIGS[1], json!(max)),
@@ -106,12 +119,15 @@ impl Model {
             late: vec![],
             edits: self.edits,
             outages: self.outages,
+            drifts: self.drifts,
         }
     }
 
     /// The real plan for what a controller believes.
-    fn plan(&mut self, pool: Pool, cache: &[Node]) -> Plan {
-        if let Some(known) = self.plans.get(&(pool, cache.to_vec())) {
+    /// `waits`: nodes that a patch without an answer may have sent.
+    fn plan(&mut self, pool: Pool, cache: &[Node], waits: &[bool]) -> Plan {
+        let question = (pool, cache.to_vec(), waits.to_vec());
+        if let Some(known) = self.plans.get(&question) {
             return known.clone();
         }
         let nodes = cache.iter().zip(&self.views).map(|(node, view)| NodeView {
@@ -120,7 +136,7 @@ impl Model {
             state: match node.st {
                 St::Done => DaemonState::Done,
                 St::Working => DaemonState::Working,
-                St::Degraded => DaemonState::Degraded,
+                St::Degraded | St::Drifted => DaemonState::Degraded,
             },
             not_ready: (!node.ready && node.st != St::Degraded).then(|| "Ready is False".into()),
             // A daemon that failed after its drain has not given the node back.
@@ -129,6 +145,9 @@ impl Model {
             ..view.clone()
         });
         let mut world = World { nodes: nodes.collect(), pools: vec![self.pool.clone()], ..World::default() };
+        let unanswered = Unanswered { moves: self.fault != Some(Fault::KeepsNoSlot), overdue: true };
+        let waiting = self.views.iter().zip(waits).filter(|(_, waits)| **waits);
+        world.facts.unanswered = waiting.map(|(view, _)| (view.name.clone(), unanswered)).collect();
         if self.fault == Some(Fault::OneTooMany) {
             world.pools[0].spec.max_unavailable = serde_json::from_value(json!(self.max + 1)).unwrap();
         }
@@ -149,16 +168,16 @@ impl Model {
         let mut after = cache.to_vec();
         sent.iter().for_each(|(node, des)| after[*node as usize].des = *des);
         let free = |n: &Node| n.done() || n.failing() && n.ready && n.des != pool.target;
-        let before = cache.iter().filter(|n| !free(n)).count();
-        let out = after.iter().filter(|n| !free(n)).count();
+        let count = |nodes: &[Node]| nodes.iter().zip(waits).filter(|(n, waits)| **waits || !free(n)).count();
+        let (before, out) = (count(cache), count(&after));
         let max = self.max;
         assert!(
-            sent.is_empty() || out <= max.max(before),
+            self.fault.is_some() || sent.is_empty() || out <= max.max(before),
             "{out} nodes out of service, {max} allowed, by plan: {plan}"
         );
         let exposed = plan.exposed().iter().map(|name| number(name)).collect();
-        self.plans.insert((pool, cache.to_vec()), (sent, exposed));
-        self.plans[&(pool, cache.to_vec())].clone()
+        self.plans.insert(question.clone(), (sent, exposed));
+        self.plans[&question].clone()
     }
 
     /// Every state that one step leads to.
@@ -170,6 +189,12 @@ impl Model {
                 let mut t = s.clone();
                 t.outages -= 1;
                 t.write(i, Node { ready: false, ..s.node(i) });
+                out.push(t);
+            }
+            if s.drifts > 0 && s.node(i).done() && s.node(i).cur != s.pool.target {
+                let mut t = s.clone();
+                t.drifts -= 1;
+                t.write(i, Node { st: St::Drifted, ..s.node(i) });
                 out.push(t);
             }
         }
@@ -227,6 +252,8 @@ impl Model {
             }
             // It failed for what it is no longer asked to do.
             St::Degraded => push(Node { st: St::Done, ready: true, ..node }, node.des),
+            St::Drifted if node.des != node.cur => push(Node { st: St::Working, ..node }, node.des),
+            St::Drifted => {}
             // It was lost and comes back.
             St::Done if !node.ready => push(Node { ready: true, ..node }, s.work[i]),
             St::Done => {}
@@ -281,9 +308,11 @@ impl Model {
 
     fn controller_steps(&mut self, s: &State, c: usize, out: &mut Vec<State>) {
         let own = &s.controllers[c];
-        if own.flight.is_empty() {
+        if own.flight.iter().all(|f| f.again && self.goes_on) {
             let cache: Vec<Node> = (0..self.nodes).map(|i| s.cached(c, i)).collect();
-            let (sent, exposed) = self.plan(own.pool, &cache);
+            let waits: Vec<bool> =
+                (0..self.nodes).map(|i| own.flight.iter().any(|f| f.node as usize == i)).collect();
+            let (sent, exposed) = self.plan(own.pool, &cache, &waits);
             let seal = |i: &u8| own.exposed[*i as usize] && self.fault != Some(Fault::SealsNothing);
             let seals: Vec<usize> = exposed.into_iter().filter(seal).map(usize::from).collect();
             if !sent.is_empty() && seals.is_empty() {
@@ -292,7 +321,9 @@ impl Model {
                     let valid = own.at[*node as usize] == s.newest(*node as usize);
                     Flight { node: *node, des: *des, valid, again: false }
                 };
-                t.controllers[c].flight = sent.iter().map(flight).collect();
+                let flights = &mut t.controllers[c].flight;
+                flights.extend(sent.iter().map(flight));
+                flights.sort_unstable();
                 out.push(t);
             }
             // One at a time is every order; an answer that is lost makes it sealed twice.
@@ -305,6 +336,16 @@ impl Model {
         }
         for k in 0..own.flight.len() {
             self.answers(s, c, k, out);
+            let flight = own.flight[k];
+            let may_arrive = s.late.iter().any(|f| f.node == flight.node && f.valid);
+            if self.goes_on && flight.again && !may_arrive {
+                let mut t = s.clone();
+                t.controllers[c].flight.remove(k);
+                if self.fault != Some(Fault::TrustsSilence) {
+                    t.read(c, flight.node as usize);
+                }
+                out.push(t);
+            }
         }
         if self.fault == Some(Fault::Blind) {
             return;

@@ -7,6 +7,8 @@ pub(crate) enum St {
     Done,
     Working,
     Degraded,
+    /// Somebody has changed what its daemon keeps; only another config mends it.
+    Drifted,
 }
 
 /// What stands on a Node.
@@ -24,7 +26,7 @@ impl Node {
     }
 
     pub(crate) fn failing(self) -> bool {
-        self.cur != self.des && self.st == St::Degraded
+        self.cur != self.des && matches!(self.st, St::Degraded | St::Drifted)
     }
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct State {
     pub(crate) edits: u8,
     /// How many more nodes are lost for a while although nobody asked anything of them.
     pub(crate) outages: u8,
+    /// How many more nodes drift.
+    pub(crate) drifts: u8,
 }
 
 impl State {
@@ -93,9 +97,9 @@ impl State {
         self.logs[i][self.controllers[c].at[i] as usize]
     }
 
-    /// A node that was lost by itself is nobody's fault: whether plans heed it is looked at in [`Model::plan`].
+    /// A node that was lost by itself, or drifted, is nobody's fault: whether plans heed it is looked at in [`Model::plan`].
     pub(crate) fn out_of_service(&self) -> usize {
-        let lost = |n: Node| n.st == St::Done && n.cur == n.des;
+        let lost = |n: Node| matches!(n.st, St::Done | St::Drifted) && n.cur == n.des;
         self.nodes().zip(&self.freed).filter(|(n, freed)| !n.done() && !lost(*n) && !**freed).count()
     }
 

@@ -160,9 +160,32 @@ impl Reference {
         }
     }
 
+    /// To go, in service, and at fault where it is: what we send in the slot that it holds, and the reference does not.
+    pub(crate) fn drifted(&self, n: &Node) -> bool {
+        self.candidate(n) && n.ready() && n.unavailable() && n.bad()
+    }
+
+    /// Those of them that go: as many as there are slots beside nodes that are really out.
+    fn drifted_first(&self, max: usize) -> Vec<usize> {
+        let out = |n: &&Node| n.unavailable() && !self.drifted(n) || n.failing() && !self.candidate(n);
+        let mut all: Vec<usize> = (0..self.nodes.len()).filter(|i| self.drifted(&self.nodes[*i])).collect();
+        all.sort_by_key(|i| {
+            let n = &self.nodes[*i];
+            (n.zone.is_none(), n.zone, n.created, n.name.clone())
+        });
+        all.truncate(max.saturating_sub(self.nodes.iter().filter(out).count()));
+        all
+    }
+
     /// Sends nodes; how many could have been.
     pub(crate) fn send(&mut self, max: usize) -> usize {
+        self.give(self.drifted_first(max));
         let (candidates, chosen) = self.chosen(max);
+        self.give(chosen);
+        candidates
+    }
+
+    fn give(&mut self, chosen: Vec<usize>) {
         for i in chosen {
             let (config, image) = match (&self.layering.config, &self.layering.build) {
                 (Some(config), Some(build)) => (build.machine_config.to_string(), config.image.to_string()),
@@ -174,7 +197,6 @@ impl Reference {
                 false => self.nodes[i].notes.insert("desiredImage", image),
             };
         }
-        candidates
     }
 
     pub(crate) fn chosen(&self, max: usize) -> (usize, Vec<usize>) {
@@ -288,10 +310,22 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
+    /// Whether a master is out; while arbiters have only drifted, and so keep the masters where they are, a master that
+    /// has drifted, too, is not.
+    fn masters_out(&self) -> bool {
+        let first = self.arbiter_first();
+        self.master.nodes.iter().any(|n| n.unavailable() && !(first && self.master.drifted(n)))
+    }
+
+    fn arbiter_first(&self) -> bool {
+        let mut out = self.arbiter.nodes.iter().filter(|n| n.unavailable()).peekable();
+        out.peek().is_some() && out.all(|n| self.arbiter.drifted(n))
+    }
+
     /// The two keys of the reference's queue.
     pub(crate) fn sync(&mut self) {
         self.sync_master();
-        if self.master.paused && !self.master.nodes.iter().any(Node::unavailable) {
+        if self.master.paused && !self.masters_out() {
             self.arbiter.sync();
         } else {
             self.arbiter.tell();
@@ -304,14 +338,14 @@ impl Quorum {
         }
         let away = self.arbiter.nodes.iter().any(Node::unavailable);
         self.master.taint();
-        let unavailable = self.master.nodes.iter().filter(|n| n.unavailable()).count();
+        let (out, first) = (self.masters_out(), self.arbiter_first());
         let candidates = self.master.send(usize::from(!away));
         self.master.tell();
         if self.arbiter.paused {
             return self.arbiter.tell();
         }
         self.arbiter.taint();
-        if unavailable + candidates == 0 {
+        if !out && (candidates == 0 || first) {
             self.arbiter.send(1);
         }
         self.arbiter.tell();
