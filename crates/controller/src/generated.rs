@@ -212,7 +212,10 @@ async fn carry_out(
         }
     }
     for policy in context.settings.all(settings::POLICY) {
-        if let Some(why) = book("status of an ImagePolicy", write_conflict(context, &policy, &plan).await) {
+        let text = |path: &str| policy.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let what =
+            format!("status of ImagePolicy {}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        if let Some(why) = book(&what, write_conflict(context, &policy, &plan).await) {
             tracing::warn!("{why}");
         }
     }

@@ -8,7 +8,7 @@
 //! What it is not: what they say (see `render::template`, `render::generated`).
 
 use crate::call::{CallError, call};
-use crate::context::Context;
+use crate::context::{Config, Context};
 use crate::events::{Severity, Source, reference};
 use crate::patch::difference;
 use api::k8s::ResourceExt;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -120,12 +120,25 @@ fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
     fixed
 }
 
-fn change(context: &Context, wanted: &MachineConfig) -> Option<Put> {
-    let Some(have) = context.stores.configs.get(&wanted.name_any()) else { return Some(Put::Create) };
-    let have = have.source()?;
-    let mut patch = difference(&json!(**have), &json!(fixed(have, wanted)))?;
+fn change(have: Option<&MachineConfig>, wanted: &MachineConfig) -> Option<Put> {
+    let Some(have) = have else { return Some(Put::Create) };
+    let mut patch = difference(&json!(have), &json!(fixed(have, wanted)))?;
     patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
     Some(Put::Patch(patch))
+}
+
+/// What stands under a name. Somebody may have made it look like a pool's rendered config, of which no spec is kept.
+async fn there(context: &Context, name: &str) -> Result<Option<Arc<MachineConfig>>, CallError> {
+    match context.stores.configs.get(name).as_deref() {
+        None => Ok(None),
+        Some(Config::Source(have)) => Ok(Some(have.clone())),
+        Some(Config::Rendered(_)) => {
+            let api = context.api::<MachineConfig>();
+            let mut have = call(|| format!("machineconfig {name}"), api.get(name)).await?;
+            have.metadata.managed_fields = None;
+            Ok(Some(Arc::new(have)))
+        }
+    }
 }
 
 /// Makes one MachineConfig, or puts it back where it differs.
@@ -133,12 +146,11 @@ pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(),
     let name = wanted.name_any();
     let digest = digest(wanted);
     let wanted = &sealed(wanted);
-    let there = context.stores.configs.get(&name);
-    let edited =
-        there.as_deref().and_then(|c| c.source()).is_some_and(|have| edited(have, &context.versions.hash));
+    let there = there(context, &name).await?;
+    let edited = there.as_deref().is_some_and(|have| edited(have, &context.versions.hash));
     let api = context.api::<MachineConfig>();
     let what = || format!("machineconfig {name}");
-    let (answer, changed) = match change(context, wanted) {
+    let (answer, changed) = match change(there.as_deref(), wanted) {
         None => {
             context.kept.stands(&name, digest);
             return Ok(());

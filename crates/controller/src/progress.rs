@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// How often to look whether the kind has come to be installed.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
+/// How often one that is refused is tried again.
+const REFUSED: Duration = Duration::from_secs(60);
 /// How often a step is told that came too late.
 const TRIES: usize = 3;
 
@@ -49,7 +51,8 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
         }
         Err(e) if e.is_refused() => {
             tracing::warn!(node = name, "its MachineConfigNode is refused and left as it is: {}", e.chain());
-            Outcome::Done
+            // Nobody waits for it, and there may be thousands.
+            Outcome::After(REFUSED)
         }
         Err(e) => Outcome::Failed(e.chain()),
     }

@@ -62,6 +62,7 @@ impl Rendering {
     pub(crate) async fn pass(&self, name: String) -> Outcome {
         let Some(pool) = self.context.stores.pools.get(&name) else {
             self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            self.context.troubles.over(&format!("render {name}"));
             return Outcome::Done;
         };
         if pool.metadata.deletion_timestamp.is_some() {

@@ -336,7 +336,8 @@ fn versions_agree(
         if !by.is_empty() && by != versions.hash {
             let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_CONTROLLER);
             let message = format!(
-                "is {by:?}, this controller is {:?}; waiting for it to be generated anew",
+                "is {by:?}, this controller is {:?}; waiting for it to be generated anew; if nothing makes it any more, \
+                 delete it, or take the annotation away to keep it as your own",
                 versions.hash
             );
             return Err(Finding::on(&mc.name_any(), path, message));

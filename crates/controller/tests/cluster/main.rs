@@ -3,6 +3,7 @@
 //! fake.
 
 mod house;
+mod steps;
 
 use anyhow::{Context as _, Result, ensure};
 use api::k8s::{Node, Pod, PodDisruptionBudget, ResourceExt};
