@@ -279,6 +279,10 @@ impl Machine {
                     kind: EventKind::ServiceRestart,
                     text: format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
                 },
+                ServiceAction::Run => Note {
+                    kind: EventKind::ServiceRestart,
+                    text: format!("Config changes do not require reboot. {} was run.", s.unit),
+                },
             })
             .collect();
         if notes.is_empty() && !plan.disruption.needs_reboot() {

@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zbus::names::{BusName, InterfaceName};
-use zbus::{Connection, OwnedObjectPath, Proxy};
+use zbus::{Connection, OwnedObjectPath, Proxy, Variant};
 
 use crate::paths::BOOT_ID;
 use crate::step::ServiceAction;
@@ -87,21 +87,9 @@ impl DbusSystemd {
 
     /// Queues a job and waits for its result.
     fn job(&mut self, call: &'static str, method: &'static str, unit: &str) -> Result<()> {
-        let name = unit.to_owned();
-        let result = self.run(call, unit, JOB, |c| async move {
-            let manager = proxy(&c, SYSTEMD).await?;
-            let mut removed = manager.receive_signal("JobRemoved").await?;
-            // Signals come only to those who ask. Asking twice on one connection is refused, and harmless.
-            let _ = manager.call::<_, _, ()>("Subscribe", &()).await;
-            let job: OwnedObjectPath = manager.call(method, &(name.as_str(), "replace")).await?;
-            while let Some(signal) = removed.next().await {
-                let body = signal.body();
-                let (_, path, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
-                if path == job {
-                    return Ok(result);
-                }
-            }
-            Err(zbus::Error::Failure("the connection to systemd was lost".to_owned()))
+        let result = self.wait_for_job(call, unit, |manager| {
+            let name = unit.to_owned();
+            async move { manager.call(method, &(name.as_str(), "replace")).await }
         })?;
         match result.as_str() {
             "done" | "skipped" => Ok(()),
@@ -112,6 +100,51 @@ impl DbusSystemd {
             )),
         }
     }
+
+    /// Queues a job by `begin` and waits for its result, as systemd names it.
+    fn wait_for_job<F>(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        begin: impl FnOnce(Proxy<'static>) -> F,
+    ) -> Result<String>
+    where
+        F: Future<Output = zbus::Result<OwnedObjectPath>>,
+    {
+        self.run(call, on, JOB, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            let mut removed = manager.receive_signal("JobRemoved").await?;
+            // Signals come only to those who ask. Asking twice on one connection is refused, and harmless.
+            let _ = manager.call::<_, _, ()>("Subscribe", &()).await;
+            let job = begin(manager.clone()).await?;
+            while let Some(signal) = removed.next().await {
+                let body = signal.body();
+                let (_, path, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
+                if path == job {
+                    return Ok(result);
+                }
+            }
+            Err(zbus::Error::Failure("the connection to systemd was lost".to_owned()))
+        })
+    }
+}
+
+/// The name of the unit that a program runs as.
+fn transient_name(program: &str) -> String {
+    format!("mco-{}.service", program.rsplit('/').next().unwrap_or(program))
+}
+
+/// Starts a program as a unit of its own, which is gone when it has ended, also by a failure (systemd-run(1), `--collect`).
+async fn start_transient(manager: &Proxy<'_>, unit: &str, program: &str) -> zbus::Result<OwnedObjectPath> {
+    let command = vec![(program, vec![program], false)];
+    let properties: Vec<(&str, Variant<'_>)> = vec![
+        ("Description", Variant::from(format!("{program} for a MachineConfig"))),
+        ("Type", Variant::from("oneshot")),
+        ("CollectMode", Variant::from("inactive-or-failed")),
+        ("ExecStart", Variant::from(command)),
+    ];
+    let others: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
+    manager.call("StartTransientUnit", &(unit, "replace", properties, others)).await
 }
 
 async fn connect(socket: &Path) -> zbus::Result<Connection> {
@@ -188,8 +221,27 @@ impl Systemd for DbusSystemd {
         self.job("reload", "ReloadUnit", unit)
     }
 
+    fn run_once(&mut self, program: &str) -> Result<()> {
+        let unit = transient_name(program);
+        let result = self.wait_for_job("run", program, |manager| {
+            let (unit, program) = (unit.clone(), program.to_owned());
+            async move { start_transient(&manager, &unit, &program).await }
+        })?;
+        if result == "done" {
+            return Ok(());
+        }
+        let why = format!("it ended as {result:?}; see journalctl -u {unit} on the host");
+        Err(SystemdError::new("run", program, why))
+    }
+
     fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<()> {
         let method = match action {
+            ServiceAction::Run => {
+                return self.run(action.verb(), unit, CALL, |c| async move {
+                    let manager = proxy(&c, SYSTEMD).await?;
+                    start_transient(&manager, &transient_name(unit), unit).await.map(drop)
+                });
+            }
             ServiceAction::Restart => "RestartUnit",
             ServiceAction::Reload => "ReloadOrRestartUnit",
         };

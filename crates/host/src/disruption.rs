@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::facts::Facts;
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
-use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
+use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDATE_CA_TRUST};
 use crate::registries::drain_reason;
 use crate::step::ServiceAction;
 
@@ -191,7 +191,16 @@ pub(crate) fn disruption(
             }
         }
     }
+    if let Some(tool) = &facts.trust_tool
+        && !facts.unit_files.contains(UPDATE_CA_TRUST)
+        && let Some(s) = out.services.iter_mut().find(|s| s.unit == UPDATE_CA_TRUST)
+    {
+        (s.action, s.unit) = (ServiceAction::Run, tool.program.clone());
+    }
     out.services.retain(|s| {
+        if s.action == ServiceAction::Run {
+            return true;
+        }
         let there = facts.unit_files.contains(&s.unit)
             || crate::unit_file::template_of(&s.unit).is_some_and(|t| facts.unit_files.contains(&t))
             || new.config.systemd.units.iter().any(|u| u.name == s.unit && has_contents(u));

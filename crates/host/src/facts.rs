@@ -10,6 +10,7 @@ use crate::obstacle::Obstacle;
 use crate::record::Boot;
 use crate::step::Secret;
 use crate::systemd::UnitFileState;
+use crate::trust::TrustTool;
 use crate::users::Users;
 
 /// The facts.
@@ -36,6 +37,8 @@ pub struct Facts {
     pub vendor_units: BTreeSet<String>,
     /// Instances of templates that are masked by links of the administrator's folder.
     pub masked_instances: BTreeSet<String>,
+    /// What takes new certificate authorities into the host's store.
+    pub trust_tool: Option<TrustTool>,
     /// Why the operating system cannot be changed here; `None` when it can.
     pub os_unsupported: Option<String>,
     /// What the operating system will boot into.

@@ -303,10 +303,19 @@ impl Systemd for FakeSystemd {
         self.service("reload", "reload", unit)
     }
 
+    fn run_once(&mut self, program: &str) -> Result<()> {
+        self.record("run", &[program.to_owned()])?;
+        if self.load()?.failing.contains(program) {
+            return Err(SystemdError::new("run", program, "it failed"));
+        }
+        Ok(())
+    }
+
     fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<()> {
         let call = match action {
             ServiceAction::Restart => "queue restart",
             ServiceAction::Reload => "queue reload",
+            ServiceAction::Run => "queue run",
         };
         self.record(call, &[unit.to_owned()])?;
         self.set_started(unit)

@@ -24,6 +24,7 @@ use crate::root::Root;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, PRIVATE_DIR_MODE, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
+use crate::trust::TrustTool;
 use crate::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::users::{Users, hash_of};
 
@@ -224,6 +225,14 @@ impl Host {
                 facts.masked_instances.insert(name);
             }
         }
+        facts.trust_tool = TrustTool::find(|path| root.found(path))?;
+        if let Some(tool) = &facts.trust_tool {
+            let links = configs.iter().flat_map(|c| &c.paths).filter_map(|(path, _)| tool.link(path));
+            for link in links.collect::<Vec<_>>() {
+                let found = root.found(&link)?;
+                facts.found.entry(link).or_insert(found);
+            }
+        }
         facts.boot = self.boot()?;
         match self.os.supported() {
             Ok(_) => facts.os = self.os.state()?,
@@ -309,6 +318,9 @@ impl Host {
                 (Tell::AndWait | Tell::Marked, _) if !marked => Ok(()),
                 (Tell::AndWait, ServiceAction::Reload) => s.reload(unit),
                 (Tell::AndWait, ServiceAction::Restart) => s.restart(unit),
+                (Tell::AndWait, ServiceAction::Run) => s.run_once(unit),
+                // What a program made of the change is on the disk: a reboot does not take it back.
+                (Tell::Started, ServiceAction::Run) => s.queue(action, unit),
                 (Tell::Started, _) if !s.was_started(unit)? => Ok(()),
                 (Tell::Marked | Tell::Started, _) => s.queue(action, unit),
             })?;
@@ -531,6 +543,7 @@ impl Host {
                 match action {
                     ServiceAction::Reload => self.systemd("reload", unit, |s| s.reload(unit))?,
                     ServiceAction::Restart => self.systemd("restart", unit, |s| s.restart(unit))?,
+                    ServiceAction::Run => self.systemd("run", unit, |s| s.run_once(unit))?,
                 }
             }
         }

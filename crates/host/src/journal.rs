@@ -105,7 +105,7 @@ pub(crate) struct Journal {
 
 /// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
 /// number.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Journals that do not say their format were written before there was a second one.
 fn first_format() -> u32 {

@@ -32,7 +32,7 @@ impl Disruption {
     /// The worst of it.
     #[must_use]
     pub fn severity(&self) -> Severity {
-        let restarts = self.services.iter().any(|s| s.action == ServiceAction::Restart);
+        let restarts = self.services.iter().any(|s| s.action >= ServiceAction::Restart);
         if self.needs_reboot() {
             Severity::Reboot
         } else if self.needs_drain() {

@@ -43,6 +43,9 @@ pub enum ServiceAction {
     Reload,
     /// As `systemctl restart`.
     Restart,
+    /// Run a program of the host once, in place of a service that this host does not have: as `systemd-run --wait`. What is
+    /// told is the program's path.
+    Run,
 }
 
 impl ServiceAction {
@@ -51,6 +54,7 @@ impl ServiceAction {
         match self {
             Self::Reload => "reload",
             Self::Restart => "restart",
+            Self::Run => "run",
         }
     }
 }

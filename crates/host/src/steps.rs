@@ -50,6 +50,7 @@ impl Steps<'_> {
             self.reach(path, want);
         }
         self.stale();
+        self.trust();
         let touched = self.enablement(&disabled);
         self.mask_again();
         self.core_user();
@@ -287,6 +288,24 @@ impl Steps<'_> {
         for path in LEAKED {
             if matches!(self.found(path), Found::Link { .. }) {
                 self.steps.push(Step::Remove { path: path.to_owned(), why: "left behind by older versions" });
+            }
+        }
+    }
+
+    /// Lets the program that takes certificate authorities in find those of the config, where it looks elsewhere.
+    fn trust(&mut self) {
+        let Some(tool) = &self.facts.trust_tool else { return };
+        let both = self.old.paths.iter().chain(&self.new.paths).map(|(path, _)| path);
+        let links: std::collections::BTreeMap<String, &String> =
+            both.filter_map(|path| Some((tool.link(path)?, path))).collect();
+        for (link, target) in links {
+            let wanted = self.new.at(target).is_some_and(|w| *w != Want::Nothing);
+            let ours = matches!(self.found(&link), Found::Link { target: t, .. } if t == target);
+            if ours && !wanted {
+                self.steps.push(Step::Remove { path: link, why: STALE });
+            } else if wanted && !ours && self.reachable(&link) {
+                let replaces = self.replaces(&link);
+                self.steps.push(Step::Link { path: link, target: target.clone(), replaces });
             }
         }
     }

@@ -87,6 +87,11 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// It does not exist, does not run, or cannot reload.
     fn reload(&mut self, unit: &str) -> Result<(), SystemdError>;
+    /// Runs a program of the host once, as a unit that is gone afterwards, and waits for its end.
+    ///
+    /// # Errors
+    /// It does not exist, or ends with a failure.
+    fn run_once(&mut self, program: &str) -> Result<(), SystemdError>;
     /// Asks for a restart or reload and does not wait for it: where a host boots, a unit may wait for whoever asks.
     /// Where it does not run it is started.
     ///

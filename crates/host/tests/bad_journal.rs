@@ -186,17 +186,17 @@ fn a_journal_of_a_newer_version_is_left_for_it() {
     interrupted(dir.path());
     let begin = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
     let text = fs::read_to_string(&begin).unwrap();
-    let newer = text.replace("\"format\":1", "\"format\":2");
+    let newer = text.replace("\"format\":2", "\"format\":3");
     assert_ne!(newer, text);
     fs::write(&begin, &newer).unwrap();
     for _ in 0..2 {
         let error = mk(dir.path()).recover().unwrap_err();
-        assert!(matches!(error, Error::JournalNewer { found: 2, known: 1, .. }), "{error}");
+        assert!(matches!(error, Error::JournalNewer { found: 3, known: 2, .. }), "{error}");
         assert!(error.to_string().contains("start that version on this host again"), "{error}");
     }
     assert_eq!(fs::read_to_string(&begin).unwrap(), newer);
     // One from before there was a number is of the first format.
-    fs::write(&begin, text.replace("\"format\":1,", "")).unwrap();
+    fs::write(&begin, text.replace("\"format\":2,", "")).unwrap();
     assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
 }
 

@@ -130,6 +130,9 @@ impl Systemd for Container {
     fn reload(&mut self, unit: &str) -> Result<(), SystemdError> {
         self.0.reload(unit)
     }
+    fn run_once(&mut self, program: &str) -> Result<(), SystemdError> {
+        self.0.run_once(program)
+    }
     fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<(), SystemdError> {
         self.0.queue(action, unit)
     }

@@ -81,7 +81,9 @@ pub struct ControlPlane {
     api_server: Mutex<Option<Process>>,
     /// The API server's port while it is away.
     held: Mutex<Option<TcpSocket>>,
-    etcd: Process,
+    etcd: Mutex<Option<Process>>,
+    etcd_spec: Spec,
+    etcd_data: PathBuf,
     authority: Authority,
     api_server_spec: Spec,
     server: SocketAddr,
@@ -149,15 +151,17 @@ impl ControlPlane {
                 .find(program)
                 .ok_or(Error::NoGo { program: program.file(), cache: programs.cache().to_owned() })
         };
-        let etcd =
-            Process::spawn(etcd_spec(&find(Program::Etcd)?, &etcd_data, &logs, &ports), folder.path())?;
+        let etcd_spec = etcd_spec(&find(Program::Etcd)?, &etcd_data, &logs, &ports);
+        let etcd = Process::spawn(etcd_spec.clone(), folder.path())?;
         let api_server_spec = api_server_spec(&find(Program::ApiServer)?, &dir, &logs, &ports, options);
         let api_server = Process::spawn(api_server_spec.clone(), folder.path())?;
         let plane = Self {
             others: Mutex::new(Vec::new()),
             api_server: Mutex::new(Some(api_server)),
             held: Mutex::default(),
-            etcd,
+            etcd: Mutex::new(Some(etcd)),
+            etcd_spec,
+            etcd_data,
             authority,
             api_server_spec,
             server,
@@ -220,7 +224,7 @@ impl ControlPlane {
     /// Every program's process id, for tests that count them.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {
-        let mut pids = vec![self.etcd.pid()];
+        let mut pids: Vec<i32> = lock(&self.etcd).as_ref().map(Process::pid).into_iter().collect();
         pids.extend(lock(&self.api_server).as_ref().map(Process::pid));
         pids.extend(lock(&self.others).iter().map(Process::pid));
         pids
@@ -293,12 +297,41 @@ impl ControlPlane {
         self.wait_ready().await
     }
 
+    /// Keeps a copy of what etcd holds now, for [`ControlPlane::restore_etcd`]. The API server is away meanwhile.
+    ///
+    /// # Errors
+    /// When a program does not come back, or the copy cannot be made.
+    pub async fn back_up_etcd(&self) -> Result<()> {
+        self.with_etcd_down(|data, copy| copy_tree(data, copy)).await
+    }
+
+    /// Puts back what was kept, as an administrator does after a disaster: revisions of etcd, and with them the resource
+    /// versions of all objects, are lower afterwards than what clients have seen.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::back_up_etcd`].
+    pub async fn restore_etcd(&self) -> Result<()> {
+        self.with_etcd_down(|data, copy| copy_tree(copy, data)).await
+    }
+
+    async fn with_etcd_down(&self, work: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
+        self.stop_api_server().await;
+        let taken = lock(&self.etcd).take();
+        if let Some(process) = taken {
+            process.stop(Signal::TERM, STOP_GRACE).await;
+        }
+        work(&self.etcd_data, &self.etcd_data.with_extension("backup"))?;
+        let process = Process::spawn(self.etcd_spec.clone(), self.folder.path())?;
+        *lock(&self.etcd) = Some(process);
+        self.start_api_server().await
+    }
+
     /// Fails when one of the programs has ended by itself.
     ///
     /// # Errors
     /// [`Error::Died`] with the end of its log.
     pub fn check(&self) -> Result<()> {
-        self.etcd.check()?;
+        lock(&self.etcd).as_ref().map_or(Ok(()), Process::check)?;
         lock(&self.api_server).as_ref().map_or(Ok(()), Process::check)?;
         lock(&self.others).iter().try_for_each(Process::check)
     }
@@ -330,10 +363,29 @@ impl ControlPlane {
             process.signal_group(Signal::KILL);
         }
         let api_server = lock(&self.api_server).take();
-        for process in others.iter().chain(&api_server).chain([&self.etcd]) {
+        let etcd = lock(&self.etcd).take();
+        for process in others.iter().chain(&api_server).chain(&etcd) {
             process.stop(Signal::KILL, STOP_GRACE).await;
         }
     }
+}
+
+/// Makes `to` a copy of the folder `from`, whatever stood there.
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to).map_err(Error::io("remove", to))?;
+    }
+    fs::create_dir_all(to).map_err(Error::io("make", to))?;
+    for entry in fs::read_dir(from).map_err(Error::io("list", from))? {
+        let entry = entry.map_err(Error::io("list", from))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            copy_tree(&source, &target)?;
+        } else {
+            fs::copy(&source, &target).map_err(Error::io("copy", &source))?;
+        }
+    }
+    Ok(())
 }
 
 /// A client for any kubeconfig of the lab.

@@ -39,6 +39,7 @@ async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
     let before = (node.boot_id().await.unwrap(), asked(&cluster).await);
     certificates(&cluster, &node).await;
     rotation(&cluster, &node).await;
+    authorities(&cluster, &node).await;
     // Nothing of it was worth a drain or a reboot.
     assert_eq!((node.boot_id().await.unwrap(), asked(&cluster).await), before);
     once(&cluster.lab.node(1)).await;
@@ -88,6 +89,31 @@ async fn guards(cluster: &Cluster) {
     }
     let forged = cluster.get("MachineConfigNode", NODE).await.to_string();
     assert!(!forged.contains("orged"), "{forged}");
+}
+
+/// A certificate authority of a MachineConfig is in the store of a host that has no service of CoreOS for it, and goes again.
+async fn authorities(cluster: &Cluster, node: &NodeHandle) {
+    let ca = cluster.lab.control_plane().ca();
+    let path = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";
+    let contents = json!({"source": format!("data:;base64,{}", STANDARD.encode(&ca))});
+    let storage = json!({"files": [{"path": path, "mode": 0o644, "contents": contents}]});
+    let config = json!({"ignition": {"version": "3.5.0"}, "storage": storage});
+    let stored = async |is: bool| {
+        let about = format!("the host trusts the authority: {is}");
+        cluster
+            .wait(&about, async || {
+                let store = node.read_file("/etc/ssl/certs/ca-certificates.crt").await.unwrap_or_default();
+                (store.contains(ca.trim()) == is).then_some(())
+            })
+            .await;
+    };
+    stored(false).await;
+    cluster.create(machine_config("50-authority", "worker", config)).await;
+    stored(true).await;
+    cluster.settled("worker", 2, &["50-authority"], &[]).await;
+    cluster.delete("MachineConfig", "50-authority").await;
+    stored(false).await;
+    cluster.settled("worker", 2, &["00-worker"], &["50-authority"]).await;
 }
 
 /// A new CA is on the host without a drain; one that cannot be written makes the node degraded until it can.

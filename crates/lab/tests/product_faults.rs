@@ -11,7 +11,7 @@ mod product;
 use lab::{ApiProxy, Call, Verdict};
 use product::controllers::{Controller, all_well, faketime, middle, slow};
 use product::observer::Observer;
-use product::{Cluster, MCO, is_done, lab, note, text, with_controller};
+use product::{Cluster, MCO, is_done, lab, machine_config, note, one_file, text, with_controller};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -388,6 +388,75 @@ async fn clocks_of_agents_are_a_minute_wrong() {
     };
     observer.guard(scenario).await;
     all_well(&cluster, &[0, 1], &[]).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// etcd is put back to what it held some thousand writes ago. Agents that have seen higher resource versions since do what
+/// the restored cluster says, and nobody restarts them.
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_is_restored_from_a_backup() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(2).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    cluster.lab.control_plane().back_up_etcd().await.unwrap();
+    for i in 0..2000 {
+        let annotations = json!({"metadata": {"annotations": {"example.com/writes": i.to_string()}}});
+        cluster.patch("Namespace", "default", annotations).await;
+    }
+    cluster.create(slow("50-lost", "worker")).await;
+    cluster.settled("worker", 2, &["50-lost"], &[]).await;
+    let version = async || {
+        let node = cluster.get("Node", "worker-0").await;
+        text(&node["metadata"]["resourceVersion"]).parse::<u64>().unwrap()
+    };
+    let seen = version().await;
+    controller.stop().await;
+    cluster.lab.control_plane().restore_etcd().await.unwrap();
+    let restored = version().await;
+    assert!(restored + 1000 < seen, "{restored} is not far below {seen}");
+    let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    cluster.settled("worker", 2, &["00-worker"], &["50-lost"]).await;
+    assert!(version().await < seen, "the agents had seen this version before");
+    controller.stop().await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A machine's clock goes back by three hours while its agent waits for the next try of something that failed: it is tried as
+/// soon as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_holds_no_try_up() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(library) = faketime() else { return };
+    let Some(builder) = with_controller() else { return };
+    let clock = "[Service]\nEnvironment=LD_PRELOAD=/opt/clock.so FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1 \
+                 FAKETIME_TIMESTAMP_FILE=/etc/clock\n";
+    let builder = builder
+        .nodes(1)
+        .real()
+        .node_file("/opt/clock.so", 0o644, std::fs::read(library).unwrap())
+        .node_file("/etc/clock", 0o644, "+0s\n")
+        .node_file("/etc/in-the-way", 0o644, "a file\n")
+        .node_file(&format!("/etc/systemd/system/{}.d/10-clock.conf", lab::DAEMON_UNIT), 0o644, clock);
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let node = cluster.lab.node(0);
+    cluster.create(machine_config("50-below", "worker", one_file("/etc/in-the-way/x", "x"))).await;
+    cluster
+        .wait("the node says what is in the way", async || {
+            let reason = note(&cluster.get("Node", "worker-0").await, "reason");
+            reason.contains("/etc/in-the-way is not a folder").then_some(())
+        })
+        .await;
+    node.run(["sh", "-c", "echo -3h > /etc/clock"]).await.unwrap();
+    node.run(["rm", "/etc/in-the-way"]).await.unwrap();
+    cluster.settled("worker", 1, &["50-below"], &[]).await;
+    assert_eq!(node.read_file("/etc/in-the-way/x").await.unwrap(), "x");
     cluster.no_panic();
     cluster.stop().await;
 }

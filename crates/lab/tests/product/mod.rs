@@ -84,6 +84,7 @@ impl Cluster {
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
         let (group, version, plural) = match kind {
             "Node" => ("", "v1", "nodes"),
+            "Namespace" => ("", "v1", "namespaces"),
             "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
             "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
             "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),

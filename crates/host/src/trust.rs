@@ -1,0 +1,132 @@
+//! The host's store of certificate authorities: which program takes new ones in, and where it looks for them. Pure.
+//!
+//! What it is for: policies say that a new authority takes effect with a restart of `coreos-update-ca-trust.service`, which
+//! only CoreOS has. Elsewhere the program that this service runs, or the distribution's own, is run once instead. What it is
+//! not: the choice of authorities, which is the config's.
+
+use serde::Serialize;
+
+use crate::found::Found;
+use crate::root::split;
+
+/// Where configs put certificate authorities: the folder of Fedora and its family (update-ca-trust(8)).
+const CONFIGURED: &str = "/etc/pki/ca-trust/source/anchors";
+
+/// A program and the folder that it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrustTool {
+    /// Its path.
+    pub program: String,
+    /// Where it looks for authorities that an administrator adds.
+    pub folder: String,
+}
+
+/// The programs that are known, the first one that is there wins: update-ca-trust(8); update-ca-certificates(8) as openSUSE
+/// has it, which is told by the folder; the same of Debian and Alpine.
+const KNOWN: [(&str, &str); 3] = [
+    ("/usr/bin/update-ca-trust", CONFIGURED),
+    ("/usr/sbin/update-ca-certificates", "/etc/pki/trust/anchors"),
+    ("/usr/sbin/update-ca-certificates", "/usr/local/share/ca-certificates"),
+];
+
+impl TrustTool {
+    /// The one of this host; `found` says what stands at a path.
+    pub(crate) fn find<E>(mut found: impl FnMut(&str) -> Result<Found, E>) -> Result<Option<Self>, E> {
+        for (program, folder) in KNOWN {
+            let is_program = matches!(found(program)?, Found::File { .. } | Found::Link { .. });
+            // Debian makes its folder with the first authority.
+            let reads = folder != "/etc/pki/trust/anchors" || matches!(found(folder)?, Found::Dir { .. });
+            if is_program && reads {
+                return Ok(Some(Self { program: program.to_owned(), folder: folder.to_owned() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The link by which the program finds the authority that a config puts at `path`; `None` where it needs none, or the
+    /// path is none for authorities.
+    pub(crate) fn link(&self, path: &str) -> Option<String> {
+        let (dir, name) = split(path).ok()?;
+        (dir == CONFIGURED && self.folder != CONFIGURED).then(|| format!("{}/{name}", self.folder))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use api::v1::MachineConfigSpec;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{DisruptionPolicy, Facts, Names, plan};
+
+    const FILE: Found =
+        Found::File { mode: 0o755, uid: 0, gid: 0, len: 1, sha256: String::new(), immutable: false };
+    const DIR: Found = Found::Dir { mode: 0o755, uid: 0, gid: 0 };
+    const CA: &str = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";
+
+    fn tool(there: &[(&str, &Found)]) -> Option<TrustTool> {
+        let found = |path: &str| {
+            let found = there.iter().find(|(p, _)| *p == path).map_or(Found::Absent, |(_, f)| (*f).clone());
+            Ok::<_, Infallible>(found)
+        };
+        TrustTool::find(found).unwrap_or_else(|e| match e {})
+    }
+
+    #[test]
+    fn each_family_of_distributions_has_its_program_and_folder() {
+        let debian = ("/usr/sbin/update-ca-certificates", &FILE);
+        for (there, link) in [
+            (vec![("/usr/bin/update-ca-trust", &FILE), debian], None),
+            (vec![debian, ("/etc/pki/trust/anchors", &DIR)], Some("/etc/pki/trust/anchors/x.crt")),
+            (vec![debian], Some("/usr/local/share/ca-certificates/x.crt")),
+        ] {
+            let tool = tool(&there).unwrap();
+            assert_eq!(tool.link("/etc/pki/ca-trust/source/anchors/x.crt").as_deref(), link);
+            assert_eq!(tool.link("/etc/other/x.crt"), None);
+        }
+        assert_eq!(tool(&[]), None);
+    }
+
+    /// The steps between a host without the authority and one with it, that concern the host's store.
+    fn steps(facts: &Facts, adds: bool) -> Vec<String> {
+        let spec = |files| MachineConfigSpec {
+            config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}})),
+            ..MachineConfigSpec::default()
+        };
+        let with = spec(json!([{"path": CA, "contents": {"source": "data:,CA"}}]));
+        let without = spec(json!([]));
+        let (old, new) = if adds { (&without, &with) } else { (&with, &without) };
+        let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
+        let plan = plan(old, new, &names, &DisruptionPolicy::default(), facts).unwrap();
+        assert!(!plan.disruption.needs_reboot(), "{plan}");
+        let steps = plan.steps.iter().map(ToString::to_string);
+        steps.filter(|s| s.contains("ca-certificates") || s.contains("ca-trust.service")).collect()
+    }
+
+    #[test]
+    fn an_authority_takes_effect_where_the_host_has_no_service_for_it() {
+        let debian = tool(&[("/usr/sbin/update-ca-certificates", &FILE)]);
+        let link = "/usr/local/share/ca-certificates/openshift-config-user-ca-bundle.crt";
+        let mut facts = Facts { trust_tool: debian, ..Facts::default() };
+        assert_eq!(
+            steps(&facts, true),
+            [format!("link {link} to {CA}"), "run /usr/sbin/update-ca-certificates".to_owned()]
+        );
+        facts.found.insert(link.to_owned(), Found::Link { target: CA.to_owned(), uid: 0, gid: 0 });
+        facts.found.insert(CA.to_owned(), FILE);
+        assert_eq!(
+            steps(&facts, false),
+            [
+                format!("remove {link} (no longer in the config)"),
+                "run /usr/sbin/update-ca-certificates".to_owned()
+            ]
+        );
+        let service = "coreos-update-ca-trust.service";
+        let facts = Facts { unit_files: [service.to_owned()].into(), ..Facts::default() };
+        assert_eq!(steps(&facts, true), [format!("restart {service}")]);
+        assert!(steps(&Facts::default(), true).is_empty(), "a host with neither");
+    }
+}
