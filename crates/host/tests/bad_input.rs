@@ -133,7 +133,9 @@ fn what_only_the_first_write_would_have_met_is_refused_before_anything_changes()
     // What is as the config wants it needs no write.
     let same = json!({"path": "/etc/hosts", "mode": 0o644,
         "contents": {"source": "data:,127.0.0.1%20localhost%0A"}});
-    let plan = planned(&mut mk(dir.path()), &files(std::slice::from_ref(&same)), &DisruptionPolicy::default()).unwrap();
+    let plan =
+        planned(&mut mk(dir.path()), &files(std::slice::from_ref(&same)), &DisruptionPolicy::default())
+            .unwrap();
     let touched: Vec<_> = plan.steps.iter().flat_map(|s| s.paths()).filter(|p| *p == "/etc/hosts").collect();
     assert!(touched.is_empty(), "{plan}");
 }
