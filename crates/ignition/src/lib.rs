@@ -16,6 +16,7 @@
 mod check;
 pub mod data_url;
 mod model;
+mod newer;
 mod object;
 mod parse;
 pub mod pointer;

@@ -4,6 +4,7 @@
 
 use crate::check::{Checker, TypeMismatch, WHOLE, Warning, fits};
 use crate::model::Config;
+use crate::newer::{drop_compression, left_out, special_modes};
 use crate::object::Shaped;
 use crate::v2::{self, V2Error};
 use serde::Deserialize as _;
@@ -154,9 +155,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
 pub fn parse_value(value: &Value) -> Result<Parsed, ParseError> {
     let version = version(value)?;
     let mut checker = Checker { minor: version.minor(), version: version.to_string(), warnings: Vec::new() };
-    let config = if version == Version::V2_2 {
+    let mut config = if version == Version::V2_2 {
         let clean = checker.clean("", value.clone(), v2::Config::SHAPE)?;
-        v2::to_v3(serde_json::from_value(clean).map_err(ParseError::Json)?)?
+        let config = serde_json::from_value(clean).map_err(ParseError::Json)?;
+        checker.warnings.extend(v2::notes(&config));
+        v2::to_v3(config)?
     } else {
         let mut config = if fits(value, Config::SHAPE, checker.minor) {
             Config::deserialize(value).map_err(ParseError::Json)?
@@ -165,8 +168,20 @@ pub fn parse_value(value: &Value) -> Result<Parsed, ParseError> {
             serde_json::from_value(clean).map_err(ParseError::Json)?
         };
         VERSION.clone_into(&mut config.ignition.version);
+        if version < Version::V3_6 {
+            checker.warnings.extend(special_modes(&config).map(left_out));
+        }
         config
     };
+    if version < Version::V3_1 {
+        let ignored = drop_compression(&mut config).into_iter().map(|at| Warning {
+            path: format!("{at}.compression"),
+            message: format!(
+                "spec {version} does not know this field (3.1 does) and ignores it; raise ignition.version"
+            ),
+        });
+        checker.warnings.extend(ignored);
+    }
     Ok(Parsed { config, version, warnings: checker.warnings })
 }
 

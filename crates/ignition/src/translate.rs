@@ -1,9 +1,10 @@
 //! Writes the 3.5 model in an older version (or 3.6), or says exactly what that version cannot say. Pure.
 
-use crate::model::{Config, Resource};
+use crate::model::{Cex, Config, Owner};
+use crate::newer::{drop_compression, fetched, newer, resources, special_modes};
 use crate::object::Absent;
 use crate::parse::Version;
-use crate::validate::ValidationError;
+use crate::validate::{ValidationError, parents};
 use serde_json::Value;
 
 /// What the older version cannot say; never empty.
@@ -33,6 +34,16 @@ impl std::fmt::Display for TranslateError {
 /// Every place that the version has no words for.
 pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateError> {
     let mut found = Places::default();
+    if version < Version::V3_6 {
+        for at in special_modes(config) {
+            found.add(at, "set-user-ID, set-group-ID and sticky bits came with 3.6");
+        }
+    }
+    if version < Version::V3_5 {
+        for (i, l) in config.storage.luks.iter().enumerate() {
+            found.if_set(l.cex.enabled == Some(true), format!("storage.luks[{i}].cex"), "came with 3.5");
+        }
+    }
     if version < Version::V3_4 {
         before_3_4(&mut found, config);
     }
@@ -50,13 +61,7 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
     if version < Version::V3_1 {
         before_3_1(&mut found, config);
     }
-    for (i, l) in config.storage.luks.iter().enumerate() {
-        found.if_set(
-            version < Version::V3_5 && !l.cex.absent(),
-            format!("storage.luks[{i}].cex"),
-            "came with 3.5",
-        );
-    }
+    found.0.extend(newer(config, version));
     if version == Version::V2_2 {
         only_3(&mut found, config);
     }
@@ -84,8 +89,14 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
 /// refused before.
 fn without_defaults(config: &Config, version: Version) -> Config {
     let mut config = config.clone();
+    if version < Version::V3_5 {
+        config.storage.luks.iter_mut().for_each(|l| l.cex = Cex::default());
+    }
     if version < Version::V3_4 {
-        config.storage.luks.iter_mut().for_each(|l| l.discard = None);
+        for l in &mut config.storage.luks {
+            l.discard = None;
+            l.clevis.tang.iter_mut().for_each(|t| t.advertisement = None);
+        }
     }
     if version < Version::V3_2 {
         config.passwd.users.iter_mut().for_each(|u| u.should_exist = None);
@@ -94,10 +105,7 @@ fn without_defaults(config: &Config, version: Version) -> Config {
         partitions.for_each(|p| p.resize = None);
     }
     if version < Version::V3_1 {
-        let i = &mut config.ignition;
-        let authorities = &mut i.security.tls.certificate_authorities;
-        let fetched = i.config.merge.iter_mut().chain([&mut i.config.replace]).chain(authorities);
-        fetched.for_each(|r| r.compression = None);
+        drop_compression(&mut config);
     }
     config
 }
@@ -117,55 +125,15 @@ impl Places {
     }
 }
 
-/// Every resource of a config with its path.
-fn resources(config: &Config) -> Vec<(String, &Resource)> {
-    let mut all = fetched(config);
-    for (i, f) in config.storage.files.iter().enumerate() {
-        all.push((format!("storage.files[{i}].contents"), &f.contents));
-        all.extend(f.append.iter().enumerate().map(|(n, r)| (format!("storage.files[{i}].append[{n}]"), r)));
-    }
-    for (i, l) in config.storage.luks.iter().enumerate() {
-        all.push((format!("storage.luks[{i}].keyFile"), &l.key_file));
-    }
-    all
-}
-
-/// The resources that Ignition itself needs.
-fn fetched(config: &Config) -> Vec<(String, &Resource)> {
-    let i = &config.ignition;
-    let merge = i.config.merge.iter().enumerate().map(|(n, r)| (format!("ignition.config.merge[{n}]"), r));
-    let tls = i.security.tls.certificate_authorities.iter().enumerate();
-    merge
-        .chain([("ignition.config.replace".to_owned(), &i.config.replace)])
-        .chain(tls.map(|(n, r)| (format!("ignition.security.tls.certificateAuthorities[{n}]"), r)))
-        .collect()
-}
-
 fn before_3_4(found: &mut Places, config: &Config) {
-    /// Set-user-ID, set-group-ID and sticky.
-    const SPECIAL: i64 = 0o7000;
     for (i, l) in config.storage.luks.iter().enumerate() {
         let at = format!("storage.luks[{i}]");
         found.if_set(l.discard == Some(true), format!("{at}.discard"), "came with 3.4");
         found.if_set(!l.open_options.is_empty(), format!("{at}.openOptions"), "came with 3.4");
         for (n, t) in l.clevis.tang.iter().enumerate() {
-            found.if_set(
-                t.advertisement.is_some(),
-                format!("{at}.clevis.tang[{n}].advertisement"),
-                "came with 3.4",
-            );
+            let said = t.advertisement.as_deref().is_some_and(|a| !a.is_empty());
+            found.if_set(said, format!("{at}.clevis.tang[{n}].advertisement"), "came with 3.4");
         }
-    }
-    let files =
-        config.storage.files.iter().enumerate().map(|(i, f)| (format!("storage.files[{i}].mode"), f.mode));
-    let directories = config.storage.directories.iter().enumerate();
-    let modes = files.chain(directories.map(|(i, d)| (format!("storage.directories[{i}].mode"), d.mode)));
-    for (at, mode) in modes {
-        found.if_set(mode.is_some_and(|m| m & SPECIAL != 0), at, "special mode bits came with 3.4");
-    }
-    for (at, r) in resources(config) {
-        let arn = r.source.as_deref().is_some_and(|s| s.starts_with("arn:"));
-        found.if_set(arn, format!("{at}.source"), "arn: sources came with 3.4");
     }
 }
 
@@ -207,7 +175,8 @@ fn before_3_1(found: &mut Places, config: &Config) {
 /// What only spec 3 can say.
 fn only_3(found: &mut Places, config: &Config) {
     const NONE: &str = "has no counterpart in spec 2";
-    for (i, f) in config.storage.files.iter().enumerate() {
+    let s = &config.storage;
+    for (i, f) in s.files.iter().enumerate() {
         let keeps = f.contents.source.is_none() && f.append.is_empty();
         found.if_set(
             keeps,
@@ -215,7 +184,45 @@ fn only_3(found: &mut Places, config: &Config) {
             "spec 2 cannot keep what stands in a file; add a source",
         );
     }
-    for (i, d) in config.storage.disks.iter().enumerate() {
+    for (i, d) in s.directories.iter().enumerate() {
+        // Spec 3 makes missing parents with mode 0755 for root; spec 2 gives them what the directory has.
+        let plain =
+            d.mode.is_none_or(|m| m == crate::v2_write::DIRECTORY_MODE) && root(&d.user) && root(&d.group);
+        let alone =
+            parents(&d.path).find(|p| !BASE.contains(p) && !s.directories.iter().any(|o| o.path == *p));
+        if let Some(parent) = alone.filter(|_| !plain) {
+            let message = format!(
+                "spec 2 would give {parent} the same mode and owner where it has to make it; add {parent} as a directory"
+            );
+            found.add(format!("storage.directories[{i}]"), &message);
+        }
+    }
+    for (i, f) in s.filesystems.iter().enumerate() {
+        let format = f.format.as_deref().unwrap_or_default();
+        found.if_set(
+            format.is_empty(),
+            format!("storage.filesystems[{i}].format"),
+            "spec 2 has no file system without a format",
+        );
+        let path = f.path.as_deref().unwrap_or_default();
+        let twice = !path.is_empty() && s.filesystems.iter().take(i).any(|o| o.path.as_deref() == Some(path));
+        found.if_set(
+            twice,
+            format!("storage.filesystems[{i}].path"),
+            "spec 2 cannot name two file systems alike",
+        );
+    }
+    let roots = crate::v2_write::Roots::of(&s.filesystems);
+    for (i, l) in s.links.iter().enumerate().filter(|(_, l)| l.hard == Some(true)) {
+        let target = l.target.as_deref().unwrap_or_default();
+        let across = target.starts_with('/') && roots.place(target).0 != roots.place(&l.path).0;
+        found.if_set(
+            across || !target.starts_with('/'),
+            format!("storage.links[{i}].target"),
+            "spec 2 takes the target of a hard link as an absolute path on the link's own file system",
+        );
+    }
+    for (i, d) in s.disks.iter().enumerate() {
         for (n, p) in d.partitions.iter().enumerate() {
             let at = format!("storage.disks[{i}].partitions[{n}]");
             found.if_set(p.size_mib.is_some(), format!("{at}.sizeMiB"), NONE);
@@ -224,4 +231,29 @@ fn only_3(found: &mut Places, config: &Config) {
             found.if_set(p.wipe_partition_entry == Some(true), format!("{at}.wipePartitionEntry"), NONE);
         }
     }
+}
+
+/// Directories that every machine has, so that spec 2 never makes them.
+const BASE: [&str; 16] = [
+    "/etc",
+    "/etc/systemd",
+    "/etc/systemd/system",
+    "/home",
+    "/mnt",
+    "/opt",
+    "/root",
+    "/srv",
+    "/usr",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "/var",
+    "/var/home",
+    "/var/lib",
+    "/var/log",
+];
+
+/// Is this root, by number, by name or by saying nothing?
+fn root(owner: &Owner) -> bool {
+    owner.id.is_none_or(|id| id == 0) && owner.name.as_deref().is_none_or(|n| n.is_empty() || n == "root")
 }

@@ -1,12 +1,14 @@
 //! Spec 2.2: its model, and the way to the 3.5 model. Spec 2 says the same things with other defaults, allows the
 //! same file or unit many times, and has parts that spec 3 dropped; those are refused with their path.
 
+use crate::check::Warning;
 use crate::model::{
     self as v3, Directory, Disk, Dropin, File, Group, Link, Owner, Partition, Raid, Resource, Timeouts, Unit,
     User, Verification,
 };
+use crate::newer::SPECIAL;
 use crate::object::data;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 data!(
     /// A whole config of spec 2.2.
@@ -289,6 +291,28 @@ fn owner(o: Owner) -> Owner {
     Owner { id: o.id, name: full(o.name) }
 }
 
+/// What reads otherwise in spec 3 than spec 2 meant it, with its place.
+pub(crate) fn notes(config: &Config) -> Vec<Warning> {
+    let s = &config.storage;
+    let files = s.files.iter().enumerate();
+    let unset = files.filter(|(_, f)| f.mode.is_none() && !f.append);
+    let unset = unset.map(|(i, _)| (format!("storage.files[{i}].mode"), "0644"));
+    let folders = s.directories.iter().enumerate().filter(|(_, d)| d.mode.is_none());
+    let unset = unset.chain(folders.map(|(i, _)| (format!("storage.directories[{i}].mode"), "0755")));
+    let unset = unset.map(|(path, read)| Warning {
+        path,
+        message: format!(
+            "Ignition of spec 2 makes it 0000 where no mode is given; here it is {read}, write the mode"
+        ),
+    });
+    let special = |mode: Option<i64>| mode.is_some_and(|m| m & SPECIAL != 0);
+    let files = s.files.iter().enumerate().filter(|(_, f)| special(f.mode));
+    let folders = s.directories.iter().enumerate().filter(|(_, d)| special(d.mode));
+    let bits = files.map(|(i, _)| format!("storage.files[{i}].mode"));
+    let bits = bits.chain(folders.map(|(i, _)| format!("storage.directories[{i}].mode")));
+    unset.chain(bits.map(crate::newer::left_out)).collect()
+}
+
 /// The same config in the 3.5 model.
 pub(crate) fn to_v3(config: Config) -> Result<v3::Config, V2Error> {
     let Config { ignition, networkd, passwd, storage, systemd } = config;
@@ -396,14 +420,10 @@ fn storage(s: Storage) -> Result<v3::Storage, V2Error> {
         None | Some("") => Err(refuse(format!("{path}.filesystem"), "spec 2 requires it; write root")),
         Some(_) => Err(refuse(format!("{path}.filesystem"), "only the file system root can be translated")),
     };
-    let mut seen = HashSet::new();
-    let mut kept = Vec::new();
-    for (i, f) in files.into_iter().enumerate().rev() {
+    for (i, f) in files.iter().enumerate() {
         on_root(format!("storage.files[{i}]"), &f.filesystem)?;
-        if seen.insert(f.path.clone()) {
-            kept.push(file(f));
-        }
     }
+    let kept = self::files(files)?;
     let mut out = v3::Storage { files: kept, raid, ..v3::Storage::default() };
     for (i, d) in directories.into_iter().enumerate() {
         on_root(format!("storage.directories[{i}]"), &d.filesystem)?;
@@ -420,6 +440,35 @@ fn storage(s: Storage) -> Result<v3::Storage, V2Error> {
         out.disks.push(disk(&format!("storage.disks[{i}]"), d)?);
     }
     Ok(out)
+}
+
+/// One entry for each path: the last that is not appended, and in their order all that are appended to it. Paths stand in
+/// the reverse order of their last entries, as the reference has them.
+fn files(all: Vec<File2>) -> Result<Vec<File>, V2Error> {
+    let mut last: HashMap<String, usize> = HashMap::new();
+    let mut made: HashMap<String, File> = HashMap::new();
+    for (i, f) in all.into_iter().enumerate() {
+        let path = f.path.clone();
+        last.insert(path.clone(), i);
+        let appended = f.append;
+        let mut file = file(f);
+        if let Some(before) = made.remove(&path).filter(|_| appended) {
+            let same = (file.mode.is_none() || file.mode == before.mode)
+                && (file.user == Owner::default() || file.user == before.user)
+                && (file.group == Owner::default() || file.group == before.group);
+            if !same {
+                let message = "spec 3 has one mode and owner for a file and what is appended to it; write the same here";
+                return Err(refuse(format!("storage.files[{i}]"), message));
+            }
+            let more = std::mem::take(&mut file.append);
+            file = before;
+            file.append.extend(more);
+        }
+        made.insert(path, file);
+    }
+    let mut kept: Vec<File> = made.into_values().collect();
+    kept.sort_by_key(|f| std::cmp::Reverse(last.get(&f.path).copied()));
+    Ok(kept)
 }
 
 fn file(f: File2) -> File {
@@ -473,7 +522,8 @@ fn units(all: Vec<Unit2>) -> Vec<Unit> {
             kept.push(Unit {
                 contents: full(contents),
                 dropins: dropins.collect(),
-                enabled: yes(enable).or(enabled),
+                // `enable` is the older word; where both stand, the reference takes the newer.
+                enabled: enabled.or(yes(enable)),
                 mask: yes(mask),
                 name,
             });

@@ -7,6 +7,11 @@ use crate::v2::{
     Partition2, Passwd, Storage, Systemd, Unit2, User2,
 };
 
+/// What spec 3 gives a file without a mode. Spec 2 gives it 0000.
+const FILE_MODE: i64 = 0o644;
+/// What spec 3 gives a directory without a mode. Spec 2 gives it, and the missing ones above it, 0000.
+pub(crate) const DIRECTORY_MODE: i64 = 0o755;
+
 /// The config in the model of spec 2.2.
 pub(crate) fn from_v3(config: &v3::Config) -> Config {
     let i = &config.ignition;
@@ -59,16 +64,16 @@ fn unit(u: v3::Unit) -> Unit2 {
 }
 
 /// The name in spec 2 and the path of each file system that files can stand on.
-struct Roots(Vec<(String, String)>);
+pub(crate) struct Roots(Vec<(String, String)>);
 
 impl Roots {
-    fn of(filesystems: &[v3::Filesystem]) -> Self {
+    pub(crate) fn of(filesystems: &[v3::Filesystem]) -> Self {
         let named = filesystems.iter().filter_map(|f| f.path.clone().filter(|p| !p.is_empty()));
         Self(named.map(|p| (p.clone(), p)).collect())
     }
 
     /// On which file system a path stands, and where there.
-    fn place(&self, path: &str) -> (Option<String>, String) {
+    pub(crate) fn place(&self, path: &str) -> (Option<String>, String) {
         let under = |root: &str| {
             path.strip_prefix(root).filter(|r| root == "/" || r.is_empty() || r.starts_with('/'))
         };
@@ -113,14 +118,23 @@ fn storage(s: &v3::Storage) -> Storage {
 fn directory(roots: &Roots, d: &v3::Directory) -> Directory2 {
     let (filesystem, path) = roots.place(&d.path);
     let (group, user): (Owner, Owner) = (d.group.clone(), d.user.clone());
-    Directory2 { filesystem, group, mode: d.mode, overwrite: d.overwrite, path, user }
+    Directory2 {
+        filesystem,
+        group,
+        mode: d.mode.or(Some(DIRECTORY_MODE)),
+        overwrite: d.overwrite,
+        path,
+        user,
+    }
 }
 
 fn link(roots: &Roots, l: &v3::Link) -> Link2 {
     let (filesystem, path) = roots.place(&l.path);
     let (group, user) = (l.group.clone(), l.user.clone());
-    let target = l.target.clone().unwrap_or_default();
     let hard = l.hard.unwrap_or_default();
+    // A symbolic link's target is written as it stands; a hard link's is looked up on the link's own file system.
+    let target = l.target.clone().unwrap_or_default();
+    let target = if hard { roots.place(&target).1 } else { target };
     Link2 { filesystem, group, hard, overwrite: l.overwrite, path, target, user }
 }
 
@@ -132,8 +146,10 @@ fn files(roots: &Roots, f: &v3::File) -> Vec<File2> {
         contents: contents.clone(),
         filesystem: filesystem.clone(),
         group: f.group.clone(),
-        mode: f.mode,
-        overwrite: Some(!append && f.overwrite.unwrap_or_default()),
+        // What is appended to keeps its mode; what is made by appending gets 0644 in both.
+        mode: if append { f.mode } else { f.mode.or(Some(FILE_MODE)) },
+        // With `false` spec 2 would not append to a file that is there.
+        overwrite: (!append).then(|| f.overwrite.unwrap_or_default()),
         path: path.clone(),
         user: f.user.clone(),
     };

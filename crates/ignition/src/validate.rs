@@ -104,6 +104,9 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     for (i, u) in systemd.units.iter().enumerate() {
         self::unit(&mut report, format_args!("systemd.units[{i}]"), u);
     }
+    for ValidationError { path, message } in crate::newer::newer(config, version) {
+        report.add(path, format!("{message}, and this config is {version}; raise ignition.version"));
+    }
     if version >= Version::V3_4 {
         unit_paths(&mut report, config);
     }
@@ -340,7 +343,7 @@ fn nodes(report: &mut Report, s: &Storage) {
 }
 
 /// The directories above a path, without the root.
-fn parents(path: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter(|(i, _)| *i > 0).filter_map(|(i, _)| path.get(..i))
 }
 
@@ -384,8 +387,8 @@ pub(crate) fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
         if !c.tang.is_empty() || c.tpm2 == Some(true) || c.threshold.is_some_and(|t| t != 0) {
             report.add(at, "a custom pin excludes tang, tpm2 and threshold");
         }
-        if !matches!(custom.pin.as_deref(), Some("tpm2" | "tang" | "sss")) {
-            report.add(format_args!("{at}.custom.pin"), "must be tpm2, tang or sss");
+        if custom.pin.as_deref().unwrap_or_default().is_empty() {
+            report.add(format_args!("{at}.custom.pin"), "a custom pin needs its name");
         }
         if custom.config.as_deref().unwrap_or_default().is_empty() {
             report.add(format_args!("{at}.custom.config"), "a custom pin needs its config");

@@ -150,6 +150,7 @@ fn filesystem(report: &mut Report, at: &str, f: &Filesystem) {
             let any = f.path.as_deref().is_some_and(|p| !p.is_empty())
                 || f.label.as_deref().is_some_and(|l| !l.is_empty())
                 || f.uuid.as_deref().is_some_and(|u| !u.is_empty())
+                || f.wipe_filesystem == Some(true)
                 || !f.options.is_empty()
                 || !f.mount_options.is_empty();
             if any {

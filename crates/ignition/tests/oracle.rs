@@ -180,3 +180,36 @@ fn every_example_is_valid_for_the_reference_validator() {
     }
     assert!(count >= 4 * 8, "{count}");
 }
+
+/// Values that came with a later version, and what old versions do with mode bits, in every version that it knows.
+#[test]
+fn values_of_later_versions_are_judged_as_the_reference_validator_judges_them() {
+    let Some(oracle) = Oracle::find() else { return };
+    let hash = format!("sha256-{}", "0".repeat(64));
+    let rows = [
+        json!({"storage": {"files": [{"path": "/a", "contents": {"source": "https://h/x", "verification": {"hash": hash}}}]}}),
+        json!({"ignition": {"config": {"merge": [{"source": "https://h/x", "verification": {"hash": hash}}]}}}),
+        json!({"storage": {"files": [{"path": "/a", "contents": {"source": "gs://b/o"}}]}}),
+        json!({"storage": {"files": [{"path": "/a", "append": [{"source": "gs://b/o"}]}]}}),
+        json!({"storage": {"filesystems": [{"device": "/dev/a", "format": "none"}]}}),
+        json!({"storage": {"filesystems": [{"device": "/dev/a", "wipeFilesystem": true}]}}),
+        json!({"storage": {"files": [{"path": "/a", "contents": {"source": "arn:aws:s3:::b/k"}}]}}),
+        json!({"storage": {"directories": [{"path": "/d", "mode": 0o1777}]}}),
+        json!({"storage": {"files": [{"path": "/a", "mode": 0o4755}]}}),
+        json!({"ignition": {"config": {"merge": [{"source": "https://h/x", "compression": "gzip"}]}}}),
+        json!({"ignition": {"config": {"merge": [{"source": "https://h/x", "compression": "xz"}]}}}),
+    ];
+    let mut differ = Vec::new();
+    for mut config in rows {
+        for version in [Version::V3_0, Version::V3_1, Version::V3_2, Version::V3_3] {
+            config["ignition"]["version"] = json!(version.as_str());
+            let parsed = parse_value(&config).unwrap();
+            let we = ignition::validate_as(&parsed.config, version).map_err(|e| e.to_string());
+            let they = oracle.judge(&config);
+            if we.is_ok() != they.is_ok() {
+                differ.push(format!("{config}: we {we:?}, they {they:?}"));
+            }
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}

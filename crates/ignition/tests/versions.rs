@@ -138,10 +138,10 @@ fn what_an_older_version_cannot_say_is_named() {
             Version::V3_1,
             Some("storage.luks[0]"),
         ),
-        (json!({"storage": {"files": [{"path": "/a", "mode": 0o1777}]}}), Version::V3_4, None),
+        (json!({"storage": {"files": [{"path": "/a", "mode": 0o1777}]}}), Version::V3_6, None),
         (
             json!({"storage": {"files": [{"path": "/a", "mode": 0o1777}]}}),
-            Version::V3_3,
+            Version::V3_5,
             Some("storage.files[0].mode"),
         ),
         (
@@ -203,12 +203,12 @@ fn spec_2_is_written_with_its_own_defaults() {
             "filesystems": [{"name": "/var", "mount": {"device": "/dev/a", "format": "xfs"}},
                             {"name": "1", "mount": {"device": "/dev/b", "format": "swap"}}],
             "files": [
-                {"filesystem": "/var", "path": "/lib/x", "overwrite": false, "contents": {"source": "data:,x"}},
-                {"filesystem": "/var", "path": "/lib/x", "overwrite": false, "append": true, "contents": {"source": "data:,y"}},
-                {"filesystem": "root", "path": "/various", "overwrite": true, "contents": {"source": "data:,v"}},
-                {"filesystem": "root", "path": "/etc/only", "overwrite": false, "append": true, "contents": {"source": "data:,z"}}],
-            "directories": [{"filesystem": "root", "path": "/d"},
-                            {"filesystem": "root", "path": "/e", "overwrite": true}],
+                {"filesystem": "/var", "path": "/lib/x", "mode": 420, "overwrite": false, "contents": {"source": "data:,x"}},
+                {"filesystem": "/var", "path": "/lib/x", "append": true, "contents": {"source": "data:,y"}},
+                {"filesystem": "root", "path": "/various", "mode": 420, "overwrite": true, "contents": {"source": "data:,v"}},
+                {"filesystem": "root", "path": "/etc/only", "append": true, "contents": {"source": "data:,z"}}],
+            "directories": [{"filesystem": "root", "path": "/d", "mode": 493},
+                            {"filesystem": "root", "path": "/e", "mode": 493, "overwrite": true}],
             "links": [{"filesystem": "root", "path": "/l", "target": "/d"},
                       {"filesystem": "root", "path": "/m", "target": "/d", "overwrite": false}]},
             "systemd": {"units": [{"name": "a.service", "enabled": true}]}})

@@ -13,8 +13,8 @@ const SUBTYPE: &str = "vnd.coreos.ignition+json";
 /// What a client without a usable header gets: machines from before the header was sent know no other.
 pub const DEFAULT: Version = Version::V2_2;
 /// The versions that are served, for messages. 3.0 can be asked for but not answered, as the reference.
-pub const SERVED: [Version; 6] =
-    [Version::V2_2, Version::V3_1, Version::V3_2, Version::V3_3, Version::V3_4, Version::V3_5];
+pub const SERVED: [Version; 7] =
+    [Version::V2_2, Version::V3_1, Version::V3_2, Version::V3_3, Version::V3_4, Version::V3_5, Version::V3_6];
 
 /// The version to answer in.
 ///
@@ -77,7 +77,9 @@ fn served([major, minor, patch]: Asked) -> Result<Version, Refusal> {
         (3, 2) => Ok(Version::V3_2),
         (3, 3) => Ok(Version::V3_3),
         (3, 4) => Ok(Version::V3_4),
-        (3, _) => Ok(Version::V3_5),
+        (3, 5) => Ok(Version::V3_5),
+        // Answered in 3.5 wherever that can say it (see `board`).
+        (3, _) => Ok(Version::V3_6),
         _ => Err(Refusal::Version { asked: format!("{major}.{minor}.{patch}") }),
     }
 }
@@ -115,8 +117,8 @@ mod tests {
             (ign("3.4.0"), Version::V3_4),
             (ign("3.5.0"), Version::V3_5),
             (ign("3.5.9"), Version::V3_5),
-            (ign("3.6.0"), Version::V3_5),
-            (ign("3.99.0"), Version::V3_5),
+            (ign("3.6.0"), Version::V3_6),
+            (ign("3.99.0"), Version::V3_6),
             (ign("3.4.0-experimental"), Version::V3_4),
             (ign("2.2.0"), Version::V2_2),
             (ign("2.9.0"), Version::V2_2),

@@ -43,8 +43,19 @@ impl Answers {
         self.cells.get(at)
     }
 
-    /// The answer in a version; the first who asks has it prepared, all others wait for that.
+    /// The answer in a version. Who takes 3.6 gets 3.5, as from the reference, but for a config that only 3.6 can say.
     pub(crate) async fn get(self: &Arc<Self>, version: Version) -> Result<Arc<Reply>, Refusal> {
+        if version == Version::V3_6 {
+            match self.prepared(Version::V3_5).await {
+                Err(Refusal::Inexpressible { .. }) => {}
+                said => return said,
+            }
+        }
+        self.prepared(version).await
+    }
+
+    /// The answer in just this version; the first who asks has it prepared, all others wait for that.
+    async fn prepared(self: &Arc<Self>, version: Version) -> Result<Arc<Reply>, Refusal> {
         let broken = |why: &str| Refusal::Broken { pool: self.source.pool.clone(), why: why.to_owned() };
         let Some(cell) = self.cell(version) else { return Err(broken("no such version")) };
         if let Some(ready) = cell.get() {

@@ -348,7 +348,8 @@ fn added_files(
     }
     let inner = match source.mode {
         Mode::Bootstrap => Version::V3_5,
-        Mode::Cluster => version,
+        // Agents read up to 3.5.
+        Mode::Cluster => version.min(Version::V3_5),
     };
     files.push((ENCAPSULATED.to_owned(), encapsulated(machine_config, inner)?.into_bytes()));
     Ok(files)

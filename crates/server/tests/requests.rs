@@ -12,12 +12,16 @@ const CONFIG: &str = "metadata: {name: rendered-1}\nspec: {config: {ignition: {v
     storage: {files: [{path: /etc/a, contents: {source: 'data:,x'}}]}}}\n";
 
 async fn start() -> Running {
+    start_with(CONFIG).await
+}
+
+async fn start_with(config: &str) -> Running {
     let files = [
         (
             "machine-pools/master.yaml",
             "metadata: {name: master}\nstatus: {configuration: {name: rendered-1}}\n",
         ),
-        ("machine-configs/rendered-1.yaml", CONFIG),
+        ("machine-configs/rendered-1.yaml", config),
         (
             "controller-config/machine-config-controller.yaml",
             "metadata: {name: machine-config-controller}\nspec: {}\n",
@@ -200,6 +204,26 @@ async fn each_version_asked_for_is_answered_in_a_version_that_its_ignition_reads
             let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
             let version = body["ignition"]["version"].as_str().unwrap_or_default();
             assert_eq!(version, got, "{accept}");
+        }
+    }
+    server.finish().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_with_a_sticky_bit_goes_only_to_machines_whose_ignition_sets_it() {
+    let sticky = "metadata: {name: rendered-1}\nspec: {config: {ignition: {version: 3.5.0}, \
+        storage: {directories: [{path: /srv/tmp, mode: 1023}]}}}\n";
+    let server = start_with(sticky).await;
+    for (asked, status) in [("2.2.0", 406), ("3.3.0", 406), ("3.4.0", 406), ("3.5.0", 406), ("3.6.0", 200)] {
+        let accept = format!("application/vnd.coreos.ignition+json;version={asked}, */*;q=0.1");
+        let answer = server.ask("GET", "/config/master", &[("Accept", &accept)]).await.unwrap();
+        assert_eq!(answer.status, status, "{asked}");
+        let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        if status == 200 {
+            assert_eq!(body["ignition"]["version"], "3.6.0");
+            assert_eq!(body["storage"]["directories"][0]["mode"], 0o1777);
+        } else {
+            assert_eq!(body["error"]["places"][0]["path"], "storage.directories[0].mode", "{asked}: {body}");
         }
     }
     server.finish().await.unwrap();
