@@ -17,10 +17,11 @@ use kube::{Api, Client};
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use server::{Metrics, StartOptions, StartServer};
+use server::{Metrics, Scrape, StartOptions, StartServer};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Running, certify};
+use support::{Answer, PATIENCE, Running, certify};
 use tokio_util::sync::CancellationToken;
 
 const V35: (&str, &str) = ("Accept", "application/vnd.coreos.ignition+json;version=3.5.0, */*;q=0.1");
@@ -126,8 +127,14 @@ async fn serves_within(limit: Duration, server: &Running, pool: &str, path: &str
     }
 }
 
-async fn readiness(server: &Running) -> Value {
-    serde_json::from_slice(&server.ask("GET", "/readyz", &[]).await.unwrap().body).unwrap()
+/// What is told where metrics are: machines' network is told the status alone.
+async fn readiness(metrics: SocketAddr) -> Value {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(metrics).await.unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut all = vec![];
+    stream.read_to_end(&mut all).await.unwrap();
+    serde_json::from_slice(&Answer::read(&all).unwrap().body).unwrap()
 }
 
 /// A metric's value.
@@ -151,10 +158,10 @@ async fn soon(what: &str, holds: impl AsyncFn() -> bool) {
     }
 }
 
-async fn becomes(server: &Running, state: &str) {
+async fn becomes(metrics: SocketAddr, state: &str) {
     let begun = Instant::now();
     loop {
-        let told = readiness(server).await;
+        let told = readiness(metrics).await;
         if told["source"]["state"] == state {
             return;
         }
@@ -183,6 +190,10 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let mut registry = Registry::default();
     options.listen.metrics = Metrics::new(&mut registry);
     let registry = Arc::new(registry);
+    let free = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let metrics = free.local_addr().unwrap();
+    drop(free);
+    options.listen.scrape = Some(Scrape { address: metrics, registry: Arc::clone(&registry) });
     options.listen.cert = dir.path().join("cert");
     options.listen.key = dir.path().join("key");
     options.listen.secure_port = 0;
@@ -196,12 +207,14 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
 
     // A cluster that is only being installed: try again, with the reason.
     assert_eq!(boot(&server, "worker", "").await.0, 503);
+    let public = server.ask("GET", "/readyz", &[]).await.unwrap();
+    assert_eq!((public.status, public.body), (503, vec![]), "machines are told whether, and no more");
     soon("/readyz tells what is missing", async || {
-        readiness(&server).await["source"]["message"].as_str().unwrap_or_default().contains("404")
+        readiness(metrics).await["source"]["message"].as_str().unwrap_or_default().contains("404")
     })
     .await;
     install(&client).await;
-    becomes(&server, "Current").await;
+    becomes(metrics, "Current").await;
     assert_eq!(boot(&server, "worker", "").await.0, 404);
     put_pool(&client, "worker", "a", "a", 0).await;
     soon("a pool without a MachineConfig is 503", async || boot(&server, "worker", "").await.0 == 503).await;
@@ -233,7 +246,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     // Pools and configs come by two watches.
     let begun = Instant::now();
     loop {
-        let ready = readiness(&server).await;
+        let ready = readiness(metrics).await;
         let why = ready["pools"]["worker"]["heldBack"].as_str().unwrap_or_default().to_owned();
         if why.contains("9.9.0") && told(&registry, "mcs_config_held_back{pool=\"worker\"}") == 1.0 {
             break;
@@ -246,7 +259,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
 
     // The API server away: the same answers, and it is told.
     plane.stop_api_server().await;
-    becomes(&server, "LastGood").await;
+    becomes(metrics, "LastGood").await;
     assert_eq!(told(&registry, "mcs_source_up"), 0.0);
     let seen = told(&registry, "mcs_source_seen_timestamp_seconds");
     assert!(seen > 0.0 && seen <= unix_now(), "since when is told");
@@ -257,7 +270,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     })
     .await;
     plane.start_api_server().await.unwrap();
-    becomes(&server, "Current").await;
+    becomes(metrics, "Current").await;
     soon("the API server is back", async || told(&registry, "mcs_source_up") == 1.0).await;
     assert!(told(&registry, "mcs_source_seen_timestamp_seconds") > seen);
     put_config(&client, "d", "3.5.0").await;

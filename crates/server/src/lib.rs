@@ -8,9 +8,11 @@
 //! bootstrap token; what that may do is the cluster's decision).
 
 pub mod accept;
+mod balancer;
 mod board;
 mod bootstrap;
 mod cluster;
+mod crowd;
 pub mod document;
 mod error;
 mod gate;

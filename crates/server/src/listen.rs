@@ -1,8 +1,10 @@
 //! Sockets, TLS handshakes and HTTP connections, with a limit on everything that a client can make wait or grow.
 //!
-//! Flow: accept → handshake (timed) → HTTP/1.1 or HTTP/2 → [`respond`]. Shutdown: no new connections, running
+//! Flow: accept → a balancer's header, where it is one → handshake (timed) → HTTP/1.1 or HTTP/2 → [`respond`]. Shutdown: no new connections, running
 //! answers are finished, then what is left is cut.
 
+use crate::balancer::{client, is_balancer};
+use crate::crowd::{Crowd, Place};
 use crate::error::ServerError;
 use crate::metrics::{Cause, Metrics};
 use crate::respond::{Shared, respond};
@@ -12,6 +14,7 @@ use crate::tls::{Tls, TlsProfile};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use ipnet::IpNet;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,6 +39,8 @@ const MAX_STREAMS: u32 = 32;
 /// How much of an answer is encrypted ahead of a client that takes it slowly: more saves system calls, and is held for
 /// each of thousands of connections.
 const TLS_BUFFER: usize = 32 * 1024;
+/// The cause that is counted where an address has all the connections that it may.
+const CROWDED: &str = "address";
 /// After an error of `accept` (no file descriptors left): time for connections to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,6 +50,9 @@ pub struct Limits {
     /// Connections at once, both ports together. Ten thousand machines may boot together; each connection is about
     /// 40 KB.
     pub connections: usize,
+    /// Connections at once of one address (an IPv6 /64 counts as one); 0: no limit. Many machines may stand behind one
+    /// address, but none takes all connections.
+    pub per_address: usize,
     /// A TLS handshake: two round trips; machines boot over slow links.
     pub handshake: Duration,
     /// From the first byte of a request's head to its last, and for the next request on a kept connection.
@@ -61,6 +69,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            per_address: 4_096,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
             stall: Duration::from_secs(30),
@@ -75,7 +84,7 @@ impl Default for Limits {
 pub struct ListenOptions {
     /// `--secure-port`: HTTPS. 0 takes a free one.
     pub secure_port: u16,
-    /// `--insecure-port`: the same over plain HTTP. 0 does not listen.
+    /// `--insecure-port`: the same over plain HTTP. 0 does not listen, and is the default: the reference's is 22624.
     pub insecure_port: u16,
     /// `--cert`: PEM, read again when it changes.
     pub cert: PathBuf,
@@ -87,6 +96,8 @@ pub struct ListenOptions {
     pub payload_version: String,
     /// `--bind-address` (ours): the address to listen on; none listens on all.
     pub bind_address: Option<IpAddr>,
+    /// `--proxy-protocol-from` (ours): load balancers that say by PROXY protocol, version 2, for whom they speak. They must.
+    pub balancers: Vec<IpNet>,
     /// `--http2` (ours): offer HTTP/2. Off by default, as the reference.
     pub http2: bool,
     /// Where to count; register it with [`Metrics::new`].
@@ -101,12 +112,13 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             secure_port: 22623,
-            insecure_port: 22624,
+            insecure_port: 0,
             cert: "/etc/ssl/mcs/tls.crt".into(),
             key: "/etc/ssl/mcs/tls.key".into(),
             tls: TlsProfile::default(),
             payload_version: String::new(),
             bind_address: None,
+            balancers: Vec::new(),
             http2: false,
             metrics: Metrics::default(),
             scrape: None,
@@ -123,6 +135,7 @@ pub(crate) struct Listeners {
     tls: Arc<Tls>,
     scrape: Option<Scrape>,
     limits: Limits,
+    balancers: Arc<[IpNet]>,
 }
 
 impl Listeners {
@@ -138,6 +151,7 @@ impl Listeners {
             tls,
             scrape: options.scrape.clone(),
             limits: options.limits.clone(),
+            balancers: options.balancers.clone().into(),
         })
     }
 
@@ -153,7 +167,7 @@ impl Listeners {
 
     /// Serves until `stop`, and then until running answers are finished.
     pub(crate) async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) {
-        let Self { secure, insecure, tls, scrape, limits } = self;
+        let Self { secure, insecure, tls, scrape, limits, balancers } = self;
         let (connections, grace) = (limits.connections, limits.grace);
         let tracker = TaskTracker::new();
         // Answers that run go on after `stop`; this ends them.
@@ -163,6 +177,8 @@ impl Listeners {
             tracker: tracker.clone(),
             stop: stop.clone(),
             cut: cut.clone(),
+            crowd: Crowd::new(limits.per_address),
+            balancers,
             limits,
         };
         let slots = Arc::new(Semaphore::new(connections));
@@ -227,6 +243,8 @@ struct Context {
     tracker: TaskTracker,
     stop: CancellationToken,
     cut: CancellationToken,
+    crowd: Arc<Crowd>,
+    balancers: Arc<[IpNet]>,
     limits: Limits,
 }
 
@@ -245,9 +263,17 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
             Ok((stream, peer)) => {
                 // An IPv4 client of a listener for both is an IPv4 client in the log.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                let from = if is_balancer(&context.balancers, peer.ip()) {
+                    From::Balancer
+                } else if let Some(place) = context.crowd.enter(peer.ip()) {
+                    From::Client(place)
+                } else {
+                    count_cut(&context.shared.metrics, CROWDED, peer);
+                    continue;
+                };
                 let (tls, context) = (tls.map(Tls::acceptor), context.clone());
                 context.tracker.clone().spawn(async move {
-                    connection(stream, peer, tls, &context).await;
+                    connection(stream, peer, from, tls, &context).await;
                     drop(slot);
                 });
             }
@@ -259,8 +285,40 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, context: &Context) {
+/// Whose a new connection is.
+enum From {
+    /// The machine's own, with its place among those of its address.
+    Client(Place),
+    /// A balancer's, which says first for whom it is.
+    Balancer,
+}
+
+async fn connection(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    from: From,
+    tls: Option<TlsAcceptor>,
+    context: &Context,
+) {
     let metrics = &context.shared.metrics;
+    let (peer, _place) = match from {
+        From::Client(place) => (peer, place),
+        From::Balancer => {
+            let said = tokio::time::timeout(context.limits.handshake, client(&mut stream, peer)).await;
+            let machine = match said {
+                Ok(Ok(machine)) => machine,
+                Ok(Err(error)) => {
+                    tracing::debug!(%peer, "a balancer's connection without its client's address: {error}");
+                    return count_cut(metrics, "proxy-header", peer);
+                }
+                Err(_) => return count_cut(metrics, "proxy-header", peer),
+            };
+            match context.crowd.enter(machine.ip()) {
+                Some(place) => (machine, place),
+                None => return count_cut(metrics, CROWDED, machine),
+            }
+        }
+    };
     metrics.connections.inc();
     // A small answer must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);

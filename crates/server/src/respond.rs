@@ -24,7 +24,7 @@ use std::time::{Instant, SystemTime};
 
 /// Whether the process lives.
 const HEALTHZ: &str = "/healthz";
-/// Whether it can serve, and from which state.
+/// Whether it can serve; with the metrics also from which state.
 const READYZ: &str = "/readyz";
 /// The most of a header that goes into the log.
 const MAX_LOGGED: usize = 200;
@@ -94,7 +94,9 @@ pub(crate) async fn respond<B>(
     let (head, _body) = request.into_parts();
     let (pool, version, gzip) = match ask(&head.method, head.uri.path(), &head.headers) {
         Ok(Ask::Health { path }) => {
-            return health(shared, path).unwrap_or_else(|| empty(StatusCode::NOT_FOUND));
+            // Here whoever reaches the port may ask: the status and nothing else. The whole stands where metrics do.
+            return health(shared, path)
+                .map_or_else(|| empty(StatusCode::NOT_FOUND), |told| empty(told.status()));
         }
         Ok(Ask::Config { pool, version, gzip }) => (Some(pool), Ok(version), gzip),
         Err(refusal) => (None, Err(refusal), false),
@@ -247,7 +249,8 @@ fn empty(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-/// The answer at a path that tells how the server is; none: another path.
+/// The answer at a path that tells how the server is, in full: pools, configs and causes, for the metrics' address alone.
+/// None: another path.
 pub(crate) fn health(shared: &Shared, path: &str) -> Option<Response<Full<Bytes>>> {
     match path {
         HEALTHZ => return Some(empty(StatusCode::OK)),

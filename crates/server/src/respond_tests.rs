@@ -159,14 +159,19 @@ async fn an_unchanged_source_keeps_its_answers_and_a_changed_one_is_prepared_bef
 #[tokio::test]
 async fn readiness_tells_from_which_state_answers_come() {
     let shared = Shared { board: Board::default(), metrics: Metrics::default(), gate: None };
-    let (head, _) = send(&shared, "GET", "/readyz", &[]).await;
-    assert_eq!(head.status, StatusCode::SERVICE_UNAVAILABLE);
+    let (head, body) = send(&shared, "GET", "/readyz", &[]).await;
+    assert_eq!((head.status, body.is_empty()), (StatusCode::SERVICE_UNAVAILABLE, true));
     let (head, _) = send(&shared, "GET", "/config/worker", &[]).await;
     assert_eq!((head.status.as_u16(), head.headers.contains_key(RETRY_AFTER)), (503, true));
     let shared = mk_shared().await;
     let why = "connection refused".to_owned();
     shared.board.set_freshness(Freshness::LastGood { since: SystemTime::now(), why });
+    // Machines' network is told whether, and nothing else.
     let (head, body) = send(&shared, "GET", "/readyz", &[]).await;
+    assert_eq!((head.status, body.is_empty(), head.headers.get(CONTENT_TYPE)), (StatusCode::OK, true, None));
+    // Where metrics are: all of it.
+    let (head, body) = health(&shared, "/readyz").unwrap().into_parts();
+    let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
     let told: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((head.status.as_u16(), &told["source"]["state"]), (200, &json!("LastGood")));
     assert_eq!(told["pools"]["worker"]["config"], "rendered-worker-1");

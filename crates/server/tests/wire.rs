@@ -278,6 +278,89 @@ async fn the_plain_port_answers_the_same() {
 }
 
 #[tokio::test]
+async fn the_plain_port_is_closed_unless_it_is_asked_for() {
+    assert_eq!(server::ListenOptions::default().insecure_port, 0);
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_all_connections() {
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let server = start(10, |o| {
+        o.listen.metrics = metrics;
+        o.listen.limits.per_address = 2;
+    })
+    .await;
+    let mut held = vec![server.connect(|_| {}).await.unwrap(), server.connect(|_| {}).await.unwrap()];
+    assert!(server.connect(|_| {}).await.is_err(), "the third of one address");
+    assert_eq!(count(&registry, "mcs_connections_cut_total{cause=\"address\"}"), 1);
+    let other = support::connect_from([127, 0, 0, 2].into(), server.addr, trusting(&server), |_| {}).await;
+    assert!(other.is_ok(), "another address has places of its own");
+    held.pop();
+    let begun = Instant::now();
+    while server.connect(|_| {}).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "a place that was left is free");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.finish().await.unwrap();
+}
+
+fn trusting(server: &Running) -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(server.der.clone().into()).unwrap();
+    support::client(rustls::DEFAULT_VERSIONS, roots).unwrap()
+}
+
+/// Asks through a balancer at an address, which sends these bytes first.
+async fn through(server: &Running, from: [u8; 4], first: &[u8]) -> Option<u16> {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(std::net::SocketAddr::from((from, 0))).unwrap();
+    let mut stream = socket.connect(server.addr).await.unwrap();
+    stream.write_all(first).await.unwrap();
+    let name = tokio_rustls::rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(trusting(server)));
+    let tls = connector.connect(name, stream).await.ok()?;
+    let head = "GET /config/master HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    Some(Answer::to(tls, head).await.ok()?.status)
+}
+
+#[tokio::test]
+async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let server = start(10, |o| {
+        o.listen.metrics = metrics;
+        o.listen.balancers = vec!["127.0.0.9/32".parse().unwrap()];
+        o.listen.limits.per_address = 1;
+    })
+    .await;
+    let header = |last: u8| {
+        let addresses = [10, 0, 0, last, 127, 0, 0, 1, 1, 2, 3, 4];
+        [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &addresses].concat()
+    };
+    let balancer = [127, 0, 0, 9];
+    assert_eq!(through(&server, balancer, &header(17)).await, Some(200));
+    // Each machine behind it counts for itself.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind(std::net::SocketAddr::from((balancer, 0))).unwrap();
+    let mut held = held.connect(server.addr).await.unwrap();
+    held.write_all(&header(17)).await.unwrap();
+    let begun = Instant::now();
+    while through(&server, balancer, &header(17)).await.is_some() {
+        assert!(begun.elapsed() < PATIENCE, "10.0.0.17 has its one connection");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(through(&server, balancer, &header(18)).await, Some(200));
+    // The balancer must say it, and nobody else can.
+    assert_eq!(through(&server, balancer, b"").await, None);
+    assert_eq!(through(&server, [127, 0, 0, 1], &header(17)).await, None);
+    assert_eq!(through(&server, [127, 0, 0, 1], b"").await, Some(200));
+    assert_eq!(count(&registry, "mcs_connections_cut_total{cause=\"proxy-header\"}"), 1);
+    drop(held);
+    server.finish().await.unwrap();
+}
+
+#[tokio::test]
 async fn files_that_come_later_are_served_within_seconds_and_requests_are_counted() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);

@@ -1,0 +1,95 @@
+//! How many connections each address has: one that opens thousands must not leave none for the others. Pure counting.
+//!
+//! What it is not: the limit on all connections together (see `listen`), and whose address it is behind a balancer (see
+//! `balancer`).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The connections of each address.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    /// The most that one may have; 0: no limit.
+    most: usize,
+    counts: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection's place; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    crowd: Arc<Crowd>,
+    of: IpAddr,
+}
+
+impl Crowd {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, counts: Mutex::default() })
+    }
+
+    /// A place for one more connection of this address; none: it has as many as it may.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let of = holder(address);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(of).or_default();
+        if self.most != 0 && *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Place { crowd: Arc::clone(self), of })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.crowd.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.of) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.remove(&self.of);
+            }
+        }
+    }
+}
+
+/// Whoever has an IPv6 address has its whole /64.
+fn holder(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_has_so_many_places_and_others_have_theirs() {
+        let crowd = Crowd::new(2);
+        let enter = |text| crowd.enter(ip(text));
+        let (first, _second) = (enter("10.0.0.1").unwrap(), enter("10.0.0.1").unwrap());
+        assert!(enter("10.0.0.1").is_none() && enter("::ffff:10.0.0.1").is_none());
+        let _other = enter("10.0.0.2").unwrap();
+        drop(first);
+        drop(enter("10.0.0.1").unwrap());
+        let _six = (enter("fd00::1").unwrap(), enter("fd00::2").unwrap());
+        assert!(enter("fd00::3:0:0:1").is_none(), "a /64 is one holder");
+        assert!(enter("fd00:0:0:1::1").is_some());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_those_who_left_and_zero_is_no_limit() {
+        let crowd = Crowd::new(0);
+        let all: Vec<Place> = (0..100).map(|_| crowd.enter(ip("10.0.0.1")).unwrap()).collect();
+        drop(all);
+        assert!(crowd.counts.lock().unwrap().is_empty());
+    }
+}
