@@ -8,7 +8,6 @@
 //! the command line make and revoke them).
 
 use crate::k8s::{ByteString, ObjectMeta, Secret};
-use crate::names::NAMESPACE;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -17,6 +16,12 @@ use std::fmt;
 use std::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
+/// Where tokens' Secrets stand: in a namespace of their own, so that whoever reads tokens reads no other Secret.
+pub const NAMESPACE: &str = "machine-config-boot-tokens";
+/// Where they stood before: beside the CA's key. They are brought over (`operator::tokens`).
+pub const OLD_NAMESPACE: &str = crate::names::NAMESPACE;
+/// On a token's Secret in the old namespace that was brought over: when.
+pub const MOVED: &str = "machineconfiguration.openshift.io/boot-token-moved";
 /// On every token's Secret; the value is the pool's name.
 pub const LABEL: &str = "machineconfiguration.openshift.io/boot-token";
 /// The type of every token's Secret.
@@ -241,7 +246,8 @@ impl Record {
     /// What is wrong with it, by name and key; never a value.
     pub fn from_secret(secret: &Secret) -> Result<Self, String> {
         let name = secret.metadata.name.as_deref().unwrap_or_default();
-        let bad = |key: &str, why: &str| format!("Secret {NAMESPACE}/{name}: {key}: {why}");
+        let namespace = secret.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
+        let bad = |key: &str, why: &str| format!("Secret {namespace}/{name}: {key}: {why}");
         let id =
             name.strip_prefix(NAME_PREFIX).ok_or_else(|| bad("name", "does not begin with boot-token-"))?;
         let text = |key: &str| {

@@ -1,6 +1,6 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
-use crate::args_boot::{Operator, Pointer, Token};
+use crate::args_boot::{Operator, Pointer, Token, network};
 use crate::args_daemon::Daemon;
 use crate::args_render::{Explain, Lint, Render};
 use crate::args_rollout::{Pause, Plan};
@@ -121,9 +121,18 @@ pub(crate) struct Install {
     /// Run controller, config server and operator as pods of this image [default: they run elsewhere]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
-    /// With --image: the config server gives configs only to machines with a boot token
+    /// With --image: the config server gives configs only to machines with a boot token [default for a new installation;
+    /// one that is there stays as it is]
     #[arg(long, requires = "image")]
     pub(crate) require_token: bool,
+    /// With --image: the config server gives configs to everybody who reaches it, over plain HTTP (22624) too, as the
+    /// reference does
+    #[arg(long, requires = "image", conflicts_with = "require_token")]
+    pub(crate) open: bool,
+    /// With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given
+    /// several times
+    #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = network, requires = "image")]
+    pub(crate) balancers: Vec<ipnet::IpNet>,
     /// The API server, as machines reach it [default: as the kubeconfig says]
     #[arg(long, value_name = "URL")]
     pub(crate) api_server_url: Option<String>,
@@ -235,8 +244,9 @@ pub(crate) struct Listening {
     /// The HTTPS port
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub(crate) secure_port: u16,
-    /// The port for the same over plain HTTP; 0 for none
-    #[arg(long, value_name = "PORT", default_value_t = 22624)]
+    /// The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference's
+    /// is 22624
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) insecure_port: u16,
     /// The certificate (PEM); read again when it changes
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.crt")]
@@ -256,6 +266,10 @@ pub(crate) struct Listening {
     /// The address to listen on [default: all]
     #[arg(long, value_name = "IP")]
     pub(crate) bind_address: Option<std::net::IpAddr>,
+    /// A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It
+    /// must name one; may be given several times
+    #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = network)]
+    pub(crate) balancers: Vec<ipnet::IpNet>,
     /// Offer HTTP/2 too
     #[arg(long)]
     pub(crate) http2: bool,

@@ -128,7 +128,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     read.filter(|d| d.is_positive()).ok_or_else(|| "write a time like 90m, 24h or 7d".to_owned())
 }
 
-fn network(text: &str) -> Result<IpNet, String> {
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     api::boot_token::net(text).ok_or_else(|| "write an address, or a network like 10.0.0.0/24".to_owned())
 }
 

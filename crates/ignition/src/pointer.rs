@@ -70,6 +70,60 @@ pub fn set_ca(config: &mut Value, ca: &[u8]) -> Result<bool, &'static str> {
     Ok(source.insert("source".to_owned(), wanted.clone()) != Some(wanted))
 }
 
+/// Which entry of `ignition.config.merge` fetches a pool's config (`https://…/config/POOL`), and the pool. None: the config
+/// points to no config server.
+pub fn pool(config: &Value) -> Option<(usize, String)> {
+    let merge = config.pointer("/ignition/config/merge")?.as_array()?;
+    let pool = |entry: &Value| {
+        let url = url::Url::parse(entry.get("source")?.as_str()?).ok()?;
+        let name = url.path().strip_prefix("/config/")?;
+        (url.scheme() == "https" && !name.is_empty() && !name.contains('/')).then(|| name.to_owned())
+    };
+    merge.iter().enumerate().find_map(|(i, entry)| Some((i, pool(entry)?)))
+}
+
+/// The pool that a config of spec 2 points to, in which no token can stand.
+pub fn old_pool(config: &Value) -> Option<String> {
+    let config = config.pointer("/ignition/config")?;
+    let appended = config.get("append").cloned().unwrap_or_else(|| Value::Array(vec![]));
+    let as_merge = serde_json::json!({"ignition": {"config": {"merge": appended}}});
+    pool(&as_merge).map(|(_, pool)| pool)
+}
+
+/// Puts a boot token into an entry of a pointer config that somebody else wrote, and changes nothing else of it. False: it
+/// was there.
+///
+/// # Errors
+/// Why it has no place.
+pub fn set_token(config: &mut Value, entry: usize, token: &str) -> Result<bool, &'static str> {
+    const HEADER: &str = "Authorization";
+    let version = config.pointer("/ignition/version").and_then(Value::as_str).unwrap_or_default();
+    if version.starts_with("2.") || version.starts_with("3.0.") {
+        return Err("its Ignition version has no HTTP headers; write it in 3.1.0 or newer");
+    }
+    let wanted = Value::String(format!("Bearer {token}"));
+    let entry = config.pointer_mut(&format!("/ignition/config/merge/{entry}")).and_then(Value::as_object_mut);
+    let entry = entry.ok_or("ignition.config.merge has no such entry")?;
+    let headers = entry.entry("httpHeaders").or_insert_with(|| Value::Array(vec![]));
+    let headers = headers.as_array_mut().ok_or("ignition.config.merge[].httpHeaders is not a list")?;
+    let is_it = |h: &&mut Value| h["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(HEADER));
+    match headers.iter_mut().find(is_it) {
+        Some(header) if header["value"] == wanted => Ok(false),
+        Some(header) => {
+            let ours = header["value"].as_str().is_none_or(|v| v.starts_with("Bearer "));
+            if !ours {
+                return Err("it sends an Authorization header of its own; take that out");
+            }
+            header["value"] = wanted;
+            Ok(true)
+        }
+        None => {
+            headers.push(serde_json::json!({"name": HEADER, "value": wanted}));
+            Ok(true)
+        }
+    }
+}
+
 /// The bearer token in a pointer config, where it has one.
 pub fn token(config: &Value) -> Option<&str> {
     let headers = config.pointer("/ignition/config/merge/0/httpHeaders")?.as_array()?;

@@ -189,7 +189,6 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
             "install",
             "--openshift-config-crds",
             "--image=registry.example.com/mco:1",
-            "--require-token",
             "--api-server-url=https://localhost:6443",
         ])
         .await;
@@ -200,6 +199,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     // does not have their schemas yet.)
     let url = "--api-server-url=https://localhost:6443";
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
+    assert!(said.out.contains("--require-token") && !said.out.contains("22624"), "{}", said.out);
     let mut list: Value = serde_json::from_str(&said.out).unwrap();
     let ours = |o: &Value| text(&o["apiVersion"]).starts_with("machineconfiguration.openshift.io/");
     list["items"].as_array_mut().unwrap().retain(|o| !ours(o));
@@ -326,7 +326,11 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
 
     // Without tokens: with fewer rights, and just as well.
     let mut logs = vec![operator.stop().await, server.stop().await];
-    assert_eq!(cluster.mco(&["install", "--image=x", url]).await.code, 0);
+    let said = cluster.mco(&["install", "--image=x", url, "--open"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    // Once open, it stays so until somebody says otherwise.
+    let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
+    assert!(!said.out.contains("--require-token") && said.out.contains("22624"), "{}", said.out);
     let operator = Part::start(dir.path(), "operator-2", &operator_account, &["operator", "start"]);
     let server = Part::start(dir.path(), "server-2", &server_account, &args);
     cluster

@@ -8,9 +8,10 @@
 #[path = "../../server/tests/support/mod.rs"]
 mod support;
 
+use api::boot_token::{ENTROPY, OLD_NAMESPACE, Record, Token};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -31,6 +32,8 @@ const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 /// What is changed in the cluster is in force within this. A second is promised; a loaded machine may need more.
 const SOON: Duration = Duration::from_secs(30);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// A load balancer that speaks PROXY protocol.
+const BALANCER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn params() -> PatchParams {
@@ -118,6 +121,7 @@ async fn serve(kubeconfig: &Path, dir: &Path) -> Server {
     options.listen.secure_port = 0;
     options.listen.insecure_port = free;
     options.listen.bind_address = Some(HERE.into());
+    options.listen.balancers = vec![IpAddr::V4(BALANCER).into()];
     let server = StartServer::open(options).await.unwrap();
     let (addr, stop) = (server.secure_addr().unwrap(), CancellationToken::new());
     let task = tokio::spawn(server.run(stop.clone()));
@@ -145,6 +149,27 @@ impl Server {
         );
         let answer = Answer::to(stream, &head).await.unwrap();
         (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    /// As a machine at 10.0.0.LAST behind the balancer.
+    async fn through(&self, last: u8, pool: &str, token: &str) -> (u16, String) {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.ca.clone().into()).unwrap();
+        let config = client(rustls::DEFAULT_VERSIONS, roots).unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((BALANCER, 0).into()).unwrap();
+        let mut stream = socket.connect(self.addr).await.unwrap();
+        let addresses = [10, 0, 0, last, 127, 0, 0, 1, 0x30, 0x39, 0x58, 0x5F];
+        stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c").await.unwrap();
+        stream.write_all(&addresses).await.unwrap();
+        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let head = format!(
+            "GET /config/{pool} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        let answer = Answer::to(stream, &head).await.unwrap();
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        (answer.status, body["error"]["reason"].as_str().unwrap_or_default().to_owned())
     }
 
     /// The status and, of a refusal, its reason.
@@ -303,6 +328,57 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
         both.sort();
         assert_eq!(both, [(200, String::new()), (403, "TokenUsed".to_owned())], "round {round}");
     }
+
+    // Behind a balancer each machine is itself: the first has the token, and none of the others.
+    let behind = mco.token(&["--single-use"]);
+    one.tells("infra", Some(&behind), (403, "TokenForAnotherPool")).await;
+    two.tells("infra", Some(&behind), (403, "TokenForAnotherPool")).await;
+    assert_eq!(one.through(17, "worker", &behind).await.0, 200);
+    assert_eq!(one.through(17, "worker", &behind).await.0, 200, "the same machine may ask again");
+    assert_eq!(two.through(18, "worker", &behind).await, (403, "TokenUsed".to_owned()));
+    assert!(mco.says(&["token", "list", "worker"]).contains("10.0.0.17"));
+
+    // A token of the version before, beside the CA's key: brought over with what it says, once.
+    let old = Token::new(&[7; ENTROPY]);
+    let mut secret = Record { single_use: true, ..Record::new(&old, "worker") }.to_secret();
+    secret.metadata.namespace = Some(OLD_NAMESPACE.to_owned());
+    secrets.create(&Default::default(), &secret).await.unwrap();
+    let old = old.reveal();
+    assert_eq!(one.told(HERE, "worker", Some(&old)).await, (401, "TokenUnknown".to_owned()));
+    assert!(mco.says(&["token", "list"]).contains("070707070707"), "it is seen before it is brought over");
+    let done = mco.says(&["operator", "start", "--once", "--require-token"]);
+    assert!(done.contains("boot-token-070707070707") && done.contains("brought over"), "{done}");
+    assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
+    one.tells("worker", Some(&old), (200, "")).await;
+    assert_eq!(mco.says(&["token", "list"]).matches("070707070707").count(), 1);
+    mco.says(&["token", "revoke", &old]);
+    assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "", "it does not come back");
+    one.tells("worker", Some(&old), (401, "TokenUnknown")).await;
+
+    // An installer's pointer: it gets the pool's token, or an event says that it cannot.
+    let provider: Api<Secret> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
+    let managed = provider.get("worker-user-data-managed").await.unwrap().data.unwrap();
+    let managed: Value = serde_json::from_slice(&managed["userData"].0).unwrap();
+    for (version, gets) in [("3.0.0", false), ("3.1.0", true)] {
+        let mut theirs = managed.clone();
+        theirs["ignition"]["version"] = json!(version);
+        theirs["ignition"]["config"]["merge"][0].as_object_mut().unwrap().remove("httpHeaders").unwrap();
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "worker-user-data"},
+            "stringData": {"userData": theirs.to_string()},
+        });
+        provider.patch("worker-user-data", &params(), &Patch::Apply(&secret)).await.unwrap();
+        mco.says(&["operator", "start", "--once", "--require-token"]);
+        let now = provider.get("worker-user-data").await.unwrap().data.unwrap();
+        let now: Value = serde_json::from_slice(&now["userData"].0).unwrap();
+        let header = |config: &Value| config["ignition"]["config"]["merge"][0]["httpHeaders"].clone();
+        assert_eq!(header(&now) == header(&managed), gets, "{version}");
+    }
+    let events: Api<Event> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
+    let told: Vec<_> = events.list(&Default::default()).await.unwrap().items.into_iter().collect();
+    let about = |e: &&Event| e.involved_object.name.as_deref() == Some("worker-user-data");
+    let told: Vec<_> = told.iter().filter(about).map(|e| e.message.clone().unwrap()).collect();
+    assert!(told.len() == 1 && told[0].contains("no boot token") && told[0].contains("3.1.0"), "{told:?}");
 
     // Limits: time, address, grace, encryption.
     let brief = mco.token(&["--ttl", "1s"]);

@@ -4,11 +4,13 @@
 //! namespace and the CRDs are applied, so that running it again upgrades them.
 
 use crate::pods::Parts;
+pub use crate::rights::PullSecret;
 use api::crds::{Crd, CrdError};
 use api::found::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
 use api::k8s::{ByteString, LabelSelector};
 use api::names::{self, annotation, label};
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfigPool, MachineConfigPoolSpec};
+use ipnet::IpNet;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
@@ -45,8 +47,13 @@ pub struct Options {
     pub daemon_image: Option<String>,
     /// The image of the pods of controller, config server and operator. `None`: they run elsewhere.
     pub image: Option<String>,
-    /// With `image`: the config server gives configs only to machines with a boot token.
+    /// With `image`: the config server gives configs only to machines with a boot token. False: to everybody, over plain
+    /// HTTP too, as the reference does.
     pub require_token: bool,
+    /// With `image`: load balancers that say by PROXY protocol for whom they speak.
+    pub balancers: Vec<IpNet>,
+    /// Where the pull secret stands that the ControllerConfig names.
+    pub pull_secret: Option<PullSecret>,
     /// Also the CRDs of OpenShift's own config and operator kinds, for a plain cluster that wants to use them.
     pub openshift_config_crds: bool,
 }
@@ -62,7 +69,9 @@ impl Default for Options {
             infrastructure_topology: None,
             daemon_image: None,
             image: None,
-            require_token: false,
+            require_token: true,
+            balancers: vec![],
+            pull_secret: None,
             openshift_config_crds: false,
         }
     }
@@ -169,9 +178,11 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
             image,
             api_server_url: &options.api_server_url,
             require_token: options.require_token,
+            balancers: &options.balancers,
             controllers: crate::pods::controllers(options.control_plane_topology.unwrap_or_default()),
         };
-        steps.extend(crate::rights::all(options.require_token).into_iter().map(apply));
+        let rights = crate::rights::all(options.require_token, options.pull_secret.as_ref());
+        steps.extend(rights.into_iter().map(apply));
         steps.extend(crate::pods::all(&parts).into_iter().map(apply));
     }
     let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
@@ -253,6 +264,67 @@ pub fn controller_config(options: &Options) -> ControllerConfig {
     config
 }
 
+/// What an installation that is there says about the next one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct There {
+    /// Whether its config server asks for boot tokens; none: it has none as pods.
+    pub require_token: Option<bool>,
+    /// The pull secret that its ControllerConfig names.
+    pub pull_secret: Option<PullSecret>,
+}
+
+/// Looks at what is there.
+///
+/// # Errors
+/// The API server's answer. A cluster without our kinds has nothing.
+pub async fn there(client: &Client) -> Result<There, InstallError> {
+    async fn get<T>(
+        step: &str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<Option<T>, InstallError> {
+        match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+            Err(_) => Err(InstallError::Timeout { step: step.to_owned() }),
+            Ok(Err(kube::Error::Api(e))) if e.code == 404 => Ok(None),
+            Ok(Err(source)) => Err(InstallError::Api { step: step.to_owned(), source: Box::new(source) }),
+            Ok(Ok(object)) => Ok(Some(object)),
+        }
+    }
+    let api = |kind: &str, version: &str| {
+        let resource = resource(&json!({"kind": kind, "apiVersion": version}))?;
+        Some(match kind {
+            "DaemonSet" => Api::<DynamicObject>::namespaced_with(client.clone(), names::NAMESPACE, &resource),
+            _ => Api::all_with(client.clone(), &resource),
+        })
+    };
+    let mut there = There::default();
+    if let Some(api) = api("DaemonSet", "apps/v1") {
+        let set = get("get DaemonSet machine-config-server", api.get(crate::rights::SERVER)).await?;
+        there.require_token = set.as_ref().map(|s| asks(&s.data));
+    }
+    if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
+        let config = get("get ControllerConfig", api.get(names::CONTROLLER_CONFIG)).await?;
+        there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
+    }
+    if let (Some((name, _)), Some(api)) = (&there.pull_secret, api("Namespace", "v1"))
+        && get("get the pull secret's Namespace", api.get(name)).await?.is_none()
+    {
+        // No right can be given in a namespace that is not there.
+        there.pull_secret = None;
+    }
+    Ok(there)
+}
+
+/// Whether a config server's DaemonSet asks for boot tokens.
+fn asks(set: &Value) -> bool {
+    let args = set.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
+    args.is_some_and(|args| args.iter().any(|a| a == "--require-token"))
+}
+
+fn pull_secret(config: &Value) -> Option<PullSecret> {
+    let text = |key: &str| config.pointer(&format!("/spec/pullSecret/{key}"))?.as_str().map(str::to_owned);
+    Some((text("namespace").unwrap_or_else(|| "openshift-config".to_owned()), text("name")?))
+}
+
 /// Puts the plan's objects into the cluster, telling `progress` each step as it is done, and waits until the new
 /// kinds are served.
 ///
@@ -298,6 +370,7 @@ fn resource(object: &Value) -> Option<ApiResource> {
         "RoleBinding" => "rolebindings",
         "DaemonSet" => "daemonsets",
         "Deployment" => "deployments",
+        "NetworkPolicy" => "networkpolicies",
         "PodDisruptionBudget" => "poddisruptionbudgets",
         "Service" => "services",
         "Secret" => "secrets",
@@ -408,5 +481,27 @@ mod tests {
         assert_eq!(worker["spec"]["nodeSelector"]["matchLabels"]["node-role.kubernetes.io/worker"], "");
         assert!(worker["metadata"]["labels"].get(label::REQUIRED_FOR_UPGRADE).is_none());
         assert_eq!(pool("master").labels()[label::REQUIRED_FOR_UPGRADE], "");
+    }
+
+    #[test]
+    fn a_new_installation_asks_for_tokens_and_one_that_is_there_is_read() {
+        assert!(Options::default().require_token);
+        let with = |require_token| Options {
+            image: Some("mco:1".to_owned()),
+            api_server_url: "https://api:6443".to_owned(),
+            require_token,
+            ..Options::default()
+        };
+        for require in [true, false] {
+            let steps = plan(&with(require)).unwrap();
+            let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
+            assert_eq!(asks(&server.object), require);
+        }
+        assert!(!asks(&json!({})));
+        let named = |secret: Value| pull_secret(&json!({"spec": {"pullSecret": secret}}));
+        let at = |namespace: &str| Some((namespace.to_owned(), "p".to_owned()));
+        assert_eq!(named(json!({"name": "p", "namespace": "n"})), at("n"));
+        assert_eq!(named(json!({"name": "p"})), at("openshift-config"));
+        assert_eq!(named(Value::Null), None);
     }
 }

@@ -10,7 +10,8 @@
 use crate::certificates::{self, CertificateError, Have};
 use crate::pods;
 use crate::rights::CONTROLLER;
-use crate::user_data::{self, Facts, Write};
+use crate::tokens;
+use crate::user_data::{self, Facts, Left, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
@@ -18,7 +19,7 @@ use api::v1::{ControllerConfig, MachineConfigPool};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
@@ -77,7 +78,23 @@ pub enum KeepError {
     Random,
 }
 
-async fn call<T>(what: String, request: impl Future<Output = kube::Result<T>>) -> Result<T, KeepError> {
+impl KeepError {
+    /// What the API server said no with.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+pub(crate) async fn call<T>(
+    what: String,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, KeepError> {
     match tokio::time::timeout(CALL, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(KeepError::Api { what, source: Box::new(source) }),
@@ -87,7 +104,7 @@ async fn call<T>(what: String, request: impl Future<Output = kube::Result<T>>) -
 
 /// Whether a write came too late: somebody else wrote, and the next pass sees what.
 fn is_conflict(error: &KeepError) -> bool {
-    matches!(error, KeepError::Api { source, .. } if matches!(&**source, kube::Error::Api(s) if s.code == 409))
+    error.code() == Some(409)
 }
 
 /// Creates an object, or replaces it in the version that it carries.
@@ -124,8 +141,15 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     keep_namespace(client, &mut done).await?;
     let provider: Api<Secret> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
     let secrets = call("list Secrets of machine providers".to_owned(), provider.list(&all)).await?.items;
-    let own: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let own: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
     let tokens = if options.require_token {
+        if tokens::keep_namespace(client).await? {
+            done.push(format!("Namespace {}", boot_token::NAMESPACE));
+        }
+        let brought = tokens::bring_over(client).await?;
+        done.extend(
+            brought.iter().map(|name| format!("Secret {}/{name}: brought over", boot_token::NAMESPACE)),
+        );
         let labelled = ListParams::default().labels(boot_token::LABEL);
         let listed = call("list boot tokens".to_owned(), own.list(&labelled)).await?.items;
         Some(listed.iter().filter_map(|s| Record::from_secret(s).ok()).collect::<Vec<_>>())
@@ -151,6 +175,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     random?;
     for left in &plan.left {
         tracing::warn!("left as it is: {left}");
+        tell(client, left, now).await;
     }
     for Write { secret, token, why } in &plan.writes {
         if let Some(token) = token {
@@ -171,6 +196,20 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     }
     controllers?;
     Ok(done)
+}
+
+/// Tells what is left on the object, where people look. An event is never worth a failed pass.
+async fn tell(client: &Client, left: &Left, now: Timestamp) {
+    let events: Api<Event> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
+    let event = left.event(now);
+    match call(format!("create an event about {}", left.name), events.create(&PostParams::default(), &event))
+        .await
+    {
+        // It is told already, and for as long as the cluster keeps events.
+        Err(error) if error.code() == Some(409) => {}
+        Err(error) => tracing::debug!("{}", chain(&error)),
+        Ok(_) => {}
+    }
 }
 
 /// Keeps CA, bundle and certificate; gives the bundle.
@@ -262,7 +301,8 @@ fn changes(client: &Client, options: Options) -> SelectAll<BoxStream<'static, ()
     ));
     if options.require_token {
         // Else it has no right to.
-        streams.push(of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), tokens));
+        let own = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), boot_token::NAMESPACE);
+        streams.push(of(own, tokens));
     }
     streams
 }

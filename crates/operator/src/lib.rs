@@ -1,7 +1,7 @@
 //! Installs and keeps the other parts: namespace, CRDs, rights, pods, ControllerConfig, built-in pools.
 //!
 //! What stands here today: [`install`], which `mco install` runs once, and [`keep`], which `mco operator start` runs: the
-//! config server's CA and certificate, and user data of machines. What does not: ClusterOperator status and
+//! config server's CA and certificate, and user data of machines; [`tokens`]: where boot tokens stand. What does not: ClusterOperator status and
 //! upgrades.
 //!
 //! Flow: [`install::plan`] says which objects are to stand in the cluster, in order (pure); [`install::apply`] puts
@@ -13,4 +13,5 @@ pub mod install;
 pub mod keep;
 mod pods;
 mod rights;
+pub mod tokens;
 pub mod user_data;

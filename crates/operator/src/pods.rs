@@ -1,5 +1,5 @@
-//! Controller, config server and operator as pods: Deployments, the server's DaemonSet, Services and the budget of the
-//! controller. Pure.
+//! Controller, config server and operator as pods: Deployments, the server's DaemonSet, Services, the budget of the
+//! controller, and who may reach the pods. Pure.
 //!
 //! What it is not: their rights (see `rights`) and the agents (see `agent`).
 
@@ -8,6 +8,7 @@ use api::found::{Found, REPLICAS};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{NAMESPACE, label};
+use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
@@ -17,6 +18,8 @@ const TEMPLATES: &str = "/usr/share/mco/templates";
 const CONTROLLER_METRICS: u16 = 8797;
 /// Where the server serves `/healthz`, `/readyz` and metrics: on its host alone, whose network it has.
 const SERVER_METRICS: u16 = 8798;
+/// The reference's port for plain HTTP.
+const PLAIN: u16 = api::user_data::PORT + 1;
 /// The program's own user. No part needs to be root.
 const USER: u32 = 65_532;
 /// The server's memory that is not used goes back to its host at once: 29 instead of 35 MiB with 20 pools, for some
@@ -35,15 +38,21 @@ pub(crate) struct Parts<'a> {
     pub(crate) image: &'a str,
     /// The API server, as machines that boot reach it.
     pub(crate) api_server_url: &'a str,
-    /// Configs only for machines with a boot token.
+    /// Configs only for machines with a boot token, over HTTPS. False: for everybody, over plain HTTP too, as the
+    /// reference does.
     pub(crate) require_token: bool,
+    /// Load balancers that say for whom they speak.
+    pub(crate) balancers: &'a [IpNet],
     /// How many controllers run, see [`controllers`].
     pub(crate) controllers: u32,
 }
 
 /// All objects, in the order in which they must come.
 pub(crate) fn all(parts: &Parts<'_>) -> Vec<Value> {
-    vec![controller(parts), budget(), controller_service(), operator(parts), server(parts), server_service()]
+    let mut all = vec![controller(parts), budget(), controller_service(), operator(parts)];
+    all.extend([server(parts), server_service(parts)]);
+    all.extend(policies());
+    all
 }
 
 fn labels(name: &str) -> Value {
@@ -195,14 +204,18 @@ fn server(parts: &Parts<'_>) -> Value {
         format!("--apiserver-url={}", parts.api_server_url),
         format!("--metrics-listen=127.0.0.1:{SERVER_METRICS}"),
     ];
-    args.extend(parts.require_token.then(|| "--require-token".to_owned()));
+    if parts.require_token {
+        args.push("--require-token".to_owned());
+    } else {
+        args.push(format!("--insecure-port={PLAIN}"));
+    }
+    args.extend(parts.balancers.iter().map(|net| format!("--proxy-protocol-from={net}")));
+    let ports: Vec<Value> =
+        ports(parts).into_iter().map(|(name, port)| json!({"name": name, "containerPort": port})).collect();
     let here = Some("127.0.0.1");
     let more = json!({
         "env": [{"name": "_RJEM_MALLOC_CONF", "value": SERVER_ALLOCATOR}],
-        "ports": [
-            {"name": "https", "containerPort": api::user_data::PORT},
-            {"name": "http", "containerPort": api::user_data::PORT + 1},
-        ],
+        "ports": ports,
         "livenessProbe": probe("/healthz", SERVER_METRICS, here),
         "readinessProbe": probe("/readyz", SERVER_METRICS, here),
         "volumeMounts": [
@@ -243,9 +256,36 @@ fn controller_service() -> Value {
     service(CONTROLLER, &json!([{"name": "metrics", "port": CONTROLLER_METRICS}]))
 }
 
-fn server_service() -> Value {
-    let port = api::user_data::PORT;
-    service(SERVER, &json!([{"name": "https", "port": port}, {"name": "http", "port": port + 1}]))
+fn server_service(parts: &Parts<'_>) -> Value {
+    let ports: Vec<Value> =
+        ports(parts).into_iter().map(|(name, port)| json!({"name": name, "port": port})).collect();
+    service(SERVER, &json!(ports))
+}
+
+/// Where the config server listens.
+fn ports(parts: &Parts<'_>) -> Vec<(&'static str, u16)> {
+    let mut ports = vec![("https", api::user_data::PORT)];
+    ports.extend((!parts.require_token).then_some(("http", PLAIN)));
+    ports
+}
+
+/// Who may reach the pods: nobody the operator, and the controller for its metrics only. Policies do not hold for the config
+/// server: it has its host's network, which machines boot on.
+fn policies() -> [Value; 2] {
+    let policy = |name: &str, ingress: Value| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(name),
+            "spec": {
+                "podSelector": {"matchLabels": labels(name)},
+                "policyTypes": ["Ingress"],
+                "ingress": ingress,
+            },
+        })
+    };
+    let metrics = json!([{"ports": [{"protocol": "TCP", "port": CONTROLLER_METRICS}]}]);
+    [policy(CONTROLLER, metrics), policy(OPERATOR, json!([]))]
 }
 
 #[cfg(test)]
@@ -253,13 +293,9 @@ mod tests {
     use super::*;
 
     fn objects(require_token: bool) -> Vec<Value> {
-        let parts = Parts {
-            image: "registry.example.com/mco:1",
-            api_server_url: "https://api:6443",
-            require_token,
-            controllers: 2,
-        };
-        all(&parts)
+        let (image, api_server_url) = ("registry.example.com/mco:1", "https://api:6443");
+        let balancers = &["10.0.0.0/29".parse().unwrap()];
+        all(&Parts { image, api_server_url, require_token, balancers, controllers: 2 })
     }
 
     #[test]
@@ -329,5 +365,26 @@ mod tests {
                 objects(require).iter().filter(|o| o.to_string().contains("--require-token")).count();
             assert_eq!(asking, parts);
         }
+    }
+
+    #[test]
+    fn plain_http_is_open_only_where_the_references_behaviour_is_asked_for() {
+        for (require, open) in [(true, false), (false, true)] {
+            let text = serde_json::to_string(&objects(require)).unwrap();
+            assert_eq!(text.contains("22624"), open, "{text}");
+        }
+    }
+
+    #[test]
+    fn balancers_are_told_to_the_server_and_pods_are_reached_for_metrics_alone() {
+        let objects = objects(true);
+        let server = objects.iter().find(|o| o["kind"] == "DaemonSet").unwrap();
+        assert!(server.to_string().contains("--proxy-protocol-from=10.0.0.0/29"), "{server}");
+        let of = |name: &str| {
+            objects.iter().find(|o| o["kind"] == "NetworkPolicy" && o["metadata"]["name"] == name)
+        };
+        assert_eq!(of(OPERATOR).unwrap()["spec"]["ingress"], json!([]));
+        assert_eq!(of(CONTROLLER).unwrap()["spec"]["ingress"][0]["ports"][0]["port"], CONTROLLER_METRICS);
+        assert!(of(SERVER).is_none(), "it would not hold for a pod with its host's network");
     }
 }

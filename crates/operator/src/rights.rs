@@ -4,6 +4,7 @@
 //! What it is not: the agents' rights (see `agent`), and putting these into the cluster (see `install`). A cluster test
 //! runs each part with nothing but these and looks for what was refused and for what was never used.
 
+use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
@@ -31,24 +32,45 @@ fn named(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": verbs})
 }
 
-/// All of them, in the order in which they must come. `tokens`: the config server asks for boot tokens, which stand in
-/// Secrets beside the CA's key; nobody reads them otherwise.
-pub(crate) fn all(tokens: bool) -> Vec<Value> {
-    let provider = api::user_data::NAMESPACE;
-    let mut all = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": provider}})];
+/// The pull secret that the controller may read without being told of it.
+pub(crate) const PULL_SECRET: &str = "pull-secret";
+
+/// Where the pull secret stands, where the ControllerConfig names one: namespace and name.
+pub type PullSecret = (String, String);
+
+/// All of them, in the order in which they must come. `tokens`: the config server asks for boot tokens. `pull_secret`:
+/// what the ControllerConfig names.
+pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Value> {
+    let (provider, boot) = (api::user_data::NAMESPACE, boot_token::NAMESPACE);
+    let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let mut all = vec![namespace(provider), namespace(boot)];
     all.extend(account(CONTROLLER));
     all.push(cluster_role(CONTROLLER, &controller()));
     all.push(cluster_binding(CONTROLLER));
-    all.extend(role(CONTROLLER, NAMESPACE, &controller_here()));
+    let elsewhere = pull_secret.filter(|(namespace, _)| namespace != NAMESPACE);
+    let here = pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
+    all.extend(role(CONTROLLER, NAMESPACE, &controller_here(here)));
+    if let Some((namespace, name)) = elsewhere {
+        all.extend(role(CONTROLLER, namespace, &[named("", "secrets", &[name], &READ)]));
+    }
     all.extend(account(SERVER));
     all.push(cluster_role(SERVER, &server()));
     all.push(cluster_binding(SERVER));
-    all.extend(role(SERVER, NAMESPACE, &server_here(tokens)));
+    all.extend(role(SERVER, NAMESPACE, &[named("", "configmaps", &["kubeconfig-data"], &FOLLOW)]));
+    // Without tokens these two have no rule: one that was there before is taken back.
+    let rules = |verbs: &[&str]| if tokens { vec![rule("", &["secrets"], verbs)] } else { vec![] };
+    all.extend(role(SERVER, boot, &rules(&["get", "list", "watch", "patch"])));
     all.extend(account(OPERATOR));
-    all.push(cluster_role(OPERATOR, &operator(provider)));
+    all.push(cluster_role(OPERATOR, &operator(&[provider, boot])));
     all.push(cluster_binding(OPERATOR));
-    all.extend(role(OPERATOR, NAMESPACE, &operator_here(tokens)));
-    all.extend(role(OPERATOR, provider, &[rule("", &["secrets"], &["list", "watch", "create", "update"])]));
+    all.extend(role(OPERATOR, NAMESPACE, &operator_here()));
+    all.extend(role(OPERATOR, boot, &rules(&["list", "watch", "create", "delete"])));
+    let provides = [
+        rule("", &["secrets"], &["list", "watch", "create", "update"]),
+        // Of user data that cannot have a token.
+        rule("", &["events"], &["create"]),
+    ];
+    all.extend(role(OPERATOR, provider, &provides));
     all.extend(bootstrapper());
     all
 }
@@ -112,14 +134,15 @@ fn controller() -> Vec<Value> {
     ]
 }
 
-fn controller_here() -> Vec<Value> {
+fn controller_here(pull_secret: Option<&str>) -> Vec<Value> {
+    let mut pull = vec![PULL_SECRET];
+    pull.extend(pull_secret.filter(|name| *name != PULL_SECRET));
     vec![
         named("coordination.k8s.io", "leases", &[CONTROLLER], &["get", "update"]),
         // A name cannot limit what does not exist yet.
         rule("coordination.k8s.io", &["leases"], &["create"]),
         rule("", &["events"], &["create"]),
-        // The pull secret's name stands in the ControllerConfig.
-        rule("", &["secrets"], &READ),
+        named("", "secrets", &pull, &READ),
     ]
 }
 
@@ -134,36 +157,23 @@ fn server() -> Vec<Value> {
     ]
 }
 
-fn server_here(tokens: bool) -> Vec<Value> {
-    let mut rules = vec![named("", "configmaps", &["kubeconfig-data"], &FOLLOW)];
-    if tokens {
-        rules.push(rule("", &["secrets"], &["get", "list", "watch", "patch"]));
-    }
-    rules
-}
-
-fn operator(provider: &str) -> Vec<Value> {
+fn operator(namespaces: &[&str]) -> Vec<Value> {
     vec![
         named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &READ),
         rule(GROUP, &["machineconfigpools"], &FOLLOW),
-        named("", "namespaces", &[provider], &["get"]),
+        named("", "namespaces", namespaces, &["get"]),
     ]
 }
 
-fn operator_here(tokens: bool) -> Vec<Value> {
+fn operator_here() -> Vec<Value> {
     let certificates = [api::server_tls::CA, api::server_tls::SERVING];
-    let mut rules = vec![
+    vec![
         named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
         rule("", &["configmaps", "secrets"], &["create"]),
         // How many controllers run follows the number of control-plane nodes.
         named("apps", "deployments", &[CONTROLLER], &["get", "patch"]),
-    ];
-    if tokens {
-        rules.push(rule("", &["secrets"], &["get", "list", "watch", "update", "delete"]));
-    } else {
-        rules.push(named("", "secrets", &certificates, &["get", "list", "watch", "update"]));
-    }
-    rules
+        named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
+    ]
 }
 
 /// Machines that boot ask for a kubelet's certificate as this account, and renew it as nodes. That these requests are
@@ -242,7 +252,7 @@ mod tests {
 
     /// All rules of a part, with the namespace in which they count.
     fn rules(part: &str, tokens: bool) -> Vec<(String, Value)> {
-        let roles = all(tokens).into_iter().filter(|o| o["metadata"]["name"] == part);
+        let roles = all(tokens, None).into_iter().filter(|o| o["metadata"]["name"] == part);
         roles
             .flat_map(|o| {
                 let namespace = o["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -252,15 +262,26 @@ mod tests {
             .collect()
     }
 
+    fn lists(value: &Value, word: &str) -> bool {
+        value.as_array().is_some_and(|all| all.iter().any(|v| v == word))
+    }
+
     #[test]
-    fn nothing_is_allowed_wholesale_and_secrets_only_in_our_own_namespaces() {
+    fn nothing_is_allowed_wholesale_and_secrets_only_by_name_or_where_nothing_else_is() {
         for part in [CONTROLLER, SERVER, OPERATOR] {
             let found = rules(part, true);
             assert!(found.len() > 3, "{part}");
             for (namespace, rule) in found {
                 assert!(!rule.to_string().contains('*'), "{part}: {rule}");
-                let secrets = rule["resources"].as_array().unwrap().contains(&json!("secrets"));
-                assert!(!secrets || !namespace.is_empty(), "{part}: {rule}");
+                if !lists(&rule["resources"], "secrets") {
+                    continue;
+                }
+                let reads = ["get", "list", "watch"].iter().any(|v| lists(&rule["verbs"], v));
+                let own = [api::user_data::NAMESPACE, boot_token::NAMESPACE].contains(&namespace.as_str());
+                assert!(
+                    own || !reads || rule.get("resourceNames").is_some(),
+                    "{part} in {namespace:?}: {rule}"
+                );
             }
         }
     }
@@ -272,9 +293,45 @@ mod tests {
             assert!(verbs.iter().all(|v| READ.contains(&v.as_str().unwrap())), "{rule}");
             assert!(!rule["resources"].to_string().contains("secrets"), "{rule}");
         }
-        let patch = |rule: &Value| rule["verbs"].as_array().unwrap().contains(&json!("patch"));
+        let patch = |rule: &Value| lists(&rule["verbs"], "patch");
         let writes: Vec<_> = rules(SERVER, true).into_iter().filter(|(_, r)| patch(r)).collect();
         assert_eq!(writes.len(), 1);
-        assert_eq!(writes[0].1["resources"], json!(["secrets"]));
+        assert_eq!(
+            (writes[0].0.as_str(), &writes[0].1["resources"]),
+            (boot_token::NAMESPACE, &json!(["secrets"]))
+        );
+        // What was there before is taken back, not left.
+        let role = |o: &Value| {
+            o["kind"] == "Role"
+                && o["metadata"]["name"] == SERVER
+                && o["metadata"]["namespace"] == boot_token::NAMESPACE
+        };
+        assert_eq!(all(false, None).iter().find(|o| role(o)).unwrap()["rules"], json!([]));
+    }
+
+    #[test]
+    fn the_controller_reads_the_one_pull_secret_that_is_named() {
+        let secrets = |at: Option<(&str, &str)>| -> Vec<(String, Value)> {
+            let at = at.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+            let roles = all(true, at.as_ref())
+                .into_iter()
+                .filter(|o| o["kind"] == "Role" && o["metadata"]["name"] == CONTROLLER);
+            let found = roles.flat_map(|o| {
+                let namespace = o["metadata"]["namespace"].as_str().unwrap().to_owned();
+                let rules = o["rules"].as_array().cloned().unwrap();
+                rules
+                    .into_iter()
+                    .filter(|r| lists(&r["resources"], "secrets"))
+                    .map(move |r| (namespace.clone(), r["resourceNames"].clone()))
+            });
+            found.collect()
+        };
+        let here = |names: Value| (NAMESPACE.to_owned(), names);
+        assert_eq!(secrets(None), [here(json!(["pull-secret"]))]);
+        assert_eq!(secrets(Some((NAMESPACE, "mine"))), [here(json!(["pull-secret", "mine"]))]);
+        assert_eq!(
+            secrets(Some(("openshift-config", "mine"))),
+            [here(json!(["pull-secret"])), ("openshift-config".to_owned(), json!(["mine"]))]
+        );
     }
 }

@@ -1,17 +1,20 @@
 //! User data for machines that others provision: which Secrets hold which pointer config. Pure.
 //!
-//! Ours (`POOL-user-data-managed`, labelled) are written whole; those of an installer are given the CA and keep
-//! everything else. With `--require-token` each pool has a boot token of its own in its pointer; it is kept for as long
+//! Ours (`POOL-user-data-managed`, labelled) are written whole; those of an installer are given the CA and the pool's boot
+//! token and keep everything else, or it is said why they cannot be. With `--require-token` each pool has a boot token of its own in its pointer; it is kept for as long
 //! as it is good, and another is made when it is revoked or has expired.
 
 use api::boot_token::{ENTROPY, Record, Token};
-use api::k8s::{ByteString, Secret};
+use api::k8s::{ByteString, ObjectReference, Secret};
 use api::user_data::{self, MANAGED, PORT, USER_DATA};
 use api::v1::MachineConfigPool;
 use ignition::Version;
 use ignition::pointer::{self, Pointer};
+use k8s_openapi::api::core::v1::{Event, EventSource};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// What user data is made of.
 #[derive(Debug, Clone, Copy)]
@@ -46,13 +49,71 @@ pub struct Write {
 pub struct Plan {
     /// Secrets.
     pub writes: Vec<Write>,
-    /// What is not as it should be and is left alone: object and reason.
-    pub left: Vec<String>,
+    /// What is not as it should be and is left alone.
+    pub left: Vec<Left>,
+}
+
+/// An object that is not as it should be and is left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its UID, where it has one.
+    pub uid: Option<String>,
+    /// What machines meet: a word for the event.
+    pub reason: &'static str,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: {}", self.kind, self.name, self.why)
+    }
+}
+
+impl Left {
+    fn secret(secret: &Secret, reason: &'static str, why: impl Into<String>) -> Self {
+        let (name, uid) = (secret.metadata.name.clone().unwrap_or_default(), secret.metadata.uid.clone());
+        Self { kind: "Secret", name, uid, reason, why: why.into() }
+    }
+
+    /// The event that tells it. Its name follows from what it says, so that the same is told once.
+    pub fn event(&self, now: Timestamp) -> Event {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        (self.kind, &self.uid, self.reason, &self.why).hash(&mut hasher);
+        let namespace = Some(user_data::NAMESPACE.to_owned());
+        let mut event = Event {
+            message: Some(self.why.clone()),
+            reason: Some(self.reason.to_owned()),
+            type_: Some("Warning".to_owned()),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            ..Event::default()
+        };
+        event.metadata.name = Some(format!("{}.{:016x}", self.name, hasher.finish()));
+        event.metadata.namespace.clone_from(&namespace);
+        event.source = Some(EventSource { component: Some(crate::rights::OPERATOR.to_owned()), host: None });
+        event.involved_object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some(self.kind.to_owned()),
+            name: Some(self.name.clone()),
+            namespace,
+            uid: self.uid.clone(),
+            ..ObjectReference::default()
+        };
+        event
+    }
 }
 
 /// Works out all user data. `entropy` gives random bytes for new tokens.
 pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Plan {
     let mut plan = Plan::default();
+    let mut tokens = BTreeMap::new();
     for pool in facts.pools {
         let name = pool.metadata.name.as_deref().unwrap_or_default();
         let secret_name = user_data::secret_name(name);
@@ -63,10 +124,20 @@ pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Pl
         let config = match pointer.config(Version::V3_5) {
             Ok(config) => config,
             Err(error) => {
-                plan.left.push(format!("pool {name}: no pointer config: {error}"));
+                let why = format!("pool {name} has no pointer config: {error}");
+                plan.left.push(Left {
+                    kind: "Secret",
+                    name: secret_name,
+                    uid: None,
+                    reason: "NoUserData",
+                    why,
+                });
                 continue;
             }
         };
+        if let Some(token) = token {
+            tokens.insert(name, token);
+        }
         let mut secret = user_data::secret(pool, &config);
         let why = match there {
             None => "there is none",
@@ -79,12 +150,10 @@ pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Pl
         plan.writes.push(Write { secret, token: record, why });
     }
     for secret in facts.secrets.iter().filter(|s| !is_managed(s)) {
-        let name = secret.metadata.name.as_deref().unwrap_or_default();
-        match foreign(secret, facts.ca) {
-            Ok(None) => {}
-            Ok(Some(secret)) => plan.writes.push(Write { secret, token: None, why: "the CA changed" }),
-            Err(why) => plan.left.push(format!("Secret {}/{name}: {why}", user_data::NAMESPACE)),
-        }
+        let tokens = facts.tokens.is_some().then_some(&tokens);
+        let Foreign { changed, left } = foreign(secret, facts.ca, tokens);
+        plan.left.extend(left);
+        plan.writes.extend(changed.map(|(secret, why)| Write { secret, token: None, why }));
     }
     plan
 }
@@ -121,21 +190,58 @@ fn token(
     (Some(token.reveal()), Some(record))
 }
 
-/// A Secret of somebody else with our CA in it; none: it is there, or the Secret is about something else.
-fn foreign(secret: &Secret, ca: &[u8]) -> Result<Option<Secret>, &'static str> {
-    let Some(bytes) = secret.data.as_ref().and_then(|d| d.get(USER_DATA)) else { return Ok(None) };
-    let Ok(mut config) = serde_json::from_slice::<Value>(&bytes.0) else { return Ok(None) };
-    if config.get("ignition").is_none() {
-        return Ok(None);
+/// What becomes of a Secret of somebody else.
+#[derive(Debug, Default)]
+struct Foreign {
+    /// It with our CA and the pool's token, and why; none: it has them, or is about something else.
+    changed: Option<(Secret, &'static str)>,
+    left: Vec<Left>,
+}
+
+/// `tokens`: those of all pools; none: machines show none.
+fn foreign(secret: &Secret, ca: &[u8], tokens: Option<&BTreeMap<&str, String>>) -> Foreign {
+    let mut found = Foreign::default();
+    let Some(mut config) = config_of(secret).filter(|c| c.get("ignition").is_some()) else { return found };
+    let mut why = None;
+    match pointer::set_ca(&mut config, ca) {
+        Ok(true) => why = Some("the CA changed"),
+        Ok(false) => {}
+        Err(error) => found.left.push(Left::secret(secret, "UserDataWithoutCA", error)),
     }
-    if !pointer::set_ca(&mut config, ca)? {
-        return Ok(None);
+    if let Some(tokens) = tokens {
+        match set_token(&mut config, tokens) {
+            Ok(true) => why = why.or(Some("machines show a boot token")),
+            Ok(false) => {}
+            Err(error) => {
+                let why = format!(
+                    "machines made with it have no boot token and are refused by the config server: {error}"
+                );
+                found.left.push(Left::secret(secret, "UserDataWithoutToken", why));
+            }
+        }
     }
-    let mut changed = secret.clone();
-    changed.metadata.managed_fields = None;
-    let data = changed.data.get_or_insert_default();
-    data.insert(USER_DATA.to_owned(), ByteString(config.to_string().into_bytes()));
-    Ok(Some(changed))
+    if let Some(why) = why {
+        let mut changed = secret.clone();
+        changed.metadata.managed_fields = None;
+        let data = changed.data.get_or_insert_default();
+        data.insert(USER_DATA.to_owned(), ByteString(config.to_string().into_bytes()));
+        found.changed = Some((changed, why));
+    }
+    found
+}
+
+/// Puts the pool's token into a pointer config. False: it is there, or the config points to no config server.
+fn set_token(config: &mut Value, tokens: &BTreeMap<&str, String>) -> Result<bool, String> {
+    if let Some(pool) = pointer::old_pool(config) {
+        return Err(format!(
+            "Ignition before 3.1.0 cannot send one; write the pointer to pool {pool} in 3.1.0 or newer"
+        ));
+    }
+    let Some((entry, pool)) = pointer::pool(config) else { return Ok(false) };
+    let token = tokens.get(pool.as_str()).ok_or_else(|| {
+        format!("it points to pool {pool}, and there is no MachineConfigPool of that name; make it, or correct the source")
+    })?;
+    pointer::set_token(config, entry, token).map_err(str::to_owned)
 }
 
 #[cfg(test)]
@@ -188,7 +294,7 @@ mod tests {
                     tokens.extend(token);
                 }
             }
-            (written, plan.left)
+            (written, plan.left.iter().map(ToString::to_string).collect())
         }
 
         fn config(&self, name: &str) -> Value {
@@ -253,5 +359,69 @@ mod tests {
         world.tokens = None;
         world.pass();
         assert_eq!(pointer::token(&world.config("worker-user-data-managed")), None);
+    }
+
+    #[test]
+    fn an_installers_pointer_gets_the_pools_token_or_it_is_said_why_not() {
+        let ca = json!({"tls": {"certificateAuthorities": [{"source": "data:text/plain;charset=utf-8;base64,Q0EgMQ=="}]}});
+        let source = "https://api-int.example.com:22623/config/worker";
+        let theirs = |version: &str, merge: Value| json!({"ignition": {"version": version, "config": {"merge": [merge]}, "security": ca}});
+        let mut world = mk(Some(vec![]));
+        world.pass();
+        let token = pointer::token(&world.config("worker-user-data-managed")).unwrap().to_owned();
+        let header = json!([{"name": "Authorization", "value": format!("Bearer {token}")}]);
+        let mut good = vec![json!({"source": source}), json!({"source": source, "httpHeaders": []})];
+        // Of a token that is revoked.
+        let old = format!("Bearer {}", Token::new(&[9; ENTROPY]).reveal());
+        good.push(json!({"source": source, "httpHeaders": [{"name": "authorization", "value": old}]}));
+        for merge in good {
+            world.secrets.retain(is_managed);
+            world.secrets.push(mk_foreign(&theirs("3.1.0", merge.clone())));
+            assert_eq!(world.pass(), (vec!["worker-user-data".to_owned()], vec![]), "{merge}");
+            let now = world.config("worker-user-data");
+            assert_eq!(now["ignition"]["config"]["merge"][0]["httpHeaders"][0]["value"], header[0]["value"]);
+            assert_eq!(world.pass(), (vec![], vec![]));
+        }
+        let elsewhere = "https://api-int.example.com:22623/config/nosuch";
+        let spec_2 = json!({"ignition": {"version": "2.2.0", "config": {"append": [{"source": source}]}, "security": ca}});
+        for (config, why) in [
+            (theirs("3.0.0", json!({"source": source})), "3.1.0"),
+            (spec_2, "3.1.0"),
+            (theirs("3.2.0", json!({"source": elsewhere})), "nosuch"),
+            (
+                theirs(
+                    "3.2.0",
+                    json!({"source": source, "httpHeaders": [{"name": "Authorization", "value": "Basic eA=="}]}),
+                ),
+                "of its own",
+            ),
+        ] {
+            world.secrets.retain(is_managed);
+            world.secrets.push(mk_foreign(&config));
+            let (written, left) = world.pass();
+            assert!(written.is_empty() && left.len() == 1, "{config}: {left:?}");
+            assert!(left[0].contains("no boot token") && left[0].contains(why), "{left:?}");
+            assert!(!left[0].contains(token.split_once('.').unwrap().1), "{left:?}");
+        }
+        // What points nowhere, and a config that is none, have no use for one.
+        for config in
+            [theirs("3.2.0", json!({"source": "https://example.com/x.ign"})), json!({"cloud-init": 1})]
+        {
+            world.secrets.retain(is_managed);
+            world.secrets.push(mk_foreign(&config));
+            assert_eq!(world.pass(), (vec![], vec![]), "{config}");
+        }
+    }
+
+    #[test]
+    fn the_same_is_told_once_and_another_cause_again() {
+        let left = |why: &str| Left::secret(&mk_foreign(&json!({})), "UserDataWithoutToken", why);
+        let now = Timestamp::UNIX_EPOCH;
+        let name = |why| left(why).event(now).metadata.name.unwrap();
+        assert_eq!(name("a"), name("a"));
+        assert_ne!(name("a"), name("b"));
+        let event = left("a").event(now);
+        assert_eq!(event.involved_object.name.as_deref(), Some("worker-user-data"));
+        assert_eq!(event.involved_object.namespace, event.metadata.namespace);
     }
 }

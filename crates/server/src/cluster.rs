@@ -137,7 +137,7 @@ impl StartServer {
             Ok(_) => return Err(bad_url(format!("{apiserver_url:?} is not an https:// URL with a host"))),
             Err(e) => return Err(bad_url(format!("{apiserver_url:?}: {e}"))),
         }
-        let gate = require_token.then(|| Gate::new(Api::namespaced(client.clone(), NAMESPACE)));
+        let gate = require_token.then(|| Gate::new(Api::namespaced(client.clone(), boot_token::NAMESPACE)));
         let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone(), gate });
         let listeners = Listeners::open(&listen)?;
         let payload = listen.payload_version;
@@ -259,7 +259,7 @@ impl Follower {
     async fn follow(&mut self, shared: &Shared) {
         let mut changes = self.watches();
         if shared.gate.is_some() {
-            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), boot_token::NAMESPACE);
             let tokens = watcher::watcher(
                 secrets,
                 watcher::Config::default().labels(boot_token::LABEL).timeout(WATCH_SECONDS),
@@ -445,7 +445,7 @@ impl Follower {
                 one.fields(&format!("metadata.name={BUNDLE}")),
             ),
             SECRET => (
-                Api::namespaced_with(self.client.clone(), NAMESPACE, &gvk("")),
+                Api::namespaced_with(self.client.clone(), boot_token::NAMESPACE, &gvk("")),
                 one.labels(boot_token::LABEL),
             ),
             "ControllerConfig" => (

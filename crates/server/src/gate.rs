@@ -5,7 +5,7 @@
 //! on the version that it was read in; when that cannot be written, nobody gets the config (503, which machines
 //! repeat). What a token is good for is decided in `api::boot_token`; here is the header and the writing.
 //!
-//! Assumption: whoever can write Secrets in our namespace may decide who boots.
+//! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
 
 use crate::refusal::Refusal;
 use crate::view::Mirror;

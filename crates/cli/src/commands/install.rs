@@ -5,7 +5,8 @@ use crate::{client, exit, output};
 use anyhow::Context;
 use api::k8s::Node;
 use kube::api::{Api, ListParams};
-use operator::install::{Options, apply, plan};
+use operator::install::{Options, There, apply, plan, there};
+use operator::tokens;
 use rollout::topology::Topology;
 use rollout::view::NodeView;
 use std::time::Duration;
@@ -19,12 +20,18 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
         cluster_dns_ip: a.cluster_dns_ip,
         daemon_image: a.daemon_image,
         image: a.image,
-        require_token: a.require_token,
+        balancers: a.balancers.clone(),
         api_server_url: a.api_server_url.clone().unwrap_or_default(),
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
     if a.dry_run {
+        // Of a cluster that cannot be asked nothing is there.
+        let found = match client::connect(&a.cluster).await {
+            Ok(client) => there(&client).await.unwrap_or_default(),
+            Err(_) => There::default(),
+        };
+        follow(&mut options, a.open, a.require_token, found);
         if options.image.is_some() && a.api_server_url.is_none() {
             options.api_server_url = url(&client::config(&a.cluster).await?);
         }
@@ -44,9 +51,24 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     let topology = topology(&client).await?;
     options.control_plane_topology = topology.control_plane;
     options.infrastructure_topology = topology.infrastructure;
+    follow(&mut options, a.open, a.require_token, there(&client).await?);
     let steps = plan(&options)?;
+    let with_tokens = options.image.is_some() && options.require_token;
+    if options.image.is_some() && !with_tokens && !a.open {
+        eprintln!(
+            "mco: the config server gives configs to all that reach it, as before; --require-token asks for boot tokens"
+        );
+    }
+    if with_tokens {
+        // Before the new servers look for them there, and once more for uses that old servers wrote down meanwhile.
+        tokens::keep_namespace(&client).await?;
+        tokens::bring_over(&client).await?;
+    }
     // Whoever reads the progress may go; the installation goes on.
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
+    if with_tokens {
+        tokens::bring_over(&client).await?;
+    }
     output::write(&format!("installed: {} objects\n", steps.len()))?;
     Ok(exit::OK)
 }
@@ -58,6 +80,12 @@ async fn topology(client: &kube::Client) -> anyhow::Result<Topology> {
         tokio::time::timeout(CALL, nodes.list(&all)).await.context("the API server does not answer")??;
     let views: Vec<NodeView> = listed.items.iter().map(NodeView::from_node).collect();
     Ok(Topology::of(&views))
+}
+
+/// Tokens unless somebody wants it open; an installation that is there stays as it is.
+fn follow(options: &mut Options, open: bool, require_token: bool, found: There) {
+    options.require_token = require_token || (!open && found.require_token.unwrap_or(true));
+    options.pull_secret = found.pull_secret;
 }
 
 fn url(config: &kube::Config) -> String {
@@ -78,4 +106,28 @@ fn pem(certificates: &[Vec<u8>]) -> Vec<u8> {
         out.push_str("-----END CERTIFICATE-----\n");
     }
     out.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_asked_for_unless_it_is_open_already_or_shall_be() {
+        // --open, --require-token, what is there, what becomes of it.
+        let rows = [
+            (false, false, None, true),
+            (true, false, None, false),
+            (false, true, None, true),
+            (false, false, Some(false), false),
+            (false, false, Some(true), true),
+            (false, true, Some(false), true),
+            (true, false, Some(true), false),
+        ];
+        for (open, require, there, want) in rows {
+            let mut options = Options::default();
+            follow(&mut options, open, require, There { require_token: there, pull_secret: None });
+            assert_eq!(options.require_token, want, "{open} {require} {there:?}");
+        }
+    }
 }

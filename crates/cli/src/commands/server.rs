@@ -44,6 +44,7 @@ fn listen(a: Listening) -> ListenOptions {
         tls: TlsProfile { min_version: a.tls_min_version, cipher_suites: a.tls_cipher_suites },
         payload_version: a.payload_version,
         bind_address: a.bind_address,
+        balancers: a.balancers,
         http2: a.http2,
         ..ListenOptions::default()
     }

@@ -4,13 +4,13 @@ use crate::args_boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
 use crate::output::Kind;
 use crate::{client, exit, output};
 use anyhow::{Context, bail};
-use api::boot_token::{ENTROPY, LABEL, NAME_PREFIX, Record, Token};
-use api::names::NAMESPACE;
+use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
 use api::v1::MachineConfigPool;
 use comfy_table::{Table, presets};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, ResourceExt as _};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
         grace: a.grace,
         ..Record::new(&token, &a.pool)
     };
+    operator::tokens::keep_namespace(&client).await?;
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let (secret, params) = (record.to_secret(), PostParams::default());
     tokio::time::timeout(CALL, secrets.create(&params, &secret))
@@ -115,23 +116,33 @@ fn text(rows: &[Row]) -> String {
     table.lines().map(|l| format!("{}\n", l.trim_end())).collect()
 }
 
-async fn records(secrets: &Api<Secret>) -> anyhow::Result<Vec<Record>> {
+/// Tokens, also those that were not brought over from the old namespace yet.
+async fn records(client: &Client) -> anyhow::Result<Vec<Record>> {
     let labelled = ListParams::default().labels(LABEL);
-    let listed = tokio::time::timeout(CALL, secrets.list(&labelled)).await.context("no answer")??;
-    let mut records = vec![];
-    for secret in &listed.items {
-        match Record::from_secret(secret) {
-            Ok(record) => records.push(record),
-            Err(why) => eprintln!("mco: not a boot token: {why}"),
+    let mut records: Vec<Record> = vec![];
+    for namespace in [NAMESPACE, OLD_NAMESPACE] {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let listed = match tokio::time::timeout(CALL, secrets.list(&labelled)).await.context("no answer")? {
+            // Who may see tokens need not see what stands in the old namespace.
+            Err(kube::Error::Api(status)) if status.code == 403 && namespace == OLD_NAMESPACE => continue,
+            listed => listed?,
+        };
+        let waits = |s: &&Secret| namespace == NAMESPACE || !s.annotations().contains_key(MOVED);
+        for secret in listed.items.iter().filter(waits) {
+            match Record::from_secret(secret) {
+                Ok(record) if records.iter().any(|r| r.id == record.id) => {}
+                Ok(record) => records.push(record),
+                Err(why) => eprintln!("mco: not a boot token: {why}"),
+            }
         }
     }
     Ok(records)
 }
 
 async fn list(a: TokenList) -> anyhow::Result<u8> {
-    let secrets: Api<Secret> = Api::namespaced(client::connect(&a.cluster).await?, NAMESPACE);
+    let client = client::connect(&a.cluster).await?;
     let now = Timestamp::now();
-    let mut records = records(&secrets).await?;
+    let mut records = records(&client).await?;
     records.retain(|r| a.pool.as_ref().is_none_or(|p| *p == r.pool));
     records.sort_by(|x, y| (&x.pool, &x.id).cmp(&(&y.pool, &y.id)));
     let rows: Vec<Row> = records.into_iter().map(|r| row(r, now)).collect();
@@ -140,27 +151,36 @@ async fn list(a: TokenList) -> anyhow::Result<u8> {
 }
 
 async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
-    let secrets: Api<Secret> = Api::namespaced(client::connect(&a.cluster).await?, NAMESPACE);
+    let client = client::connect(&a.cluster).await?;
     let mut ids = a.ids;
     if a.spent {
         let now = Timestamp::now();
-        ids.extend(records(&secrets).await?.into_iter().filter(|r| r.is_spent(now)).map(|r| r.id));
+        ids.extend(records(&client).await?.into_iter().filter(|r| r.is_spent(now)).map(|r| r.id));
     }
     let mut missing = 0;
     for id in ids {
         // Whoever has the whole token at hand may give it; only the ID is told.
         let id = id.split('.').next().unwrap_or_default();
         let name = format!("{NAME_PREFIX}{id}");
-        match tokio::time::timeout(CALL, secrets.delete(&name, &DeleteParams::default()))
-            .await
-            .context("no answer")?
-        {
-            Ok(_) => output::write(&format!("revoked {id}\n"))?,
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                eprintln!("mco: there is no boot token {id:?}");
-                missing += 1;
+        let mut found = false;
+        // The old namespace first: what is left there would be brought over again.
+        for namespace in [OLD_NAMESPACE, NAMESPACE] {
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+            let params = DeleteParams::default();
+            match tokio::time::timeout(CALL, secrets.delete(&name, &params)).await.context("no answer")? {
+                Ok(_) => found = true,
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(kube::Error::Api(status)) if status.code == 403 && namespace == OLD_NAMESPACE => {}
+                Err(e) => {
+                    return Err(e).with_context(|| format!("Secret {namespace}/{name} cannot be deleted"));
+                }
             }
-            Err(e) => return Err(e).with_context(|| format!("Secret {NAMESPACE}/{name} cannot be deleted")),
+        }
+        if found {
+            output::write(&format!("revoked {id}\n"))?;
+        } else {
+            eprintln!("mco: there is no boot token {id:?}");
+            missing += 1;
         }
     }
     Ok(if missing == 0 { exit::OK } else { exit::FAILED })
