@@ -89,7 +89,13 @@ fn normal(mut config: Config) -> Config {
     for d in &mut config.storage.disks {
         d.partitions.iter_mut().for_each(|p| quiet(&mut p.resize, false));
     }
-    config.storage.luks.iter_mut().for_each(|l| quiet(&mut l.discard, false));
+    for l in &mut config.storage.luks {
+        quiet(&mut l.discard, false);
+        quiet(&mut l.cex.enabled, false);
+        for t in &mut l.clevis.tang {
+            t.advertisement = t.advertisement.take().filter(|a| !a.is_empty());
+        }
+    }
     let i = &mut config.ignition;
     let fetched = i
         .config

@@ -1,8 +1,8 @@
 //! User data for machines that others provision: which Secrets hold which pointer config. Pure.
 //!
-//! Ours (`POOL-user-data-managed`, labelled) are written whole; those of an installer are given the CA and the pool's boot
-//! token and keep everything else, or it is said why they cannot be. With `--require-token` each pool has a boot token of its own in its pointer; it is kept for as long
-//! as it is good, and another is made when it is revoked or has expired.
+//! Ours (`POOL-user-data-managed`, labelled) are written whole. Those of an installer are given the CA and the pool's boot
+//! token and keep everything else, or it is said why they cannot be. With `--require-token` each pool has a boot token of
+//! its own in its pointer. It is kept for as long as it is good; another is made when it is revoked or has expired.
 
 use api::boot_token::{ENTROPY, Record, Token};
 use api::k8s::{ByteString, ObjectReference, Secret};
