@@ -482,7 +482,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__install)
-            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --require-token --api-server-url --daemon-image --openshift-config-crds --dry-run --output --log --log-json --no-color --help"
+            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --require-token --open --proxy-protocol-from --api-server-url --daemon-image --openshift-config-crds --dry-run --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -509,6 +509,10 @@ _mco() {
                     return 0
                     ;;
                 --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --proxy-protocol-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -918,7 +922,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__bootstrap)
-            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --http2 --metrics-listen --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --no-color --help"
+            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --http2 --metrics-listen --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -956,6 +960,10 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --proxy-protocol-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --metrics-listen)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -988,7 +996,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__start)
-            opts="-h --kubeconfig --context --kubeconfig-list --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --http2 --metrics-listen --apiserver-url --bootstrap-token-dir --require-token --log --log-json --no-color --help"
+            opts="-h --kubeconfig --context --kubeconfig-list --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --http2 --metrics-listen --apiserver-url --bootstrap-token-dir --require-token --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1035,6 +1043,10 @@ _mco() {
                     return 0
                     ;;
                 --bind-address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --proxy-protocol-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -50,6 +50,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d '
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run controller, config server and operator as pods of this image [default: they run elsewhere]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server, as machines reach it [default: as the kubeconfig says]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: they run as services of their hosts]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -s o -l output -d 'With --dry-run: how to print the objects' -r -f -a "text\t'For people'
@@ -57,7 +58,8 @@ json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token'
+complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; one that is there stays as it is]'
+complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server gives configs to everybody who reaches it, over plain HTTP (22624) too, as the reference does'
 complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds that are read where they exist'
 complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Say what would be done and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand install" -l log-json -d 'One JSON object per log line'
@@ -229,13 +231,14 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l secure-port -d 'The HTTPS port' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l insecure-port -d 'The port for the same over plain HTTP; 0 for none' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l insecure-port -d 'The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference\'s is 22624' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l key -d 'The key (PEM); read again when it changes' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-min-version -d 'The oldest TLS version to speak: VersionTLS12 or VersionTLS13' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l payload-version -d 'The release that this server belongs to' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bind-address -d 'The address to listen on [default: all]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It must name one; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server as machines reach it; written into the kubeconfig that they are given' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
@@ -246,13 +249,14 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l secure-port -d 'The HTTPS port' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l insecure-port -d 'The port for the same over plain HTTP; 0 for none' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l insecure-port -d 'The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference\'s is 22624' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l key -d 'The key (PEM); read again when it changes' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-min-version -d 'The oldest TLS version to speak: VersionTLS12 or VersionTLS13' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l payload-version -d 'The release that this server belongs to' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bind-address -d 'The address to listen on [default: all]' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It must name one; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l server-basedir -d 'The folder with machine-pools/ and machine-configs/' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F

@@ -39,6 +39,7 @@ _arguments "${_arguments_options[@]}" : \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service]:IP:_default' \
 '--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
+'*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times]:IP[/BITS]:_default' \
 '--api-server-url=[The API server, as machines reach it \[default\: as the kubeconfig says\]]:URL:_default' \
 '--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \
 '-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
@@ -49,7 +50,8 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--require-token[With --image\: the config server gives configs only to machines with a boot token]' \
+'--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \
+'(--require-token)--open[With --image\: the config server gives configs to everybody who reaches it, over plain HTTP (22624) too, as the reference does]' \
 '--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds that are read where they exist]' \
 '--dry-run[Say what would be done and do nothing]' \
 '--log-json[One JSON object per log line]' \
@@ -359,13 +361,14 @@ _arguments "${_arguments_options[@]}" : \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--secure-port=[The HTTPS port]:PORT:_default' \
-'--insecure-port=[The port for the same over plain HTTP; 0 for none]:PORT:_default' \
+'--insecure-port=[The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference'\''s is 22624]:PORT:_default' \
 '--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
 '--key=[The key (PEM); read again when it changes]:FILE:_files' \
 '--tls-min-version=[The oldest TLS version to speak\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
 '*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
+'*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
@@ -381,13 +384,14 @@ _arguments "${_arguments_options[@]}" : \
 (bootstrap)
 _arguments "${_arguments_options[@]}" : \
 '--secure-port=[The HTTPS port]:PORT:_default' \
-'--insecure-port=[The port for the same over plain HTTP; 0 for none]:PORT:_default' \
+'--insecure-port=[The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference'\''s is 22624]:PORT:_default' \
 '--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
 '--key=[The key (PEM); read again when it changes]:FILE:_files' \
 '--tls-min-version=[The oldest TLS version to speak\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
 '*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
+'*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
