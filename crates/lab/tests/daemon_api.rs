@@ -193,14 +193,19 @@ impl Sim {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let end = Instant::now() + PATIENCE;
         loop {
-            let object = api.get(&self.name).await?;
-            let version = object.status.as_ref().and_then(|s| s.config_version.as_ref());
-            let done = object.status.iter().flat_map(|s| s.conditions.iter().flatten());
+            // It is made beside the work.
+            let found = api.get_opt(&self.name).await?;
+            let status = found.as_ref().and_then(|object| object.status.as_ref());
+            let version = status.and_then(|s| s.config_version.as_ref());
+            let done = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
             let done = done.into_iter().any(|c| c.type_ == "Updated" && c.status == "True");
-            if done && version.is_some_and(|v| v.current == config) {
+            if done
+                && version.is_some_and(|v| v.current == config)
+                && let Some(object) = found
+            {
                 return Ok(object);
             }
-            anyhow::ensure!(Instant::now() < end, "not told: {:?}", object.status);
+            anyhow::ensure!(Instant::now() < end, "not told: {status:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -1,5 +1,5 @@
-//! The agent on a machine that boots: files that somebody changes, and a power cut that is made good before the kubelet
-//! starts.
+//! The agent on a machine that boots: files that somebody changes, power cuts that are made good before the kubelet
+//! starts, and a change that cuts its own node off.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "parts of tests")]
 
@@ -7,7 +7,7 @@ mod product;
 
 use std::time::{Duration, Instant};
 
-use lab::{DAEMON_UNIT, RECOVER_UNIT};
+use lab::{DAEMON_UNIT, MachineState, RECOVER_UNIT};
 use product::{Cluster, LIMIT, machine_config, note, with_controller};
 use serde_json::{Value, json};
 
@@ -251,4 +251,153 @@ async fn power_cut(cluster: &Cluster) {
     let new: Vec<&str> = log.lines().skip(before.lines().count()).collect();
     // After the cut in the old state, and after the update's own reboot in the new one.
     assert_eq!(new, ["whole", "0", "whole", "2000"], "{log}");
+}
+
+/// A service that writes down whether a change was half done when it started, and takes its time while it is told to.
+fn slow(name: &str) -> String {
+    format!(
+        "[Unit]\nDescription=Stub of {name}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+         ExecStart=/bin/sh -c 'if [ -e /var/lib/machine-config-daemon/journal/begin.json ]; then echo between; else echo whole; fi >> /var/{name}.log; \
+         if [ -e /var/slow ]; then sleep 300; fi'\n[Install]\nWantedBy=multi-user.target\n"
+    )
+}
+
+/// Takes the machine's network away as soon as a file is there, once.
+const CUT_PATH: &str = "[Path]\nPathExists=/etc/cut/0\n[Install]\nWantedBy=multi-user.target\n";
+const CUT_SERVICE: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    ExecStart=/bin/sh -c 'test -e /var/cut || { touch /var/cut; ip link set host0 down; }'\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_cut_while_services_restart_is_made_good_at_boot_and_waits_for_none_of_them() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(1)
+        .real()
+        .node_file("/etc/systemd/system/kubelet.service", 0o644, slow("kubelet"))
+        .node_unit("kubelet.service")
+        .node_file("/etc/systemd/system/containerd.service", 0o644, slow("containerd"))
+        .node_unit("containerd.service");
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    cut_while_services_restart(&cluster).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cuts_its_own_node_off_is_rebooted_into_all_the_same() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(1)
+        .real()
+        .node_file("/etc/systemd/system/cut.path", 0o644, CUT_PATH)
+        .node_file("/etc/systemd/system/cut.service", 0o644, CUT_SERVICE)
+        .node_unit("cut.path");
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    cut_off_by_its_own_change(&cluster).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// The recovery at boot stands before the services that the change was telling: it must not wait for them.
+async fn cut_while_services_restart(cluster: &Cluster) {
+    let node = cluster.lab.node(0);
+    let machine = cluster.lab.real_node(0).unwrap().machine();
+    let restart = |unit: &str| json!({"type": "Restart", "restart": {"serviceName": unit}});
+    let actions = ["containerd.service", "kubelet.service"].map(restart);
+    cluster
+        .create(json!({
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": "MachineConfiguration",
+            "metadata": {"name": "cluster"},
+            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [
+                {"path": "/etc/told.conf", "actions": actions},
+            ]}},
+        }))
+        .await;
+    let boot = node.boot_id().await.unwrap();
+    let log = async |name: &str| {
+        let log = node.read_file(&format!("/var/{name}.log")).await.unwrap();
+        log.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = (log("containerd").await, log("kubelet").await);
+    node.run(["touch", "/var/slow"]).await.unwrap();
+    let config = json!({
+        "ignition": {"version": "3.4.0"},
+        "storage": {"files": [{"path": "/etc/told.conf", "contents": {"source": "data:,x"}}]},
+    });
+    cluster.create(machine_config("50-told", "worker", config)).await;
+    cluster
+        .wait("containerd is restarted", async || {
+            let log = node.read_file("/var/containerd.log").await.ok()?;
+            (log.lines().last()? == "between").then_some(())
+        })
+        .await;
+    machine.power_cut().await.unwrap();
+    let upper = cluster.lab.folder().join("nodes/worker-0/upper");
+    let journal = upper.join("var/lib/machine-config-daemon/journal");
+    assert!(journal.join("begin.json").exists() && journal.join("services").exists(), "cut at another time");
+    std::fs::remove_file(upper.join("var/slow")).unwrap();
+    machine.power_on();
+    node.wait_ready(&cluster.client, LIMIT).await.unwrap();
+    assert_ne!(node.boot_id().await.unwrap(), boot);
+    let recovered = node.logs(RECOVER_UNIT).await.unwrap();
+    assert!(recovered.contains("undone: "), "{recovered}");
+    assert!(!["no answer", "refused"].iter().any(|bad| recovered.contains(bad)), "{recovered}");
+    // The update is made after all, in the same boot.
+    let boot = node.boot_id().await.unwrap();
+    cluster.settled("worker", 1, &["50-told"], &[]).await;
+    assert_eq!(node.read_file("/etc/told.conf").await.unwrap(), "x");
+    assert_eq!(node.boot_id().await.unwrap(), boot);
+    // In the change that was cut, which did not get as far as the kubelet; after the recovery; in the change that was made.
+    assert_eq!(log("containerd").await[before.0.len()..], ["between", "whole", "between"]);
+    assert_eq!(log("kubelet").await[before.1.len()..], ["whole", "between"]);
+}
+
+/// What the agent waits for is away, by its own doing: after five minutes it reboots all the same. That is waited for.
+async fn cut_off_by_its_own_change(cluster: &Cluster) {
+    let node = cluster.lab.node(0);
+    let machine = cluster.lab.real_node(0).unwrap().machine();
+    let boot = node.boot_id().await.unwrap();
+    let files: Vec<Value> = (0..2000)
+        .map(|i| json!({"path": format!("/etc/cut/{i}"), "contents": {"source": format!("data:,{i}")}}))
+        .collect();
+    let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+    cluster.create(machine_config("60-cut", "worker", config)).await;
+    cluster.wait("the network is away", async || node.read_file("/var/cut").await.ok()).await;
+    cluster
+        .wait("the reboot is owed", async || {
+            node.read_file("/var/lib/machine-config-daemon/reboot.json").await.ok()
+        })
+        .await;
+    let mut state = machine.watch();
+    state.borrow_and_update();
+    let told = cluster.get("Node", "worker-0").await;
+    assert_eq!(
+        (note(&told, "post-config-action").as_str(), &told["spec"]["unschedulable"]),
+        ("", &json!(true))
+    );
+    assert_eq!(node.boot_id().await.unwrap(), boot);
+    // Another process knows it from the disk alone.
+    node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
+    let start = Instant::now();
+    let away = state.wait_for(|s| !matches!(s, MachineState::Running { .. }));
+    let patience = Duration::from_secs(20 * 60);
+    tokio::time::timeout(patience, away).await.expect("it never reboots").unwrap();
+    println!("it reboots {:?} after its agent was started again", start.elapsed());
+    node.wait_ready(&cluster.client, LIMIT).await.unwrap();
+    cluster.settled("worker", 1, &["60-cut"], &[]).await;
+    assert_ne!(node.boot_id().await.unwrap(), boot);
+    let log = node.logs(DAEMON_UNIT).await.unwrap();
+    assert!(log.contains("cannot say so: the API server has taken no word for 5 minutes"), "{log}");
+    cluster.told("worker-0", "Reboot", &["had not announced"]).await;
+    let now = cluster.get("Node", "worker-0").await;
+    assert_eq!((note(&now, "post-config-action").as_str(), now["spec"].get("unschedulable")), ("", None));
 }

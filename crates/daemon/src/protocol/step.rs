@@ -473,7 +473,10 @@ fn leaves_in_vain(view: &View, config: &str) -> bool {
 /// The machine reboots, and comes back in the same boot as far as it can tell; or it does not go down at all.
 fn in_vain(view: &View, config: &str) -> Action {
     let why = format!(
-        "this machine was told {MOST_REBOOTS} times to reboot into config {config} and is still in the boot that it was applied in:          neither its boot id nor the token in /run has changed. Reboot it by hand (journalctl says why it does not go down);          where that changes nothing, empty /run at boot, as systemd expects it, or remove {} after a reboot",
+        "this machine was told {MOST_REBOOTS} times to reboot into config {config} and is still in the boot that it was \
+         applied in: neither its boot id nor the token in /run has changed. Reboot it by hand (journalctl says why it \
+         does not go down); where that changes nothing, empty /run at boot, as systemd expects it, or remove {} after a \
+         reboot",
         host::paths::REBOOT_PENDING
     );
     if view.node.seen && (view.node.state != state::DEGRADED || view.node.reason != why) {

@@ -357,6 +357,7 @@ fn three_reboots_that_change_nothing_are_enough() {
     assert_eq!(view.node.state, "Degraded");
     let words = ["3 times", "config b", "/run", "by hand", "/var/lib/machine-config-daemon/reboot.json"];
     assert!(words.iter().all(|w| view.node.reason.contains(w)), "{}", view.node.reason);
+    assert!(!view.node.reason.contains("  "), "{}", view.node.reason);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Boot, until: Some(at(1010)) });
     // Nor does an API server that is away bring a fourth one about.
     view.mute = Some(at(0));
