@@ -93,6 +93,12 @@ impl std::fmt::Debug for Work {
 }
 
 impl Work {
+    /// What a person should know before it is done.
+    pub(crate) fn warnings(&self) -> Vec<Note> {
+        let note = |text: &String| Note { kind: EventKind::ConfigWarning, text: text.clone() };
+        self.plan.warnings.iter().map(note).collect()
+    }
+
     /// The same from what stands on the host now: pods may have taken hours to leave. What the host itself has at a
     /// path is kept only where it is found.
     fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {

@@ -261,6 +261,10 @@ impl Systemd for DbusSystemd {
         Ok(units.iter().any(|(_, _, _, active, ..)| active != "inactive"))
     }
 
+    fn reload_if_running(&mut self, unit: &str) -> Result<()> {
+        self.job("reload", "ReloadOrTryRestartUnit", unit)
+    }
+
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {
         self.run("tell the state of", unit, CALL, |c| async move {
             match proxy(&c, SYSTEMD).await?.call::<_, _, String>("GetUnitFileState", &(unit,)).await {

@@ -132,11 +132,13 @@ impl Host {
             changes: &changes,
             steps: Vec::new(),
             notes,
+            warnings: Vec::new(),
             bad,
         };
         steps.all(&names, &config.spec, &cost);
         Ok(if steps.bad.is_empty() {
-            Ok(HostPlan { names, steps: steps.steps, disruption: cost, notes: steps.notes })
+            let Steps { steps, notes, warnings, .. } = steps;
+            Ok(HostPlan { names, steps, disruption: cost, notes, warnings })
         } else {
             Err(steps.bad)
         })

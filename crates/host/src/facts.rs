@@ -27,6 +27,12 @@ pub struct Facts {
     pub users: Users,
     /// The password hash of the core user, where it has one.
     pub core_hash: Option<Secret>,
+    /// Texts of the SSH server's configuration, by path; none where there is no such server.
+    pub sshd: BTreeMap<String, String>,
+    /// The file of the core user's own keys.
+    pub core_own_keys: Option<Secret>,
+    /// Somebody else than core can log in, with a password or a key.
+    pub others_log_in: bool,
     /// Names of all unit files.
     pub unit_files: BTreeSet<String>,
     /// How the units of both configs are enabled.

@@ -325,6 +325,10 @@ impl Systemd for FakeSystemd {
         Ok(self.load()?.started.contains(unit))
     }
 
+    fn reload_if_running(&mut self, unit: &str) -> Result<()> {
+        self.service("reload", "reload", unit)
+    }
+
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {
         let state = |s: &str| Ok(Some(UnitFileState(s.to_owned())));
         let Some(path) = self.fragment(unit)? else { return Ok(None) };

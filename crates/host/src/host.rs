@@ -21,6 +21,7 @@ use crate::paths;
 use crate::plan::HostPlan;
 use crate::record::{Boot, CurrentConfig, PendingReboot};
 use crate::root::Root;
+use crate::sshd;
 use crate::step::{Secret, ServiceAction, Step, UnitAction};
 use crate::steps::{LEAKED, PRIVATE_DIR_MODE, folders_of_keys};
 use crate::systemd::{Rationale, Systemd, SystemdError};
@@ -28,6 +29,10 @@ use crate::trust::TrustTool;
 use crate::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::users::{Users, hash_of};
 
+/// Bytes of a file of keys that are read.
+const MOST_KEYS: u64 = 1024 * 1024;
+/// Numbers of users who are people begin here.
+const FIRST_PERSON: u32 = 1000;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 /// The token of a boot: for anybody to see.
@@ -144,8 +149,11 @@ impl Host {
                 _ => None,
             },
             day: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / DAY,
+            sshd: self.sshd_texts()?,
+            core_own_keys: self.own_keys(paths::CORE_OWN_KEYS).map(Secret),
             ..Facts::default()
         };
+        facts.others_log_in = self.others_log_in(&facts.users)?;
         for path in ["/etc/os-release", "/usr/lib/os-release"] {
             if let Some(release) = text(path)?
                 && facts.os_name.is_empty()
@@ -182,6 +190,8 @@ impl Host {
             paths::CURRENT_CONFIG,
             paths::REBOOT_PENDING,
             paths::CORE_KEYS,
+            paths::CORE_OWN_KEYS,
+            sshd::DROPIN,
             paths::PASSWD,
             paths::PASSWD_BACKUP,
             paths::SHADOW,
@@ -239,6 +249,52 @@ impl Host {
             Err(why) => facts.os_unsupported = Some(why),
         }
         Ok(facts)
+    }
+
+    /// The texts of the SSH server's configuration and of all that it includes.
+    fn sshd_texts(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut texts = BTreeMap::new();
+        let mut todo = vec![sshd::CONFIG.to_owned()];
+        while let Some(path) = todo.pop() {
+            if texts.contains_key(&path) || crate::root::split(&path).is_err() {
+                continue;
+            }
+            let Some(text) = self.root.text(&path)? else { continue };
+            for pattern in sshd::includes(&text) {
+                // sshd's patterns may stand in any part; those in use stand in the last.
+                let Ok((dir, _)) = crate::root::split(&pattern) else { continue };
+                let names = self.root.list(dir)?.into_iter().map(|name| format!("{dir}/{name}"));
+                todo.extend(names.filter(|path| sshd::glob(&pattern, path)));
+            }
+            texts.insert(path, text);
+        }
+        Ok(texts)
+    }
+
+    /// The file of a user's own keys. It is that user's to make anything of it, such as a link, a pipe or a very long file:
+    /// then it counts as none.
+    fn own_keys(&self, path: &str) -> Option<String> {
+        let (_, bytes) = self.root.read_short(path, MOST_KEYS).ok()?;
+        String::from_utf8(bytes?).ok()
+    }
+
+    /// Whether somebody else than core has a password or a key to log in with.
+    fn others_log_in(&self, users: &Users) -> Result<bool, Error> {
+        let shadow = self.root.text(paths::SHADOW)?.unwrap_or_default();
+        for (name, user) in users.users.iter().filter(|(name, _)| *name != CORE) {
+            if hash_of(&shadow, name).is_some_and(|hash| hash.starts_with('$')) {
+                return Ok(true);
+            }
+            // Accounts of services have homes that are not theirs: nobody keeps keys there.
+            if user.uid != 0 && user.uid < FIRST_PERSON {
+                continue;
+            }
+            let file = format!("{}/{}", user.home.trim_end_matches('/'), sshd::STOCK_FILE);
+            if self.own_keys(&file).is_some_and(|keys| sshd::has_key(&keys)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Applies a plan: all of it, or nothing. A reboot that it asks for is the caller's to start.
@@ -310,6 +366,13 @@ impl Host {
         if journal.daemon_reload {
             // The files are what counts; systemd reads them at the latest at the next boot.
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
+        }
+        if let Some(unit) = &journal.sshd {
+            self.tolerate("reload", unit, |s| match tell {
+                Tell::AndWait => s.reload_if_running(unit),
+                Tell::Marked | Tell::Started if s.was_started(unit)? => s.queue(ServiceAction::Reload, unit),
+                Tell::Marked | Tell::Started => Ok(()),
+            })?;
         }
         let marked = Journal::services_marked(&self.root)?;
         for (action, unit) in &journal.services {
@@ -535,6 +598,10 @@ impl Host {
             Step::Password { user, hash, day } => crate::shadow::set(root, user, &hash.0, *day)?,
             Step::Os { from, to } => self.stage_os(from, to)?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
+            Step::TellSshd { unit } => {
+                // Its file counts at the latest when it starts again: no reason to take the change back.
+                self.tolerate("reload, if it runs,", unit, |s| s.reload_if_running(unit))?;
+            }
             Step::Service { action, unit } => {
                 if !*told {
                     Journal::mark_services(root)?;

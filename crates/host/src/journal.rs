@@ -101,6 +101,9 @@ pub(crate) struct Journal {
     /// The boot that the change was begun in. Of older versions: none, which no boot is.
     #[serde(default)]
     pub(crate) boot: Boot,
+    /// The SSH server, if its configuration changes. A reader that does not know of it leaves it to its next start.
+    #[serde(default)]
+    pub(crate) sshd: Option<String>,
 }
 
 /// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
@@ -228,6 +231,10 @@ impl Journal {
                 .collect(),
             daemon_reload: touches(&|s| matches!(s, Step::DaemonReload)),
             boot,
+            sshd: plan.steps.iter().find_map(|s| match s {
+                Step::TellSshd { unit } => Some(unit.clone()),
+                _ => None,
+            }),
         };
         root.write_bytes(BEGIN, &journal.seal()?, PRIVATE)?;
         Ok(journal)

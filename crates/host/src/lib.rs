@@ -34,6 +34,7 @@ mod registries;
 mod resolve;
 mod root;
 mod shadow;
+mod sshd;
 mod step;
 mod steps;
 mod systemd;

@@ -28,6 +28,8 @@ pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 pub const CORE_HOME: &str = "/home/core";
 /// Where that user's keys stand.
 pub const CORE_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
+/// Where that user's own keys stand: a stock sshd reads them.
+pub const CORE_OWN_KEYS: &str = "/home/core/.ssh/authorized_keys";
 /// The user database.
 pub const PASSWD: &str = "/etc/passwd";
 /// The copy of it that tools keep when they change a password.

@@ -28,6 +28,8 @@ pub struct HostPlan {
     pub disruption: Disruption,
     /// What was decided not to be done, and why.
     pub notes: Vec<String>,
+    /// What a person should know before it is done.
+    pub warnings: Vec<String>,
 }
 
 impl HostPlan {
@@ -47,6 +49,9 @@ impl fmt::Display for HostPlan {
         }
         for note in &self.notes {
             writeln!(f, "      note: {note}")?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "   WARNING: {warning}")?;
         }
         write!(f, "disruption: {}", self.disruption)
     }
@@ -95,10 +100,20 @@ pub fn plan(
         }
     }
     let disruption = disruption(&changes, &old, &new, policy, facts, &mut notes, &mut bad);
-    let mut steps = Steps { old: &old, new: &new, facts, changes: &changes, steps: Vec::new(), notes, bad };
+    let mut steps = Steps {
+        old: &old,
+        new: &new,
+        facts,
+        changes: &changes,
+        steps: Vec::new(),
+        notes,
+        warnings: Vec::new(),
+        bad,
+    };
     steps.all(names, desired, &disruption);
     if steps.bad.is_empty() {
-        Ok(HostPlan { names: names.clone(), steps: steps.steps, disruption, notes: steps.notes })
+        let Steps { steps, notes, warnings, .. } = steps;
+        Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings })
     } else {
         Err(steps.bad)
     }

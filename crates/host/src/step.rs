@@ -152,6 +152,11 @@ pub enum Step {
     },
     /// Let systemd read its units again.
     DaemonReload,
+    /// Let the SSH server read its configuration again, if it runs; a failure is noted and no more.
+    TellSshd {
+        /// Its unit.
+        unit: String,
+    },
     /// Reload or restart a service.
     Service {
         /// What.
@@ -177,6 +182,7 @@ impl Step {
             | Self::Units { .. }
             | Self::Os { .. }
             | Self::DaemonReload
+            | Self::TellSshd { .. }
             | Self::Service { .. } => Vec::new(),
         }
     }
@@ -222,6 +228,7 @@ impl fmt::Display for Step {
                 part("extensions", &from.extensions, &to.extensions, from.extensions == to.extensions)
             }
             Self::DaemonReload => f.write_str("daemon-reload"),
+            Self::TellSshd { unit } => write!(f, "reload {unit}, if it runs"),
             Self::Service { action, unit } => write!(f, "{} {unit}", action.verb()),
         }
     }

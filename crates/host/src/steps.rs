@@ -14,6 +14,7 @@ use crate::found::{Attributes, Found};
 use crate::paths;
 use crate::record::{CurrentConfig, Names, PendingReboot};
 use crate::root::{split, temp_name};
+use crate::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, with_block};
 use crate::step::{Replaces, Secret, Step, UnitAction};
 use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of};
 
@@ -28,6 +29,8 @@ const KEY_DIR_MODE: u32 = 0o700;
 /// A hash that no password has.
 const LOCKED: &str = "*";
 const ORIGINAL: &str = "the host's own, kept for later";
+/// The names that distributions give their SSH server's unit; an alias of the other counts as well.
+const SSHD_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
 const STALE: &str = "no longer in the config";
 
 /// Collects steps.
@@ -38,6 +41,7 @@ pub(crate) struct Steps<'a> {
     pub(crate) changes: &'a Changes,
     pub(crate) steps: Vec<Step>,
     pub(crate) notes: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     pub(crate) bad: Vec<Irreconcilable>,
 }
 
@@ -54,6 +58,7 @@ impl Steps<'_> {
         let touched = self.enablement(&disabled);
         self.mask_again();
         self.core_user();
+        let sshd = self.keys_count();
         if !self.changes.os.is_empty() {
             self.steps.push(Step::Os { from: self.old.os.clone(), to: self.new.os.clone() });
         }
@@ -65,6 +70,11 @@ impl Steps<'_> {
             self.steps.push(Step::DaemonReload);
         }
         self.obstructed();
+        if sshd && !disruption.needs_reboot() {
+            let told = |unit: &str| disruption.services.iter().any(|s| s.unit == unit);
+            let unit = SSHD_UNITS.iter().find(|u| self.facts.unit_files.contains(**u));
+            self.steps.extend(unit.filter(|u| !told(u)).map(|u| Step::TellSshd { unit: (*u).to_owned() }));
+        }
         for s in &disruption.services {
             self.steps.push(Step::Service { action: s.action, unit: s.unit.clone() });
         }
@@ -568,6 +578,81 @@ impl Steps<'_> {
             let (user, hash, day) = (CORE.to_owned(), Secret(hash), self.facts.day);
             self.steps.push(Step::Password { user, hash, day });
         }
+    }
+
+    /// Makes the keys count where the host's SSH server does not look at them, and warns of a change that leaves nobody a
+    /// way in. True when the server has to read its configuration again.
+    fn keys_count(&mut self) -> bool {
+        let Some(core) = self.facts.users.users.get(CORE).cloned() else { return false };
+        let login = Login { name: CORE, home: &core.home };
+        let keys = |w: &Wanted| -> String {
+            let all = w.config.passwd.users.iter().flat_map(|u| &u.ssh_authorized_keys);
+            all.map(|k| format!("{k}\n")).collect()
+        };
+        let (had, has) = (keys(self.old), keys(self.new));
+        let password = |w: &Wanted| {
+            let mut core = w.config.passwd.users.iter().filter(|u| u.name == CORE);
+            core.any(|u| u.password_hash.as_ref().is_some_and(|h| !h.is_empty()))
+        };
+        if had.is_empty() && has.is_empty() {
+            return false;
+        }
+        let was_way_in = !had.is_empty() || password(self.old);
+        let own = self.facts.core_own_keys.as_ref().map(|k| k.0.clone());
+        let theirs = own.as_deref().map(|text| with_block(text, "")).unwrap_or_default();
+        let other_way = self.facts.others_log_in || has_key(&theirs);
+        if was_way_in && has.is_empty() && !password(self.new) && !other_way {
+            self.warnings.push(
+                "nobody can log in to this host after it: core loses its keys and password, and no other user has any; leave a key in spec.config.passwd until there is another way in"
+                    .to_owned(),
+            );
+        }
+        // As the new config leaves them, without what we add ourselves.
+        let mut texts = self.facts.sshd.clone();
+        texts
+            .retain(|path, _| path != DROPIN && (self.old.at(path).is_none() || self.new.at(path).is_some()));
+        for (path, want) in &self.new.paths {
+            if let Want::File { content, .. } = want {
+                texts.insert(path.clone(), String::from_utf8_lossy(content.bytes()).into_owned());
+            }
+        }
+        let Some(sshd) = Sshd::read(&texts, &login) else { return false };
+        if self.new.at(DROPIN).is_some() || self.new.at(paths::CORE_OWN_KEYS).is_some() {
+            return false;
+        }
+        let needed = !has.is_empty() && !sshd.reads_ours(&login);
+        let by_dropin = needed && sshd.dropins;
+        // A file that cannot be read as one of keys is not ours to write anew.
+        let known = own.is_some() || self.found(paths::CORE_OWN_KEYS).is_absent();
+        let by_block = needed && !by_dropin && known && sshd.reads(STOCK_FILE, &login);
+        if needed && !by_dropin && !by_block {
+            self.warnings.push(format!(
+                "the keys of core have no effect on this host: its SSH server looks at {} only; add .ssh/authorized_keys.d/ignition to AuthorizedKeysFile in {}",
+                sshd.files(),
+                crate::sshd::CONFIG
+            ));
+        }
+        let steps = self.steps.len();
+        if by_dropin && self.reachable(DROPIN) {
+            self.write(DROPIN, Content::new(sshd.dropin(&login).into_bytes()), PLAIN);
+        } else if !by_dropin && !self.found(DROPIN).is_absent() {
+            self.steps.push(Step::Remove { path: DROPIN.to_owned(), why: STALE });
+        }
+        let changed = self.steps.len() > steps;
+        let block = with_block(own.as_deref().unwrap_or_default(), if by_block { &has } else { "" });
+        if known && own.as_deref().unwrap_or_default() != block && self.reachable(paths::CORE_OWN_KEYS) {
+            let gid = self.facts.users.groups.get(CORE).copied().unwrap_or(core.gid);
+            let attributes = match self.found(paths::CORE_OWN_KEYS) {
+                Found::File { mode, uid, gid, .. } => Attributes { mode: *mode, uid: *uid, gid: *gid },
+                _ => Attributes { mode: 0o600, uid: core.uid, gid },
+            };
+            if block.is_empty() {
+                self.steps.push(Step::Remove { path: paths::CORE_OWN_KEYS.to_owned(), why: STALE });
+            } else {
+                self.write(paths::CORE_OWN_KEYS, Content::new(block.into_bytes()), attributes);
+            }
+        }
+        changed
     }
 
     fn keys(&mut self, uid: u32, gid: u32, keys: String) {

@@ -103,6 +103,11 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// systemd cannot be reached.
     fn was_started(&mut self, unit: &str) -> Result<bool, SystemdError>;
+    /// As `systemctl try-reload-or-restart`: one that does not run is left alone.
+    ///
+    /// # Errors
+    /// It runs and cannot be reloaded or restarted.
+    fn reload_if_running(&mut self, unit: &str) -> Result<(), SystemdError>;
     /// How a unit file is enabled; `None` when there is none.
     ///
     /// # Errors

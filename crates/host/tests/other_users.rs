@@ -155,6 +155,134 @@ fn links_of_other_users_are_not_followed_and_roots_own_are() {
     assert!(error.to_string().contains("remove the looping link"), "{error}");
 }
 
+/// A host with an SSH server as Debian brings it, or with another configuration.
+fn mk_with_sshd(config: &str) -> tempfile::TempDir {
+    let dir = mk_host_tree();
+    fs::create_dir_all(dir.path().join("etc/ssh/sshd_config.d")).unwrap();
+    fs::write(dir.path().join("etc/ssh/sshd_config"), config).unwrap();
+    let unit = "[Service]\nExecStart=/bin/true\nExecReload=/bin/true\n";
+    fs::write(dir.path().join("usr/lib/systemd/system/ssh.service"), unit).unwrap();
+    dir
+}
+
+fn go(host: &mut host::Host, old: &MachineConfigSpec, new: &MachineConfigSpec) -> host::HostPlan {
+    let facts = host.probe(old, new).unwrap();
+    let names = host::Names { current: "old".to_owned(), desired: "new".to_owned() };
+    let plan = host::plan(old, new, &names, &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    plan
+}
+
+#[test]
+fn keys_count_where_a_stock_sshd_looks_and_do_not_when_they_are_taken_away() {
+    const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    const OWN: &str = "home/core/.ssh/authorized_keys";
+    if !is_root() {
+        return;
+    }
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n";
+    let read = "AuthorizedKeysFile .ssh/authorized_keys.d/ignition\n";
+    for (about, config, dropin, block) in [
+        ("Debian's", stock, true, false),
+        ("without drop-ins", "UsePAM yes\n", false, true),
+        ("that looks at them", read, false, false),
+    ] {
+        let dir = mk_with_sshd(config);
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir(at("home/core/.ssh")).unwrap();
+        fs::write(at(OWN), "ssh-ed25519 OWN mine\n").unwrap();
+        for path in ["home/core/.ssh", OWN] {
+            std::os::unix::fs::chown(at(path), Some(1000), Some(1000)).unwrap();
+        }
+        let mut host = mk(dir.path());
+        let (one, two) = (core(&["ssh-ed25519 ONE x"], None), core(&["ssh-ed25519 TWO x"], None));
+        let none = MachineConfigSpec::default();
+        let plan = go(&mut host, &none, &one);
+        assert!(plan.warnings.is_empty(), "{about}: {plan}");
+        assert_eq!(plan.to_string().contains("reload ssh.service, if it runs"), dropin, "{about}: {plan}");
+        assert_eq!(at(DROPIN).exists(), dropin, "{about}: {plan}");
+        let text = |path: &str| fs::read_to_string(at(path)).unwrap();
+        assert_eq!(text(OWN).contains("ONE"), block, "{about}");
+        let again = go(&mut host, &one, &one);
+        assert!(again.is_empty(), "{about}: {again}");
+        go(&mut host, &one, &two);
+        let keys = (text(OWN).contains("TWO"), text(OWN).contains("ONE"));
+        assert_eq!((at(DROPIN).exists(), keys), (dropin, (block, false)), "{about}");
+        go(&mut host, &two, &none);
+        assert!(!at(DROPIN).exists(), "{about}");
+        assert_eq!(text(OWN), "ssh-ed25519 OWN mine\n", "{about}");
+        assert_eq!(text("home/core/.ssh/authorized_keys.d/ignition"), "", "{about}");
+    }
+}
+
+#[test]
+fn what_makes_keys_count_is_taken_back_with_a_change_that_fails() {
+    if !is_root() {
+        return;
+    }
+    for config in ["Include /etc/ssh/sshd_config.d/*.conf\n", "UsePAM yes\n"] {
+        let dir = mk_with_sshd(config);
+        let before = tree(dir.path(), &["/"], &SKIP);
+        let policy = DisruptionPolicy {
+            sshkey: host::KeyPolicy { actions: vec![PolicyAction::restart("chronyd.service")] },
+            ..DisruptionPolicy::default()
+        };
+        let mut host = mk(dir.path());
+        FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+        // A server that does not reload holds nothing up.
+        FakeSystemd::new(host.root()).set_failing("ssh.service", true).unwrap();
+        let plan = planned(&mut host, &core(&["ssh-ed25519 ONE x"], None), &policy).unwrap();
+        assert!(matches!(host.apply(&plan).unwrap_err(), Error::Undone { .. }));
+        assert_eq!(tree(dir.path(), &["/"], &SKIP), before, "{config}");
+    }
+}
+
+#[test]
+fn who_is_about_to_lose_the_last_way_in_is_warned() {
+    if !is_root() {
+        return;
+    }
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\n";
+    let none = MachineConfigSpec::default;
+    for (about, own, shadow, other_keys, sshd, new, warned) in [
+        ("the user goes", "# no key\n", "", "", stock, none(), true),
+        ("a password stays", "", "", "", stock, core(&[], Some("$6$a$b")), false),
+        ("core has a key of its own", "ssh-ed25519 A own\n", "", "", stock, none(), false),
+        ("another user has a password", "", "bob:$6$x$y:1::::::\n", "", stock, none(), false),
+        ("another user has a key", "", "", "ssh-ed25519 B bob\n", stock, none(), false),
+        (
+            "keys that no server looks at",
+            "",
+            "",
+            "",
+            "AuthorizedKeysFile /keys/%u\n",
+            core(&["ssh-ed25519 TWO x"], None),
+            true,
+        ),
+    ] {
+        let dir = mk_with_sshd(sshd);
+        let at = |path: &str| dir.path().join(path);
+        let append = |path: &str, text: &str| {
+            let old = fs::read_to_string(at(path)).unwrap_or_default();
+            fs::write(at(path), old + text).unwrap();
+        };
+        append("etc/passwd", "bob:x:1001:1001::/home/bob:/bin/sh\n");
+        append("etc/shadow", shadow);
+        for (home, keys, id) in [("home/core", own, 1000), ("home/bob", other_keys, 1001)] {
+            fs::create_dir_all(at(home).join(".ssh")).unwrap();
+            std::os::unix::fs::chown(at(home).join(".ssh"), Some(id), Some(id)).unwrap();
+            fs::write(at(home).join(".ssh/authorized_keys"), keys).unwrap();
+        }
+        let mut host = mk(dir.path());
+        let old = core(&["ssh-ed25519 ONE x"], None);
+        go(&mut host, &none(), &old);
+        let facts = host.probe(&old, &new).unwrap();
+        let names = host::Names::default();
+        let plan = host::plan(&old, &new, &names, &DisruptionPolicy::default(), &facts).unwrap();
+        assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
+    }
+}
+
 #[test]
 fn a_password_is_taken_back_alone_and_somebody_elses_is_left() {
     if !is_root() {

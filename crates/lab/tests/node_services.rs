@@ -44,6 +44,7 @@ async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
     assert_eq!((node.boot_id().await.unwrap(), asked(&cluster).await), before);
     once(&cluster.lab.node(1)).await;
     logins(&cluster, &node).await;
+    drift(&cluster, &node).await;
     cluster.no_panic();
     cluster.stop().await;
 }
@@ -260,6 +261,53 @@ async fn once(node: &NodeHandle) {
     assert_eq!(node.read_file("/etc/once").await.unwrap(), "yes");
 }
 
+/// What changes a file without touching it in its folder is seen within half a minute, and so is the way back.
+async fn drift(cluster: &Cluster, node: &NodeHandle) {
+    const FILE: &str = "/var/lib/kubelet/config.json";
+    let config = product::one_file(FILE, "mine");
+    cluster.create(machine_config("60-watched", "worker", config)).await;
+    let says = async |about: &str, state: &str| {
+        cluster
+            .wait(about, async || {
+                let found = cluster.get("Node", NODE).await;
+                let named = state == "Done" || note(&found, "reason").contains(FILE);
+                (note(&found, "state") == state && named).then_some(())
+            })
+            .await;
+    };
+    cluster
+        .wait("the file is there", async || {
+            let found = cluster.get("Node", NODE).await;
+            let current = note(&found, "currentConfig") == cluster.rendered("worker").await;
+            let there = node.read_file(FILE).await.ok().as_deref() == Some("mine");
+            (there && current && product::is_done(&found)).then_some(())
+        })
+        .await;
+    node.run(["ln", FILE, "/var/lib/other-name"]).await.unwrap();
+    for (about, harm, mend) in [
+        (
+            "another file is mounted over it",
+            format!("mount --bind /etc/hostname {FILE}"),
+            format!("umount {FILE}"),
+        ),
+        (
+            "it is written by another name",
+            "echo other > /var/lib/other-name".to_owned(),
+            "printf mine > /var/lib/other-name".to_owned(),
+        ),
+        (
+            "its folder is moved away, and another is in its place",
+            "mv /var/lib/kubelet /var/lib/moved && mkdir /var/lib/kubelet".to_owned(),
+            "rmdir /var/lib/kubelet && mv /var/lib/moved /var/lib/kubelet".to_owned(),
+        ),
+    ] {
+        node.run(["sh", "-c", &harm]).await.unwrap();
+        says(about, "Degraded").await;
+        node.run(["sh", "-c", &mend]).await.unwrap();
+        says(&format!("not any more: {about}"), "Done").await;
+    }
+}
+
 /// A person logs in by SSH, with a key that a MachineConfig brought.
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let root = node.root_of_boot().unwrap();
@@ -292,21 +340,30 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     node.run(["sh", "-c", "DEBIAN_FRONTEND=noninteractive dpkg -i /var/debs/*.deb"]).await.unwrap();
     node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/key"]).await.unwrap();
     let key = node.read_file("/root/key.pub").await.unwrap();
-    let keys = "data:,AuthorizedKeysFile%20.ssh/authorized_keys.d/ignition%0A";
-    let config = json!({
-        "ignition": {"version": "3.4.0"},
-        "storage": {"files": [{"path": "/etc/ssh/sshd_config.d/10-keys.conf", "contents": {"source": keys}}]},
-        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key.trim()]}]},
-    });
-    cluster.create(machine_config("50-keys", "worker", config)).await;
+    let config = |keys: &[&str]| {
+        json!({
+            "ignition": {"version": "3.4.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": keys}]},
+        })
+    };
+    let boot = node.boot_id().await.unwrap();
+    cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
+    let in_rendered = async |about: &str, before: &str| {
+        cluster
+            .wait(about, async || {
+                let found = cluster.get("Node", NODE).await;
+                let rendered = cluster.rendered("worker").await;
+                let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
+                (has && rendered != before).then_some(rendered)
+            })
+            .await
+    };
     cluster
         .wait("the node has the keys", async || {
-            let found = cluster.get("Node", NODE).await;
-            let rendered = cluster.rendered("worker").await;
-            let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
-            (has && node.read_file("/home/core/.ssh/authorized_keys.d/ignition").await.is_ok()).then_some(())
+            node.read_file("/home/core/.ssh/authorized_keys.d/ignition").await.ok()
         })
         .await;
+    let with_key = in_rendered("the node is done", "").await;
     assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "", "nobody has logged in yet");
     let ssh = "ssh -i /root/key -o StrictHostKeyChecking=no -o BatchMode=yes core@127.0.0.1";
     cluster
@@ -318,4 +375,26 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
             (note(&cluster.get("Node", NODE).await, "ssh") == "accessed").then_some(())
         })
         .await;
+    // Another key in its place: the first one's door is shut. So it is when all are taken away.
+    let refused = async || {
+        let said = node.exec(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
+        assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
+    };
+    node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/other"]).await.unwrap();
+    let other = node.read_file("/root/other.pub").await.unwrap();
+    let spec = json!({"spec": {"config": config(&[other.trim()])}});
+    cluster.patch("MachineConfig", "50-keys", spec).await;
+    let with_other = in_rendered("the node has the other key", &with_key).await;
+    refused().await;
+    let ssh_other = ssh.replace("/root/key", "/root/other");
+    node.run(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
+    let dropins = async || node.run(["ls", "/etc/ssh/sshd_config.d"]).await.unwrap();
+    assert!(dropins().await.contains("machine-config-keys"), "{}", dropins().await);
+    cluster.delete("MachineConfig", "50-keys").await;
+    in_rendered("the node has no keys", &with_other).await;
+    refused().await;
+    let said = node.exec(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
+    assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
+    assert!(!dropins().await.contains("machine-config-keys"), "{}", dropins().await);
+    assert_eq!(node.boot_id().await.unwrap(), boot, "keys cost no reboot");
 }

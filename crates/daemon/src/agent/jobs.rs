@@ -193,6 +193,7 @@ impl Agent {
         match self.plan(&pair).await {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
+                self.tell(&work.warnings());
                 self.work = Some(work);
                 self.view.hand = Hand::Prepared { pair, cost, asked: None };
                 self.view.checked = true;

@@ -161,6 +161,7 @@ pub enum EventKind {
     FailedServiceRestart,
     GotSigtermDuringUpdate,
     CertificatesNotWritten,
+    ConfigWarning,
 }
 
 impl EventKind {
@@ -180,6 +181,7 @@ impl EventKind {
                 | Self::FailedServiceRestart
                 | Self::GotSigtermDuringUpdate
                 | Self::CertificatesNotWritten
+                | Self::ConfigWarning
         )
     }
 }
