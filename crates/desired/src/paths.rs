@@ -37,6 +37,12 @@ pub fn original(path: &str) -> String {
     format!("{ORIGINALS}{path}.mcdorig")
 }
 
+/// Where it is kept how the host's own folder at `path` was, while a config says otherwise.
+#[must_use]
+pub fn original_dir(path: &str) -> String {
+    format!("{ORIGINALS}{path}.mcdorigdir")
+}
+
 /// The stamp which says that the host had no file at `path`.
 #[must_use]
 pub fn no_original(path: &str) -> String {

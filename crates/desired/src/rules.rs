@@ -35,8 +35,7 @@ pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
         ("spec.config.storage.disks", a.storage.disks != b.storage.disks),
         ("spec.config.storage.filesystems", a.storage.filesystems != b.storage.filesystems),
         ("spec.config.storage.raid", a.storage.raid != b.storage.raid),
-        ("spec.config.storage.directories", a.storage.directories != b.storage.directories),
-        ("spec.config.storage.links", a.storage.links != b.storage.links && !b.storage.links.is_empty()),
+        ("spec.config.storage.luks", a.storage.luks != b.storage.luks),
     ];
     for (path, changed) in sections {
         if changed {
@@ -51,11 +50,27 @@ pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
             let path = format!("spec.config.storage.files[{i}].append");
             refuse(&path, "appending cannot be repeated or undone", "give the whole file in contents");
         }
-        let path = format!("spec.config.storage.files[{i}].path");
-        if f.path == FORCE_FILE {
+    }
+    let files = b.storage.files.iter().map(|f| &f.path).enumerate().map(|(i, p)| ("files", i, p));
+    let links = b.storage.links.iter().map(|l| &l.path).enumerate().map(|(i, p)| ("links", i, p));
+    let directories = b.storage.directories.iter().map(|d| &d.path).enumerate();
+    for (list, i, at) in files.chain(links).chain(directories.map(|(i, p)| ("directories", i, p))) {
+        let path = format!("spec.config.storage.{list}[{i}].path");
+        if at == FORCE_FILE {
             refuse(&path, "this file asks the daemon to apply everything again", "use another path");
-        } else if is_reserved(&f.path) {
-            refuse(&path, &format!("{} is the daemon's own record of this host", f.path), "use another path");
+        } else if is_reserved(at) {
+            refuse(&path, &format!("{at} is the daemon's own record of this host"), "use another path");
+        }
+    }
+    for (i, l) in b.storage.links.iter().enumerate() {
+        let target = l.target.as_deref().unwrap_or_default();
+        let path = format!("spec.config.storage.links[{i}].target");
+        if l.hard == Some(true) && (!target.starts_with('/') || is_reserved(target)) {
+            refuse(
+                &path,
+                "a hard link needs the path of a file that is not the daemon's own",
+                "use another target",
+            );
         }
     }
     for (i, u) in b.systemd.units.iter().enumerate() {

@@ -34,6 +34,30 @@ pub enum Want {
         /// Where the config says so.
         at: String,
     },
+    /// A folder of the config.
+    Dir {
+        /// Permission bits and special bits; `None`: those that are there, 0755 for a new one.
+        mode: Option<u32>,
+        /// Owner; not given: as it is there, root for a new one.
+        user: Owner,
+        /// Group; as the owner.
+        group: Owner,
+        /// `false`: nothing but a folder may stand there already.
+        overwrite: Option<bool>,
+    },
+    /// A link of the config.
+    Link {
+        /// Where it leads: any text, for a hard link an absolute path.
+        target: String,
+        /// Another name of the same file.
+        hard: bool,
+        /// Owner of a symbolic link.
+        user: Owner,
+        /// Group of a symbolic link.
+        group: Owner,
+        /// `false`: nothing may stand there already.
+        overwrite: Option<bool>,
+    },
     /// A link to `/dev/null`: a masked unit.
     Mask,
     /// Nothing: an emptied drop-in, or a unit that is explicitly not masked.
@@ -135,6 +159,23 @@ impl Wanted {
         };
         let mut paths = Paths::default();
         let mut want = |path: String, what: Want| paths.put(path, what);
+        // What stands in a folder comes after it.
+        let mut directories: Vec<_> = config.storage.directories.iter().enumerate().collect();
+        directories.sort_by(|(_, a), (_, b)| a.path.cmp(&b.path));
+        for (i, d) in directories {
+            let mode = match d.mode.map(u32::try_from) {
+                None => None,
+                Some(Ok(mode)) if mode <= 0o7777 => Some(mode),
+                Some(_) => {
+                    let m = d.mode.unwrap_or_default();
+                    let why = format!("mode {m:o} (octal) of {} is none", d.path);
+                    refuse(&format!("spec.config.storage.directories[{i}].mode"), why, "use 0 to 07777");
+                    None
+                }
+            };
+            let (user, group, overwrite) = (d.user.clone(), d.group.clone(), d.overwrite);
+            want(d.path.clone(), Want::Dir { mode, user, group, overwrite });
+        }
         for (i, f) in config.storage.files.iter().enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
             let mode = match f.mode.map(u32::try_from) {
@@ -170,6 +211,11 @@ impl Wanted {
                     refuse(&at, format!("{}: {e}", f.path), "give the contents as a data URL");
                 }
             }
+        }
+        for l in &config.storage.links {
+            let (target, hard) = (l.target.clone().unwrap_or_default(), l.hard == Some(true));
+            let (user, group, overwrite) = (l.user.clone(), l.group.clone(), l.overwrite);
+            want(l.path.clone(), Want::Link { target, hard, user, group, overwrite });
         }
         for (i, u) in config.systemd.units.iter().enumerate() {
             unit_paths(u, &format!("spec.config.systemd.units[{i}]"), &mut want);

@@ -50,7 +50,7 @@ impl<'s> Quick<'s> {
         Some(match step {
             Step::Write { path, content, attributes, .. } => Self::Write(path, content.bytes(), *attributes),
             Step::Copy { from, to, .. } => Self::Copy(from, to),
-            Step::Link { path, target, .. } => Self::Link(path, target, (0, 0)),
+            Step::Link { path, target, owner, .. } => Self::Link(path, target, *owner),
             Step::Remove { path, .. } => Self::Remove(path),
             _ => return None,
         })

@@ -202,6 +202,31 @@ impl Root {
         self.sync_dir(&dir, path)
     }
 
+    /// Makes `path` another name of the file `target`, in place of whatever file or link stands there.
+    ///
+    /// # Errors
+    /// As [`Root::write`]; the target is not there, or on another file system.
+    pub fn hard_link(&self, path: &str, target: &str) -> Result<(), FsError> {
+        self.make_parents(path)?;
+        let fail = |e| FsError::new("make a hard link at", path, e);
+        let (dir, name) = self.parent(path).map_err(fail)?;
+        let (from, file) = self.parent(target).map_err(fail)?;
+        let temp = temp_name(path);
+        self.discard(&dir, &temp, path)?;
+        let made = (|| {
+            self.call("make a hard link at", path, || {
+                fs::linkat(&from, file, &dir, temp.as_str(), AtFlags::empty()).map_err(Into::into)
+            })?;
+            self.call("rename into place", path, || {
+                fs::renameat(&dir, temp.as_str(), &dir, name).map_err(Into::into)
+            })
+        })();
+        self.tidy(&dir, &temp, made)?;
+        // Renaming one name of a file to another name of it does nothing.
+        self.discard(&dir, &temp, path)?;
+        self.sync_dir(&dir, path)
+    }
+
     /// After a failure that is not the end of the process: removes the temporary file.
     fn tidy(&self, dir: &OwnedFd, temp: &str, done: Result<(), FsError>) -> Result<(), FsError> {
         if let Err(e) = &done

@@ -108,7 +108,10 @@ impl Changes {
         differs("spec.kernelArguments", a.kernel_arguments != b.kernel_arguments);
         differs("spec.kernelType", a.kernel_type != b.kernel_type);
         differs("spec.extensions", a.extensions != b.extensions);
-        let files = keyed(&old.config.storage.files, &new.config.storage.files, |f| &f.path);
+        let (a, b) = (&old.config.storage, &new.config.storage);
+        let mut files = keyed(&a.files, &b.files, |f| &f.path);
+        files.extend(keyed(&a.directories, &b.directories, |d| &d.path));
+        files.extend(keyed(&a.links, &b.links, |l| &l.path));
         let units = keyed(&old.config.systemd.units, &new.config.systemd.units, |u| &u.name);
         Self { os, files, units, passwd: old.config.passwd != new.config.passwd }
     }

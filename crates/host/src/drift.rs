@@ -12,7 +12,7 @@ use crate::disruption::{Changes, disruption};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::plan::HostPlan;
+use crate::plan::{HostPlan, hard_links};
 use crate::policy::{DisruptionPolicy, PolicyAction};
 use crate::record::{CurrentConfig, Names};
 use crate::steps::Steps;
@@ -85,7 +85,7 @@ impl Host {
         let (want, mode) = match wanted.at(path)? {
             Want::File { content, mode, .. } => (content.bytes(), *mode),
             Want::Nothing => (nothing, FILE_MODE),
-            Want::Mask => return None,
+            Want::Mask | Want::Dir { .. } | Want::Link { .. } => return None,
         };
         let (len, found) = self.root().read_short(path, MAX_SHOWN).ok()?;
         Some(difference(want, found.as_deref(), len, mode))
@@ -109,6 +109,8 @@ impl Host {
         wanted.paths.retain(|(p, _)| paths.contains(p));
         wanted.config.passwd = ignition::Passwd::default();
         wanted.config.storage.files.retain(|f| paths.contains(&f.path));
+        wanted.config.storage.directories.retain(|d| paths.contains(&d.path));
+        wanted.config.storage.links.retain(|l| paths.contains(&l.path));
         wanted.config.systemd.units.retain(|u| {
             paths.contains(&paths::unit(&u.name))
                 || u.dropins.iter().any(|d| paths.contains(&paths::dropin(&u.name, &d.name)))
@@ -138,7 +140,8 @@ impl Host {
         steps.all(&names, &config.spec, &cost);
         Ok(if steps.bad.is_empty() {
             let Steps { steps, notes, warnings, .. } = steps;
-            Ok(HostPlan { names, steps, disruption: cost, notes, warnings })
+            let hard_links = hard_links(&wanted, &facts);
+            Ok(HostPlan { names, steps, disruption: cost, notes, warnings, hard_links })
         } else {
             Err(steps.bad)
         })
@@ -169,7 +172,10 @@ fn told(wanted: &Wanted, policy: Option<&DisruptionPolicy>, notes: &mut Vec<Stri
         }
         !reboots
     };
-    let files = wanted.config.storage.files.iter().map(|f| f.path.clone());
+    let storage = &wanted.config.storage;
+    let files = storage.files.iter().map(|f| f.path.clone());
+    let files = files.chain(storage.directories.iter().map(|d| d.path.clone()));
+    let files = files.chain(storage.links.iter().map(|l| l.path.clone()));
     let files = files.filter(|p| may(p, policy.for_path(p).map(|p| p.actions.as_slice()))).collect();
     let units = wanted.config.systemd.units.iter().map(|u| u.name.clone());
     let units = units.filter(|u| may(u, policy.for_unit(u).map(|p| p.actions.as_slice()))).collect();
@@ -185,6 +191,7 @@ impl Drift {
             | Self::Mode { path, .. }
             | Self::Missing { path }
             | Self::Owner { path, .. }
+            | Self::Kind { path, .. }
             | Self::NotMasked { path, .. } => path.clone(),
             Self::Enablement { unit, .. } => paths::unit(unit),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use desired::OsState;
 use serde::Serialize;
 
-use crate::found::Found;
+use crate::found::{Attributes, Found};
 use crate::obstacle::Obstacle;
 use crate::record::Boot;
 use crate::step::Secret;
@@ -21,6 +21,10 @@ pub struct Facts {
     pub found: BTreeMap<String, Found>,
     /// Paths that cannot be changed, though what stands there does not say so, and why.
     pub obstacles: BTreeMap<String, Obstacle>,
+    /// How the host's own folders were whose mode or owner a config changes, by path.
+    pub original_dirs: BTreeMap<String, Attributes>,
+    /// Hard links of the configs that are one file with their target.
+    pub same_files: BTreeSet<String>,
     /// Whether owners are set and compared.
     pub owners: bool,
     /// Users and groups.

@@ -1,12 +1,12 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::v1::MachineConfigSpec;
-use desired::{CORE, DEV_NULL, OsState, Wanted};
+use desired::{CORE, DEV_NULL, OsState, Want, Wanted};
 
 use crate::batch::{MANY, together};
 use crate::error::Error;
@@ -163,6 +163,7 @@ impl Host {
             }
         }
         let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
+        let (mut original_dirs, mut same_files) = (BTreeMap::new(), BTreeSet::new());
         let mut look = |path: String| -> Result<(), FsError> {
             let Entry::Vacant(entry) = facts.found.entry(path) else { return Ok(()) };
             let path = entry.key().clone();
@@ -185,6 +186,28 @@ impl Host {
             look(paths::original(path))?;
             look(paths::no_original(path))?;
             look(path.clone())?;
+        }
+        for (path, want) in configs.iter().flat_map(|c| &c.paths) {
+            match want {
+                Want::Link { target, hard: true, .. } if crate::root::split(target).is_ok() => {
+                    look(target.clone())?;
+                    if root.same_file(path, target) {
+                        same_files.insert(path.clone());
+                    }
+                }
+                Want::Dir { .. } => {
+                    let kept = paths::original_dir(path);
+                    look(kept.clone())?;
+                    if let Some(bytes) = root.read_if_there(&kept)? {
+                        let attributes = serde_json::from_slice(&bytes).map_err(|e| Error::Config {
+                            name: kept,
+                            why: format!("{e}; remove it, and {path} stays as it is when its config goes"),
+                        })?;
+                        original_dirs.insert(path.clone(), attributes);
+                    }
+                }
+                _ => {}
+            }
         }
         let fixed = [
             paths::CURRENT_CONFIG,
@@ -243,6 +266,7 @@ impl Host {
                 facts.found.entry(link).or_insert(found);
             }
         }
+        (facts.original_dirs, facts.same_files) = (original_dirs, same_files);
         facts.boot = self.boot()?;
         match self.os.supported() {
             Ok(_) => facts.os = self.os.state()?,
@@ -576,12 +600,14 @@ impl Host {
             Step::Write { path, content, attributes, .. } => {
                 root.write_bytes(path, content.bytes(), *attributes)?;
             }
-            Step::Link { path, target, .. } => root.link(path, target, Some((0, 0)))?,
+            Step::Link { path, target, owner, .. } => root.link(path, target, Some(*owner))?,
+            Step::HardLink { path, target } => root.hard_link(path, target)?,
             Step::Remove { path, .. } => root.remove(path)?,
             Step::MakeDir { path, attributes } => {
                 root.make_parents(path)?;
                 root.make_dir(path, *attributes)?;
             }
+            Step::RemoveDir { path, .. } => root.remove_empty_dir(path)?,
             Step::MoveAside { path, to, .. } => root.rename(path, to)?,
             Step::Units { action, units } => {
                 let on = units.join(" ");

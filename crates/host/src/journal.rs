@@ -55,8 +55,12 @@ const SLACK: u64 = 8 * 1024;
 enum Was {
     /// Nothing.
     Absent,
-    /// A folder: it is left alone.
-    Dir,
+    /// A folder: it gets its mode and owner back, and is made again where it was removed. What is in it is left alone.
+    /// Nothing of that for what is neither file, link nor folder.
+    Dir {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attributes: Option<Attributes>,
+    },
     /// A link.
     Link { target: String, uid: u32, gid: u32 },
     /// A file, its contents at this place in the data.
@@ -73,6 +77,9 @@ enum Was {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Before {
     path: String,
+    /// It is another name of this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    same_as: Option<String>,
     #[serde(flatten)]
     was: Was,
 }
@@ -108,7 +115,10 @@ pub(crate) struct Journal {
 
 /// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
 /// number.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// The format of a journal in which no folder and no hard link is to be put back: readers of before the third one know
+/// all of it.
+const FORMAT_WITHOUT_FOLDERS: u32 = 2;
 
 /// Journals that do not say their format were written before there was a second one.
 fn first_format() -> u32 {
@@ -168,7 +178,10 @@ impl Journal {
         let mut aside = Vec::new();
         for step in &plan.steps {
             for path in step.paths() {
-                note(root, path, &mut seen, &mut before)?;
+                // Our own folders are closed for good.
+                let folder = matches!(step, Step::MakeDir { .. } | Step::RemoveDir { .. })
+                    && !desired::paths::is_reserved(path);
+                note(root, path, folder, &mut seen, &mut before)?;
             }
             if let Step::MoveAside { path, to, .. } = step {
                 // An undo takes what stands there for what was moved.
@@ -177,6 +190,9 @@ impl Journal {
                 }
                 aside.push((path.clone(), to.clone()));
             }
+        }
+        for b in &mut before {
+            b.same_as = plan.hard_links.get(&b.path).cloned();
         }
         space(root, plan)?;
         let files: Vec<usize> = before
@@ -244,7 +260,9 @@ impl Journal {
         let config =
             |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
         let journal = serde_json::to_string(self).map_err(config)?;
-        let sealed = Sealed { format: FORMAT, sha256: sha256(journal.as_bytes()), journal };
+        let is_new = |b: &Before| b.same_as.is_some() || matches!(b.was, Was::Dir { attributes: Some(_) });
+        let format = if self.before.iter().any(is_new) { FORMAT } else { FORMAT_WITHOUT_FOLDERS };
+        let sealed = Sealed { format, sha256: sha256(journal.as_bytes()), journal };
         serde_json::to_vec(&sealed).map_err(config)
     }
 
@@ -343,22 +361,34 @@ impl Journal {
     }
 }
 
-/// Notes a path and the folders above it that are missing, outermost first.
+/// Notes a path and the folders above it that are missing, outermost first. Mode and owner of a folder are noted where it
+/// is the `folder` that a step changes.
 fn note(
     root: &Root,
     path: &str,
+    folder: bool,
     seen: &mut BTreeSet<String>,
     before: &mut Vec<Before>,
 ) -> Result<(), FsError> {
+    let found = || root.found(path);
+    let attributes = |found: &Found| match found {
+        Found::Dir { mode, uid, gid } if folder => Some(Attributes { mode: *mode, uid: *uid, gid: *gid }),
+        _ => None,
+    };
     if !seen.insert(path.to_owned()) {
+        if let Some(Before { was: Was::Dir { attributes: known @ None }, .. }) =
+            before.iter_mut().find(|b| folder && b.path == path)
+        {
+            *known = attributes(&found()?);
+        }
         return Ok(());
     }
-    let found = root.found(path)?;
+    let found = found()?;
     if found.is_absent()
         && let Ok((dir, _)) = split(path)
         && dir != "/"
     {
-        note(root, dir, seen, before)?;
+        note(root, dir, false, seen, before)?;
     }
     let was = match found {
         Found::Absent | Found::Blocked { .. } => Was::Absent,
@@ -370,9 +400,9 @@ fn note(
             len,
             sha256,
         },
-        Found::Dir { .. } | Found::Other => Was::Dir,
+        Found::Dir { .. } | Found::Other => Was::Dir { attributes: attributes(&found) },
     };
-    before.push(Before { path: path.to_owned(), was });
+    before.push(Before { path: path.to_owned(), same_as: None, was });
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 
 pub use desired::paths::{
     CURRENT_CONFIG, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, ORIGINALS, REBOOT_PENDING, STATE_DIR, UNITS_DIR,
-    dropin, no_original, original, unit,
+    dropin, no_original, original, original_dir, unit,
 };
 
 /// Held by the one process that changes the host.

@@ -2,10 +2,11 @@
 //!
 //! What it is not: execution (see `host`), which chooses nothing; nor reading of the host (see `facts`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use api::v1::MachineConfigSpec;
-use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
+use desired::{Irreconcilable, Scope, Want, Wanted, irreconcilable};
 use serde::Serialize;
 
 use crate::disruption::{Changes, Disruption, disruption};
@@ -30,6 +31,9 @@ pub struct HostPlan {
     pub notes: Vec<String>,
     /// What a person should know before it is done.
     pub warnings: Vec<String>,
+    /// Hard links of the config in effect, with the file that each is another name of now.
+    #[serde(skip)]
+    pub(crate) hard_links: BTreeMap<String, String>,
 }
 
 impl HostPlan {
@@ -113,8 +117,19 @@ pub fn plan(
     steps.all(names, desired, &disruption);
     if steps.bad.is_empty() {
         let Steps { steps, notes, warnings, .. } = steps;
-        Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings })
+        let hard_links = hard_links(&old, facts);
+        Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings, hard_links })
     } else {
         Err(steps.bad)
     }
+}
+
+/// The hard links of a config that are as it says.
+pub(crate) fn hard_links(config: &Wanted, facts: &Facts) -> BTreeMap<String, String> {
+    let linked = config.paths.iter().filter(|(path, _)| facts.same_files.contains(path));
+    let target = |(path, want): &(String, Want)| match want {
+        Want::Link { target, hard: true, .. } => Some((path.clone(), target.clone())),
+        _ => None,
+    };
+    linked.filter_map(target).collect()
 }

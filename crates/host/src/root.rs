@@ -318,6 +318,16 @@ impl Root {
         }
     }
 
+    /// Whether two paths are names of one file. Links are not followed at the last part.
+    pub(crate) fn same_file(&self, a: &str, b: &str) -> bool {
+        let which = |path: &str| {
+            let (dir, name) = self.parent(path).ok()?;
+            let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some((stat.st_dev, stat.st_ino))
+        };
+        which(a).is_some_and(|a| which(b) == Some(a))
+    }
+
     /// What of the file at `path` a copy of it is to have.
     pub(crate) fn like(&self, path: &str) -> Result<Like, FsError> {
         Like::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))

@@ -101,8 +101,17 @@ pub enum Step {
         path: String,
         /// To what.
         target: String,
+        /// Its user and group.
+        owner: (u32, u32),
         /// What stood there.
         replaces: Replaces,
+    },
+    /// Make another name of a file, in place of what stands there.
+    HardLink {
+        /// Where.
+        path: String,
+        /// Of which file.
+        target: String,
     },
     /// Remove a file or link.
     Remove {
@@ -111,7 +120,14 @@ pub enum Step {
         /// Why.
         why: &'static str,
     },
-    /// Make a folder.
+    /// Remove a folder, if nothing is in it.
+    RemoveDir {
+        /// Which.
+        path: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Make a folder, or give one that is there another mode and owner.
     MakeDir {
         /// Where.
         path: String,
@@ -174,7 +190,9 @@ impl Step {
             Self::Copy { to: path, .. }
             | Self::Write { path, .. }
             | Self::Link { path, .. }
+            | Self::HardLink { path, .. }
             | Self::Remove { path, .. }
+            | Self::RemoveDir { path, .. }
             | Self::MakeDir { path, .. } => vec![path],
             // Of the database itself only a line is taken back, see `shadow`.
             Self::Password { .. } => vec![crate::paths::SHADOW_BACKUP],
@@ -201,6 +219,8 @@ impl fmt::Display for Step {
                 Ok(())
             }
             Self::Link { path, target, .. } => write!(f, "link {path} to {target}"),
+            Self::HardLink { path, target } => write!(f, "make {path} another name of {target}"),
+            Self::RemoveDir { path, why } => write!(f, "remove the folder {path} if it is empty ({why})"),
             Self::Remove { path, why } => write!(f, "remove {path} ({why})"),
             Self::MakeDir { path, attributes: a } => {
                 write!(f, "make folder {path} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)

@@ -50,7 +50,12 @@ impl Steps<'_> {
     pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
         self.nested();
         let disabled = self.disable_rewritten();
-        for (path, want) in &self.new.paths {
+        let last = |want: &Want| matches!(want, Want::Link { hard: true, .. });
+        for (path, want) in self.new.paths.iter().filter(|(_, w)| !last(w)) {
+            self.reach(path, want);
+        }
+        // Another name of a file comes after it: one that is written anew is another file.
+        for (path, want) in self.new.paths.iter().filter(|(_, w)| last(w)) {
             self.reach(path, want);
         }
         self.stale();
@@ -93,16 +98,17 @@ impl Steps<'_> {
         });
     }
 
-    /// Refuses a file that is wanted where another one needs a folder.
+    /// Refuses a file or link that is wanted where something else needs a folder.
     fn nested(&mut self) {
+        let wanted = || self.new.paths.iter().filter(|(_, w)| *w != Want::Nothing);
         let files: std::collections::BTreeSet<&str> =
-            self.new.paths.iter().filter(|(_, w)| *w != Want::Nothing).map(|(p, _)| p.as_str()).collect();
+            wanted().filter(|(_, w)| !matches!(w, Want::Dir { .. })).map(|(p, _)| p.as_str()).collect();
         let mut clashes = Vec::new();
-        for path in &files {
-            let mut at = *path;
+        for (path, _) in wanted() {
+            let mut at = path.as_str();
             while let Ok((dir, _)) = split(at) {
                 if files.contains(dir) {
-                    clashes.push(((*path).to_owned(), dir.to_owned()));
+                    clashes.push((path.clone(), dir.to_owned()));
                 }
                 at = dir;
             }
@@ -216,7 +222,13 @@ impl Steps<'_> {
 
     /// Brings one path to what the new config wants.
     fn reach(&mut self, path: &str, want: &Want) {
-        if path == paths::KUBELET_CA || !self.reachable(path) {
+        if path == paths::KUBELET_CA {
+            return;
+        }
+        if let Want::Dir { mode, user, group, overwrite } = want {
+            return self.reach_dir(path, *mode, (user, group), *overwrite);
+        }
+        if !self.reachable(path) {
             return;
         }
         match want {
@@ -226,18 +238,141 @@ impl Steps<'_> {
                 self.keep_original(path);
                 self.write(path, content.clone(), Attributes { mode: *mode, uid, gid });
             }
+            Want::Dir { .. } => {}
+            Want::Link { overwrite, .. } if !self.may_replace(path, *overwrite) => {}
+            Want::Link { target, hard: true, .. } => {
+                let written = self.steps.iter().any(|s| s.paths().contains(&target.as_str()));
+                if !written && !matches!(self.found(target), Found::File { .. }) {
+                    let why = format!("a hard link needs a file, and {target} is none");
+                    return self.refuse(path, why, "make the file first, or correct the target");
+                }
+                self.keep_original(path);
+                if written || !self.facts.same_files.contains(path) {
+                    let (path, target) = (path.to_owned(), target.clone());
+                    self.steps.push(Step::HardLink { path, target });
+                }
+            }
+            Want::Link { target, user, group, .. } => {
+                let owner = (self.id(path, user, "user"), self.id(path, group, "group"));
+                self.keep_original(path);
+                let holds = match self.found(path) {
+                    Found::Link { target: now, uid, gid } => {
+                        now == target && (!self.facts.owners || owner == (*uid, *gid))
+                    }
+                    _ => false,
+                };
+                if !holds {
+                    let replaces = self.replaces(path);
+                    let (path, target) = (path.to_owned(), target.clone());
+                    self.steps.push(Step::Link { path, target, owner, replaces });
+                }
+            }
             Want::Mask => {
                 self.keep_original(path);
                 if !matches!(self.found(path), Found::Link { target, .. } if target == DEV_NULL) {
                     let replaces = self.replaces(path);
                     let (path, target) = (path.to_owned(), DEV_NULL.to_owned());
-                    self.steps.push(Step::Link { path, target, replaces });
+                    self.steps.push(Step::Link { path, target, owner: (0, 0), replaces });
                 }
             }
             Want::Nothing if self.found(path).is_absent() => {}
             Want::Nothing => {
                 self.keep_original(path);
                 self.steps.push(Step::Remove { path: path.to_owned(), why: "empty in the config" });
+            }
+        }
+    }
+
+    /// Whether what the host itself has at a path may give way; says so where it may not.
+    fn may_replace(&mut self, path: &str, overwrite: Option<bool>) -> bool {
+        let theirs = !self.found(path).is_absent() && self.old.at(path).is_none();
+        if theirs && overwrite == Some(false) {
+            let remedy = "set overwrite to true, or choose another path";
+            self.refuse(path, "something stands there, and overwrite is false", remedy);
+            return false;
+        }
+        true
+    }
+
+    /// Brings one folder to what the new config wants. What is in it is left alone.
+    fn reach_dir(
+        &mut self,
+        path: &str,
+        mode: Option<u32>,
+        (user, group): (&Owner, &Owner),
+        overwrite: Option<bool>,
+    ) {
+        let now = match self.found(path).clone() {
+            Found::Dir { mode, uid, gid } => Some(Attributes { mode, uid, gid }),
+            Found::Absent => None,
+            _ if !self.reachable(path) || !self.may_replace(path, overwrite) => return,
+            _ => None,
+        };
+        let asked = |o: &Owner| o.id.is_some() || o.name.as_deref().is_some_and(|n| !n.is_empty());
+        let is = now.unwrap_or(Attributes { mode: crate::root::DIR_MODE, uid: 0, gid: 0 });
+        let attributes = Attributes {
+            mode: mode.unwrap_or(is.mode),
+            uid: if asked(user) { self.id(path, user, "user") } else { is.uid },
+            gid: if asked(group) { self.id(path, group, "group") } else { is.gid },
+        };
+        let kept = paths::original_dir(path);
+        match now {
+            Some(now) => {
+                let known = [kept.clone(), paths::original(path), paths::no_original(path)];
+                // Of a folder that the config before had already nobody knows whose it was: it stays when it is given up.
+                let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
+                if !ours && known.iter().all(|p| self.found(p).is_absent()) {
+                    match serde_json::to_vec(&now) {
+                        Ok(json) => self.write(&kept, Content::new(json), PLAIN),
+                        Err(e) => self.refuse(path, e.to_string(), "choose another path"),
+                    }
+                }
+            }
+            None => self.keep_original(path),
+        }
+        if now.is_none() && !self.found(path).is_absent() {
+            self.steps.push(Step::Remove { path: path.to_owned(), why: "a folder takes its place" });
+        }
+        let same = |now: Attributes| {
+            now.mode == attributes.mode
+                && (!self.facts.owners || (now.uid, now.gid) == (attributes.uid, attributes.gid))
+        };
+        if !now.is_some_and(same) {
+            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
+        }
+    }
+
+    /// Gives up a folder: one that the host had gets its mode and owner back, one that it had not goes if nothing is left
+    /// in it, and a file that it stood in place of comes back.
+    fn stale_dir(&mut self, path: &str) {
+        let (dir, original, stamp) =
+            (paths::original_dir(path), paths::original(path), paths::no_original(path));
+        let there = |p: &String| !self.found(p).is_absent();
+        let (kept, stamped) = (there(&original), there(&stamp));
+        let is_dir = matches!(self.found(path), Found::Dir { .. });
+        if let Some(attributes) = self.facts.original_dirs.get(path).copied().filter(|_| is_dir) {
+            let same = match self.found(path) {
+                Found::Dir { mode, uid, gid } => {
+                    *mode == attributes.mode
+                        && (!self.facts.owners || (*uid, *gid) == (attributes.uid, attributes.gid))
+                }
+                _ => false,
+            };
+            if !same {
+                self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
+            }
+        } else if is_dir && (stamped || kept) {
+            self.steps.push(Step::RemoveDir { path: path.to_owned(), why: STALE });
+        } else if is_dir {
+            self.notes.push(format!("{path} stays: it is not known whether the host had it before"));
+        }
+        if kept && !stamped && (is_dir || self.found(path).is_absent()) {
+            let (from, to) = (original.clone(), path.to_owned());
+            self.steps.push(Step::Copy { from, to, why: "the host's own comes back" });
+        }
+        for path in [dir, original, stamp] {
+            if !self.found(&path).is_absent() {
+                self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
             }
         }
     }
@@ -269,10 +404,15 @@ impl Steps<'_> {
 
     /// Takes away what only the old config wants, and puts back what the host had there.
     fn stale(&mut self) {
+        let mut folders = Vec::new();
         for (path, want) in &self.old.paths {
             let kept = paths::NEVER_STALE.contains(&path.as_str())
                 || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW));
             if self.new.at(path).is_some() || kept {
+                continue;
+            }
+            if matches!(want, Want::Dir { .. }) {
+                folders.push(path.clone());
                 continue;
             }
             let (original, stamp) = (paths::original(path), paths::no_original(path));
@@ -294,6 +434,11 @@ impl Steps<'_> {
                     self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
                 }
             }
+        }
+        // What is in a folder goes before it.
+        folders.sort();
+        for path in folders.iter().rev() {
+            self.stale_dir(path);
         }
         for path in LEAKED {
             if matches!(self.found(path), Found::Link { .. }) {
@@ -352,7 +497,7 @@ impl Steps<'_> {
             let loses = match self.new.at(&path) {
                 Some(Want::Mask) | None => ours && !self.uncovers(u),
                 Some(Want::Nothing) => !self.found(&path).is_absent(),
-                Some(Want::File { .. }) => false,
+                Some(Want::File { .. } | Want::Dir { .. } | Want::Link { .. }) => false,
             };
             if loses && self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled) {
                 disable.push(u.name.clone());
@@ -423,7 +568,7 @@ impl Steps<'_> {
         let again: Vec<String> = ours.chain(theirs).filter(lost).map(|name| paths::unit(name)).collect();
         for path in again {
             let target = DEV_NULL.to_owned();
-            self.steps.push(Step::Link { path, target, replaces: Replaces::Link });
+            self.steps.push(Step::Link { path, target, owner: (0, 0), replaces: Replaces::Link });
         }
     }
 

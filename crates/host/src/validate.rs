@@ -42,6 +42,16 @@ pub enum Drift {
         /// What was found.
         received: String,
     },
+    /// Something else stands there than the folder or link of the config.
+    #[error("{path:?} should be {expected} and is {received}")]
+    Kind {
+        /// Which.
+        path: String,
+        /// What the config says.
+        expected: String,
+        /// What was found.
+        received: String,
+    },
     /// A masked unit is not.
     #[error("unit {unit:?} should be masked and {path:?} is not a link to /dev/null")]
     NotMasked {
@@ -101,6 +111,51 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
                 Err(Drift::NotMasked { unit, path })
             }
         },
+        Want::Dir { mode: want, user, group, .. } => match found {
+            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::Dir { mode, .. } if want.is_some_and(|w| w != *mode) => {
+                let expected = want.unwrap_or_default();
+                Err(Drift::Mode { path, expected, received: format!("{mode:04o}") })
+            }
+            Found::Dir { uid, gid, .. } => {
+                let asked = |o: &Owner| o.id.is_some() || o.name.as_deref().is_some_and(|n| !n.is_empty());
+                let user = asked(user).then(|| user_id(user, facts)).flatten().unwrap_or(*uid);
+                let group = asked(group).then(|| group_id(group, facts)).flatten().unwrap_or(*gid);
+                if !facts.owners || (user, group) == (*uid, *gid) {
+                    return Ok(());
+                }
+                let (expected, received) = (format!("{user}:{group}"), format!("{uid}:{gid}"));
+                Err(Drift::Owner { path, expected, received })
+            }
+            other => Err(Drift::Kind { path, expected: "a folder".to_owned(), received: kind(other) }),
+        },
+        Want::Link { target, hard: true, .. } => match found {
+            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            _ if facts.same_files.contains(&path) => Ok(()),
+            Found::File { .. } => {
+                let expected = format!("another name of {target}");
+                Err(Drift::Kind { path, expected, received: "a file of its own".to_owned() })
+            }
+            other => {
+                let expected = format!("another name of {target}");
+                Err(Drift::Kind { path, expected, received: kind(other) })
+            }
+        },
+        Want::Link { target, user, group, .. } => match found {
+            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::Link { target: now, uid, gid } if now == target => {
+                match (user_id(user, facts), group_id(group, facts)) {
+                    (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => {
+                        let (expected, received) = (format!("{u}:{g}"), format!("{uid}:{gid}"));
+                        Err(Drift::Owner { path, expected, received })
+                    }
+                    _ => Ok(()),
+                }
+            }
+            other => {
+                Err(Drift::Kind { path, expected: format!("a link to {target}"), received: kind(other) })
+            }
+        },
         Want::Nothing => match found {
             Found::File { len, .. } if *len > 0 && path.ends_with(".conf") => Err(Drift::Content { path }),
             // systemd reads what a link leads to.
@@ -120,20 +175,12 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
             {
                 Err(Drift::Content { path })
             }
-            Found::File { uid, gid, .. } => {
-                let want = (
-                    id(user, |n| facts.users.users.get(n).map(|u| u.uid)),
-                    id(group, |n| facts.users.groups.get(n).copied()),
-                );
-                match want {
-                    (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => Err(Drift::Owner {
-                        path,
-                        expected: format!("{u}:{g}"),
-                        received: format!("{uid}:{gid}"),
-                    }),
-                    _ => Ok(()),
+            Found::File { uid, gid, .. } => match (user_id(user, facts), group_id(group, facts)) {
+                (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => {
+                    Err(Drift::Owner { path, expected: format!("{u}:{g}"), received: format!("{uid}:{gid}") })
                 }
-            }
+                _ => Ok(()),
+            },
             Found::Link { .. } => Err(not_a_file(path, *expected, "a link")),
             Found::Dir { .. } => Err(not_a_file(path, *expected, "a folder")),
             Found::Other => Err(not_a_file(path, *expected, "neither file, link nor folder")),
@@ -143,6 +190,24 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
 
 fn not_a_file(path: String, expected: u32, received: &str) -> Drift {
     Drift::Mode { path, expected, received: received.to_owned() }
+}
+
+fn kind(found: &Found) -> String {
+    match found {
+        Found::Absent | Found::Blocked { .. } => "not there".to_owned(),
+        Found::File { .. } => "a file".to_owned(),
+        Found::Link { target, .. } => format!("a link to {target}"),
+        Found::Dir { .. } => "a folder".to_owned(),
+        Found::Other => "neither file, link nor folder".to_owned(),
+    }
+}
+
+fn user_id(user: &Owner, facts: &Facts) -> Option<u32> {
+    id(user, |n| facts.users.users.get(n).map(|u| u.uid))
+}
+
+fn group_id(group: &Owner, facts: &Facts) -> Option<u32> {
+    id(group, |n| facts.users.groups.get(n).copied())
 }
 
 /// The number of an owner, where the host knows it.

@@ -186,12 +186,12 @@ fn a_journal_of_a_newer_version_is_left_for_it() {
     interrupted(dir.path());
     let begin = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
     let text = fs::read_to_string(&begin).unwrap();
-    let newer = text.replace("\"format\":2", "\"format\":3");
+    let newer = text.replace("\"format\":2", "\"format\":4");
     assert_ne!(newer, text);
     fs::write(&begin, &newer).unwrap();
     for _ in 0..2 {
         let error = mk(dir.path()).recover().unwrap_err();
-        assert!(matches!(error, Error::JournalNewer { found: 3, known: 2, .. }), "{error}");
+        assert!(matches!(error, Error::JournalNewer { found: 4, known: 3, .. }), "{error}");
         assert!(error.to_string().contains("start that version on this host again"), "{error}");
     }
     assert_eq!(fs::read_to_string(&begin).unwrap(), newer);

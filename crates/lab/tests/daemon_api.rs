@@ -303,11 +303,12 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
     let one = node.config("1", &free("one")).await?;
     node.pool(&one).await?;
     node.until(&one, "Done").await?;
-    let bad = node.config("2", &json!({"storage": {"directories": [{"path": "/etc/d"}]}})).await?;
+    let bad =
+        node.config("2", &json!({"storage": {"disks": [{"device": "/dev/vdz", "wipeTable": true}]}})).await?;
     node.set(a::DESIRED_CONFIG, &bad).await?;
     node.until(&one, "Unreconcilable").await?;
     let reason = node.note(a::REASON).await?;
-    assert!(reason.contains("storage.directories"), "{reason}");
+    assert!(reason.contains("storage.disks"), "{reason}");
     // One that does not exist is not the end either.
     node.set(a::DESIRED_CONFIG, "rendered-failing-none").await?;
     node.until(&one, "Degraded").await?;

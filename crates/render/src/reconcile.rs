@@ -80,8 +80,6 @@ fn changes(old: &Config, new: &Config, overrides: Overrides) -> Vec<Change> {
         !c.storage.filesystems.is_empty()
     });
     fix(!overrides.raid && o.raid != n.raid, "storage.raid", |c| !c.storage.raid.is_empty());
-    fix(o.directories != n.directories, "storage.directories", |c| !c.storage.directories.is_empty());
-    fix(o.links != n.links && !n.links.is_empty(), "storage.links", |c| !c.storage.links.is_empty());
     if n.files.iter().any(|f| !f.append.is_empty()) {
         let message = "appending to files cannot be done twice; write the whole file or a drop-in".to_owned();
         let asks = |c: &Config| c.storage.files.iter().any(|f| !f.append.is_empty());

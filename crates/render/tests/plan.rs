@@ -405,8 +405,8 @@ fn what_running_machines_cannot_follow_is_refused_and_blamed() {
             json!({"storage": {"raid": [{"name": "r", "level": "raid0", "devices": ["/dev/a"]}]}}),
             Some("storage.raid"),
         ),
-        (json!({"storage": {"directories": [{"path": "/d"}]}}), Some("storage.directories")),
-        (json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}}), Some("storage.links")),
+        (json!({"storage": {"directories": [{"path": "/d"}]}}), None),
+        (json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}}), None),
         (json!({"storage": {"luks": [{"name": "l", "device": "/dev/sdb"}]}}), None),
         (
             json!({"storage": {"files": [{"path": "/f", "append": [{"source": "data:,x"}], "overwrite": false}]}}),

@@ -81,8 +81,18 @@ impl Journal {
         let mut gone = Vec::new();
         let mut back = Vec::new();
         for (b, part) in differs.iter().zip(&parts) {
+            // A folder of the config that took a file's place.
+            if matches!(b.was, Was::File { .. } | Was::Link { .. })
+                && matches!(root.found(&b.path)?, Found::Dir { .. })
+            {
+                gone.push(Quick::RemoveEmptyDir(&b.path));
+            }
             match &b.was {
-                Was::Dir => {}
+                // A file of the host's that came back in its place.
+                Was::Dir { attributes: Some(_) } if !matches!(root.found(&b.path)?, Found::Dir { .. }) => {
+                    gone.push(Quick::Remove(&b.path));
+                }
+                Was::Dir { .. } => {}
                 Was::Absent if matches!(root.found(&b.path)?, Found::Dir { .. }) => {
                     gone.push(Quick::RemoveEmptyDir(&b.path));
                 }
@@ -94,7 +104,21 @@ impl Journal {
             }
         }
         root.change_all(&gone)?;
+        for b in differs.iter().rev() {
+            if let Was::Dir { attributes: Some(a) } = &b.was {
+                root.make_parents(&b.path)?;
+                root.make_dir(&b.path, *a)?;
+            }
+        }
         root.change_all(&back)?;
+        // Both names have their contents again; now they are one file again.
+        for b in &self.before {
+            if let Some(target) = &b.same_as
+                && !root.same_file(&b.path, target)
+            {
+                root.hard_link(&b.path, target)?;
+            }
+        }
         Ok(())
     }
 
@@ -154,7 +178,11 @@ impl Before {
         let found = root.found(&self.path)?;
         Ok(match (&self.was, &found) {
             (Was::Absent, found) => found.is_absent(),
-            (Was::Dir, _) => true,
+            (Was::Dir { attributes: Some(a) }, Found::Dir { mode, uid, gid }) => {
+                a.mode == *mode && (!root.options().owners || (a.uid, a.gid) == (*uid, *gid))
+            }
+            (Was::Dir { attributes: Some(_) }, _) => false,
+            (Was::Dir { .. }, _) => true,
             (Was::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
             (Was::File { attributes: a, sha256: sum, .. }, Found::File { mode, uid, gid, sha256, .. }) => {
                 let owner = !root.options().owners || (a.uid, a.gid) == (*uid, *gid);

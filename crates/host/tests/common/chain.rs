@@ -72,6 +72,9 @@ impl Outcome {
     }
 }
 
+/// Steps that the reference refuses and that are done here, by chain: folders and links on hosts that run.
+const ON_PURPOSE: [(&str, &str); 2] = [("t-refused", "a folder"), ("t-refused", "a link")];
+
 /// One machine that is led through a chain.
 pub struct Machine {
     root: PathBuf,
@@ -158,6 +161,13 @@ impl Machine {
         for (i, step) in steps.iter().enumerate() {
             let about = format!("{} step {i} ({})", chain["id"], step["about"]);
             let got = self.step(&format!("rendered-worker-{i:02}"), &spec(step), reboot);
+            if ON_PURPOSE.iter().any(|(id, about)| chain["id"] == *id && step["about"] == *about) {
+                if !got.done {
+                    bad.push(format!("{about}: refused ({})", got.why));
+                }
+                before = got.changed;
+                continue;
+            }
             let d = differences(&step["expect"], &got, &before, chain["strict"] == true);
             bad.extend(d.into_iter().map(|d| format!("{about}: {d}")));
             before = got.changed;

@@ -37,6 +37,11 @@ fn files(files: &[Value]) -> MachineConfigSpec {
     spec(files, &[], &[])
 }
 
+fn storage(storage: &Value) -> MachineConfigSpec {
+    let config = json!({"ignition": {"version": "3.5.0"}, "storage": storage});
+    MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() }
+}
+
 fn units(units: &[Value]) -> MachineConfigSpec {
     spec(&[], units, &[])
 }
@@ -147,6 +152,46 @@ pub fn pairs() -> Vec<Pair> {
             "services are told",
             files(&[file("/etc/chrony.conf", "1")]),
             files(&[file("/etc/chrony.conf", "2"), file("/etc/two.conf", "2")]),
+        ),
+        pair(
+            "folders and links come",
+            none(),
+            storage(&json!({
+                "directories": [
+                    {"path": "/srv/d", "mode": 0o1770, "user": {"name": "core"}}, {"path": "/srv/d/e"},
+                    {"path": "/opt", "mode": 0o700, "group": {"id": 4}}, {"path": "/etc/issue.net", "overwrite": true},
+                ],
+                "files": [file("/srv/d/f", "1")],
+                "links": [
+                    {"path": "/srv/l", "target": "d/f"}, {"path": "/etc/host.conf", "target": "/srv/x"},
+                    {"path": "/srv/h", "target": "/srv/d/f", "hard": true},
+                ],
+            })),
+        ),
+        pair(
+            "folders and links change",
+            storage(&json!({
+                "directories": [{"path": "/srv/d", "mode": 0o700}, {"path": "/srv/gone"}, {"path": "/opt", "mode": 0o711}],
+                "files": [file("/srv/d/f", "1")],
+                "links": [{"path": "/srv/l", "target": "one"}, {"path": "/srv/h", "target": "/srv/d/f", "hard": true}],
+            })),
+            storage(&json!({
+                "directories": [{"path": "/srv/d", "mode": 0o755}, {"path": "/srv/l"}],
+                "files": [file("/srv/d/f", "2")],
+                "links": [{"path": "/srv/h", "target": "/srv/d/f", "hard": true}],
+            })),
+        ),
+        pair(
+            "folders and links go",
+            storage(&json!({
+                "directories": [
+                    {"path": "/srv/d", "mode": 0o700}, {"path": "/srv/d/e"}, {"path": "/opt", "mode": 0o711},
+                    {"path": "/etc/issue.net", "overwrite": true},
+                ],
+                "files": [file("/srv/d/e/f", "1")],
+                "links": [{"path": "/etc/host.conf", "target": "one"}, {"path": "/srv/h", "target": "/etc/debian_version", "hard": true}],
+            })),
+            none(),
         ),
         pair("many files", files(&big("f", "old", 12)), files(&big("f", "new", 8))),
     ];
