@@ -323,7 +323,10 @@ impl Steps<'_> {
                 let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
                 if !ours && known.iter().all(|p| self.found(p).is_absent()) {
                     match serde_json::to_vec(&now) {
-                        Ok(json) => self.write(&kept, Content::new(json), PLAIN),
+                        Ok(json) => {
+                            self.private_originals();
+                            self.write(&kept, Content::new(json), PLAIN);
+                        }
                         Err(e) => self.refuse(path, e.to_string(), "choose another path"),
                     }
                 }

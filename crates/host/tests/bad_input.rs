@@ -254,12 +254,16 @@ fn configs_that_no_running_machine_can_reach_are_refused_with_their_place() {
         ("spec.config.passwd.groups", config(json!({"passwd": {"groups": [{"name": "g"}]}}))),
         ("spec.config.kernelArguments", config(json!({"kernelArguments": {"shouldExist": ["quiet"]}}))),
         (
-            "spec.config.storage.directories",
-            config(json!({"storage": {"directories": [{"path": "/etc/d"}]}})),
+            "spec.config.storage.luks",
+            config(json!({"storage": {"luks": [{"name": "l", "device": "/dev/sdb"}]}})),
         ),
         (
-            "spec.config.storage.links",
-            config(json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}})),
+            "spec.config.storage.directories[0].path",
+            config(json!({"storage": {"directories": [{"path": "/var/lib/machine-config-daemon"}]}})),
+        ),
+        (
+            "spec.config.storage.links[0].path",
+            config(json!({"storage": {"links": [{"path": host::paths::CURRENT_CONFIG, "target": "/t"}]}})),
         ),
         ("spec.fips", MachineConfigSpec { fips: true, ..MachineConfigSpec::default() }),
         ("spec.config.storage.files[0].mode", files(&[json!({"path": "/etc/x", "mode": 2541})])),

@@ -127,6 +127,9 @@ impl Systemd for Container {
     fn restart(&mut self, unit: &str) -> Result<(), SystemdError> {
         self.0.restart(unit)
     }
+    fn reload_if_running(&mut self, unit: &str) -> Result<(), SystemdError> {
+        self.0.reload_if_running(unit)
+    }
     fn reload(&mut self, unit: &str) -> Result<(), SystemdError> {
         self.0.reload(unit)
     }
