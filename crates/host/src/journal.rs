@@ -87,6 +87,9 @@ struct Before {
 /// The journal as it stands on the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Journal {
+    /// The format once more, under the checksum. 0: written before it stood here.
+    #[serde(default)]
+    format: u32,
     /// From which config to which.
     pub(crate) names: Names,
     /// The steps in words.
@@ -226,7 +229,9 @@ impl Journal {
                 passwords.extend(shadow::Before::read(root, user, &hash.0)?);
             }
         }
+        let is_new = |b: &Before| b.same_as.is_some() || matches!(b.was, Was::Dir { attributes: Some(_) });
         let journal = Self {
+            format: if before.iter().any(is_new) { FORMAT } else { FORMAT_WITHOUT_FOLDERS },
             names: plan.names.clone(),
             steps: plan.steps.iter().map(ToString::to_string).collect(),
             before,
@@ -260,9 +265,7 @@ impl Journal {
         let config =
             |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
         let journal = serde_json::to_string(self).map_err(config)?;
-        let is_new = |b: &Before| b.same_as.is_some() || matches!(b.was, Was::Dir { attributes: Some(_) });
-        let format = if self.before.iter().any(is_new) { FORMAT } else { FORMAT_WITHOUT_FOLDERS };
-        let sealed = Sealed { format, sha256: sha256(journal.as_bytes()), journal };
+        let sealed = Sealed { format: self.format, sha256: sha256(journal.as_bytes()), journal };
         serde_json::to_vec(&sealed).map_err(config)
     }
 
@@ -294,7 +297,11 @@ impl Journal {
         if sealed.format == 0 || sha256(sealed.journal.as_bytes()) != sealed.sha256 {
             return Err(damaged("its checksum does not fit".to_owned()));
         }
-        serde_json::from_str(&sealed.journal).map_err(|e| damaged(e.to_string()))
+        let journal: Self = serde_json::from_str(&sealed.journal).map_err(|e| damaged(e.to_string()))?;
+        if ![0, sealed.format].contains(&journal.format) && sealed.format != first_format() {
+            return Err(damaged("its format is not the one that it was written with".to_owned()));
+        }
+        Ok(journal)
     }
 
     /// Whether a change is under way, or was when its process ended.

@@ -463,7 +463,7 @@ impl Steps<'_> {
                 self.steps.push(Step::Remove { path: link, why: STALE });
             } else if wanted && !ours && self.reachable(&link) {
                 let replaces = self.replaces(&link);
-                self.steps.push(Step::Link { path: link, target: target.clone(), replaces });
+                self.steps.push(Step::Link { path: link, target: target.clone(), owner: (0, 0), replaces });
             }
         }
     }
