@@ -485,6 +485,7 @@ impl Context {
             o.spec == spec
                 && (o.spec.configuration == new.spec.configuration || ours())
                 && o.metadata.labels == new.metadata.labels
+                && rollout::pinned(o) == rollout::pinned(new)
                 && o.metadata.uid == new.metadata.uid
         });
         if !same_input {

@@ -116,7 +116,7 @@ async fn collect(context: &Context, pool: &str) -> Result<(), CallError> {
 
 fn pool_names(pool: &MachineConfigPool) -> impl Iterator<Item = String> + '_ {
     let status = pool.status.iter().map(|s| s.configuration.name.clone());
-    status.chain([pool.spec.configuration.name.clone()])
+    status.chain([pool.spec.configuration.name.clone()]).chain(rollout::pinned(pool).map(str::to_owned))
 }
 
 /// What a drain request names is the config that the node moves to.

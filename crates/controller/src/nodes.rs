@@ -7,7 +7,7 @@
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
 use crate::call::CallError;
-use crate::context::{Config, Context};
+use crate::context::{Config, Context, Stores};
 use crate::events::{Severity, Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
@@ -18,11 +18,12 @@ use crate::writes::{patch_node_if, write_status};
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
 use futures::stream::{self, StreamExt};
-use rollout::view::NodeView;
+use rollout::view::{NodeView, OsBuild, OsConfig};
 use rollout::{
-    About, EventKind, EventPlan, Facts, Inputs, Layering, NoPool, NodePatch, PoolInput, PoolPlan,
-    RolloutPlan, Step,
+    About, ConfigView, Configs, EventKind, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan,
+    RolloutPlan, Sources, Step, Streams,
 };
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,12 +63,13 @@ enum Sent {
 }
 
 /// What a plan is made from, held for as long as the plan is.
-struct Snapshot {
+struct Snapshot<'a> {
+    stores: &'a Stores,
     pools: Vec<Arc<MachineConfigPool>>,
-    exists: Vec<bool>,
-    layering: Vec<Layering>,
-    streams: Vec<Option<String>>,
     nodes: Vec<Arc<NodeView>>,
+    os_configs: Vec<Arc<OsConfig>>,
+    os_builds: Vec<Arc<OsBuild>>,
+    streams: Option<Arc<Value>>,
     facts: Facts,
 }
 
@@ -158,45 +160,30 @@ impl Nodes {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> Snapshot<'_> {
         let stores = &self.context.stores;
-        let pools = stores.pools.all();
-        let exists = pools.iter().map(|p| stores.configs.get(&p.spec.configuration.name).is_some()).collect();
-        let (os_configs, os_builds) = (stores.os_configs.all(), stores.os_builds.all());
-        let layering = pools
-            .iter()
-            .map(|p| Layering::find(&p.name_any(), &p.spec.configuration.name, &os_configs, &os_builds))
-            .collect();
         let settings = &self.context.settings;
         let streams = settings
             .one(STREAMS)
             .filter(|_| !render::streams::switched_off(settings.one(FEATURE_GATE).as_deref()));
-        let url = |config: &str| stores.configs.get(config).map(|c| c.os_image_url().to_owned());
-        let stream = |p: &Arc<MachineConfigPool>| {
-            streams.as_deref().and_then(|streams| rollout::stream_of(p, url, streams)).map(str::to_owned)
+        let mut snapshot = Snapshot {
+            stores,
+            pools: stores.pools.all(),
+            nodes: stores.nodes.all(),
+            os_configs: stores.os_configs.all(),
+            os_builds: stores.os_builds.all(),
+            streams,
+            facts: Facts::default(),
         };
-        let streams = pools.iter().map(stream).collect();
-        let nodes = stores.nodes.all();
         let controller_config = stores.controller_config();
-        let first_pivot_pools: BTreeMap<Arc<str>, Arc<str>> = nodes
-            .iter()
-            .filter(|n| !n.custom_pool_labels_applied)
-            .filter_map(|n| n.first_pivot_config.clone())
-            .filter_map(|name| match stores.configs.get(&name).as_deref() {
-                Some(Config::Rendered(rendered)) => Some((name, rendered.pool.as_str().into())),
-                _ => None,
-            })
-            .collect();
-        let facts = Facts {
-            first_pivot_pools,
-            operator_node: match stores.operator_nodes.all().as_slice() {
-                [one] => (**one).clone(),
-                _ => None,
-            },
+        let sources = Sources {
+            controller_config: controller_config.as_deref(),
+            operator_nodes: stores.operator_nodes.all().iter().map(|node| (**node).clone()).collect(),
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
-            ..Facts::of(controller_config.as_deref(), nodes.iter().map(AsRef::as_ref))
+            ..snapshot.sources()
         };
-        Snapshot { pools, exists, layering, streams, nodes, facts }
+        snapshot.facts = sources.facts();
+        snapshot
     }
 
     async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<Sent, CallError> {
@@ -290,7 +277,7 @@ impl Nodes {
         }
     }
 
-    fn count(&self, plan: &RolloutPlan, snapshot: &Snapshot) {
+    fn count(&self, plan: &RolloutPlan, snapshot: &Snapshot<'_>) {
         let metrics = &self.context.metrics;
         for (plan, pool) in plan.pools.iter().zip(&snapshot.pools) {
             let Some(status) = plan.status.as_ref().or(pool.status.as_ref()) else { continue };
@@ -369,24 +356,35 @@ impl Nodes {
     }
 }
 
-impl Snapshot {
-    fn inputs(&self) -> Inputs<'_> {
-        Inputs {
-            pools: self
-                .pools
-                .iter()
-                .zip(self.exists.iter().zip(&self.layering).zip(&self.streams))
-                .map(|(pool, ((exists, layering), stream))| PoolInput {
-                    stream: stream.as_deref(),
-                    config_exists: *exists,
-                    layering: layering.clone(),
-                    ..PoolInput::of(pool)
-                })
-                .collect(),
+impl Configs for Stores {
+    fn view(&self, name: &str) -> Option<ConfigView> {
+        let config = self.configs.get(name)?;
+        let pool = match &*config {
+            Config::Rendered(rendered) => Some(rendered.pool.as_str().into()),
+            Config::Source(_) => None,
+        };
+        Some(ConfigView { pool, os_image_url: config.os_image_url().into() })
+    }
+}
+
+impl Snapshot<'_> {
+    /// All but what only facts are made from.
+    fn sources(&self) -> Sources<'_> {
+        Sources {
+            pools: self.pools.iter().map(AsRef::as_ref).collect(),
             nodes: self.nodes.iter().map(AsRef::as_ref).collect(),
-            facts: &self.facts,
-            now: now(),
+            configs: Some(self.stores),
+            os_configs: self.os_configs.iter().map(AsRef::as_ref).collect(),
+            os_builds: self.os_builds.iter().map(AsRef::as_ref).collect(),
+            controller_config: None,
+            streams: Streams::Known(self.streams.as_deref()),
+            operator_nodes: vec![],
+            masters_schedulable: None,
         }
+    }
+
+    fn inputs(&self) -> Inputs<'_> {
+        self.sources().inputs(&self.facts, now())
     }
 }
 

@@ -25,6 +25,7 @@ use api::text::cut;
 use api::v1::{MachineConfig, MachineConfigPool, PoolConfiguration};
 use kube::api::{Patch, PatchParams, PostParams};
 use render::{Inputs, Mode, Reason, RenderError, RenderPlan};
+use rollout::view::own;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,6 +46,16 @@ enum Why {
     Degraded { reason: String, message: String },
     /// Something is on its way; its arrival makes the pool dirty again.
     NotYet(String),
+}
+
+/// Whether a pool follows its MachineConfigs.
+enum Pin {
+    /// It does.
+    None,
+    /// It is held in this config.
+    To(PoolConfiguration),
+    /// It is to be held in a config that is not there: it stays where it is.
+    Missing(String),
 }
 
 impl Why {
@@ -68,8 +79,19 @@ impl Rendering {
         if pool.metadata.deletion_timestamp.is_some() {
             return Outcome::Done;
         }
-        let done = match self.plan(&pool).await {
-            Ok(Ok(plan)) => self.carry_out(&pool, plan).await,
+        let pin = self.pin(&pool);
+        // Before anything else: a config that cannot be rendered keeps nobody from going back.
+        let named = match &pin {
+            Pin::To(configuration) => self.name(&pool, configuration.clone()).await,
+            Pin::None | Pin::Missing(_) => Ok(()),
+        };
+        let pool = self.context.stores.pools.get(&name).unwrap_or(pool);
+        let planned = match named {
+            Ok(()) => self.plan(&pool).await,
+            Err(error) => Err(error),
+        };
+        let done = match planned {
+            Ok(Ok(plan)) => self.carry_out(&pool, plan, &pin).await,
             Ok(Err(Why::NotYet(what))) => {
                 tracing::debug!(pool = name, "not rendered yet: {what}");
                 Ok(())
@@ -217,7 +239,23 @@ impl Rendering {
         }
     }
 
-    async fn carry_out(&self, pool: &MachineConfigPool, plan: RenderPlan) -> Result<(), CallError> {
+    /// Whether the pool is held in an older config, and whether that can be.
+    fn pin(&self, pool: &MachineConfigPool) -> Pin {
+        let Some(name) = rollout::pinned(pool) else { return Pin::None };
+        match self.context.stores.configs.get(name).as_deref() {
+            Some(Config::Rendered(rendered)) if rendered.is_owned_by(pool) => {
+                Pin::To(PoolConfiguration { name: name.to_owned(), ..PoolConfiguration::default() })
+            }
+            _ => Pin::Missing(name.to_owned()),
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        pool: &MachineConfigPool,
+        plan: RenderPlan,
+        pin: &Pin,
+    ) -> Result<(), CallError> {
         let (context, pool_name) = (&self.context, pool.name_any());
         let name = plan.name().to_owned();
         // One of a pool of this name that was deleted is taken over: the garbage collector would take it away.
@@ -237,6 +275,33 @@ impl Rendering {
             source: Some(plan.source),
             ..PoolConfiguration::default()
         };
+        if matches!(pin, Pin::None) {
+            self.name(pool, wanted).await?;
+        }
+        context.metrics.success(
+            "machine-config-controller-render",
+            "Sync Machine Config Pool",
+            &pool_name,
+            now().0,
+        );
+        let fresh = context.stores.pools.get(&pool_name);
+        let pool = fresh.as_deref().unwrap_or(pool);
+        let condition = match pin {
+            Pin::None | Pin::To(_) => Condition::new(pool_condition::RENDER_DEGRADED, false, "", ""),
+            Pin::Missing(config) => {
+                let message = format!(
+                    "the pool is pinned to MachineConfig {config}, which is not one of its rendered configs; it stays \
+                     where it is: name another one with `mco undo {pool_name} --to CONFIG`, or `mco undo {pool_name} --release`"
+                );
+                Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigMissing", message)
+            }
+        };
+        set_degraded(context, pool, condition).await
+    }
+
+    /// Has the pool name a config, and remember it.
+    async fn name(&self, pool: &MachineConfigPool, wanted: PoolConfiguration) -> Result<(), CallError> {
+        let (context, pool_name, name) = (&self.context, pool.name_any(), wanted.name.clone());
         let have = &pool.spec.configuration;
         if have.name != wanted.name || have.source != wanted.source {
             // Fields that others wrote beside ours stay.
@@ -247,11 +312,17 @@ impl Rendering {
             };
             if let Some(patch) = difference(&json!(have), &json!(wanted)) {
                 context.will_name(&pool_name, wanted);
-                let patch = bound(
+                let mut patch = bound(
                     "spec",
                     &json!({ "configuration": patch }),
                     pool.metadata.resource_version.as_deref(),
                 );
+                if have.name != name
+                    && let Some(metadata) = patch.get_mut("metadata")
+                {
+                    let history = rollout::with_next(pool, &name, &now());
+                    metadata["annotations"] = json!({ own::CONFIG_HISTORY: history });
+                }
                 let api = context.api::<MachineConfigPool>();
                 let answer = call(
                     || format!("spec.configuration of machineconfigpool {pool_name}"),
@@ -267,15 +338,7 @@ impl Rendering {
                 context.queues.garbage.mark(pool_name.clone());
             }
         }
-        context.metrics.success(
-            "machine-config-controller-render",
-            "Sync Machine Config Pool",
-            &pool_name,
-            now().0,
-        );
-        let fresh = context.stores.pools.get(&pool_name);
-        let pool = fresh.as_deref().unwrap_or(pool);
-        set_degraded(context, pool, Condition::new(pool_condition::RENDER_DEGRADED, false, "", "")).await
+        Ok(())
     }
 
     async fn create(&self, pool: &MachineConfigPool, rendered: &MachineConfig) -> Result<(), CallError> {

@@ -13,6 +13,7 @@ mod diff;
 mod error;
 mod explain;
 pub mod generated;
+pub mod history;
 pub mod kubelet;
 mod kubelet_config;
 mod kubelet_fields;

@@ -191,7 +191,7 @@ impl Situation {
     #[must_use]
     pub fn with_target(mut self, pool: &str, config: &str) -> Self {
         if let Some(all) = &mut self.configs {
-            all.insert(config.to_owned());
+            all.entry(config.to_owned()).or_default();
         }
         if let Some(pool) = self.pools.get_mut(pool) {
             config.clone_into(&mut pool.spec.configuration.name);

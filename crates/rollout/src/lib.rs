@@ -6,6 +6,7 @@
 //!
 //! What it is not: a client, a queue, a clock. The `controller` crate feeds it from its caches and carries plans out.
 
+mod assembly;
 mod capacity;
 mod control_plane;
 mod decide;
@@ -18,14 +19,17 @@ pub mod mcn;
 mod membership;
 mod node;
 mod patch;
+mod pin;
 mod plan;
 mod seal;
 mod situation;
 mod status;
 mod streams;
+mod stuck;
 pub mod topology;
 pub mod view;
 
+pub use assembly::{ConfigView, Configs, Sources, Streams};
 pub use capacity::max_unavailable;
 pub use control_plane::is_control_plane;
 pub use decide::plan;
@@ -34,10 +38,11 @@ pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecas
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
 pub use membership::{BrokenSelector, Cluster, Index, Owners};
 pub use patch::{Change, NodePatch};
+pub use pin::{InForce, before, past, pinned, with_next};
 pub use plan::{
     About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
     Reason, RolloutPlan, Step, Target, Unanswered, Unmanaged, Wait,
 };
 pub use situation::{Situation, SituationError};
-pub use status::MEMBERSHIP_CONFLICT;
+pub use status::{CONFIG_PINNED, MEMBERSHIP_CONFLICT, pinned_text};
 pub use streams::stream_of;

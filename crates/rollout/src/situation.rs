@@ -1,16 +1,17 @@
 //! Cluster objects from files (a must-gather dump, `kubectl get -o yaml`) as the inputs of a plan: what the controller
 //! reads from its watches, read from JSON values. What it is not: the reading of files, and the decision.
 
-use crate::layered::Layering;
-use crate::plan::{Facts, Inputs, PoolInput};
-use crate::streams::stream_of;
+use crate::assembly::{ConfigView, Configs, Sources, Streams};
+use crate::pin::pinned;
+use crate::plan::{Facts, Inputs};
+use crate::status::pinned_text;
 use crate::view::{BudgetView, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::k8s::{Node, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfigPool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An object that is of a kind that matters and cannot be read.
@@ -38,14 +39,12 @@ pub struct Situation {
     pub pods: Vec<PodView>,
     /// All budgets.
     pub budgets: Vec<BudgetView>,
-    /// Names of MachineConfigs; `None`: none was among the objects, and each pool's is taken to exist.
-    pub configs: Option<BTreeSet<String>>,
+    /// MachineConfigs by name; `None`: none was among the objects, and each pool's is taken to exist.
+    pub configs: Option<BTreeMap<String, ConfigView>>,
     /// Facts beside them.
     pub facts: Facts,
     os_configs: Vec<OsConfig>,
     os_builds: Vec<OsBuild>,
-    /// `osImageURL` of MachineConfigs that have one.
-    os_images: BTreeMap<String, String>,
     streams: Option<Value>,
     /// What is not known and was assumed, in words.
     pub notes: Vec<String>,
@@ -102,9 +101,8 @@ impl Situation {
         objects: impl IntoIterator<Item = (&'a str, &'a Value)>,
     ) -> Result<Self, SituationError> {
         let (mut me, mut names) = (Self::default(), Names::default());
-        let (mut pivots, mut operator_nodes) = (BTreeMap::new(), vec![]);
+        let (mut operator_nodes, mut controller_config, mut masters_schedulable) = (vec![], None, None);
         let mut saw_pods = false;
-        let mut controller_config: Option<ControllerConfig> = None;
         for ((kind, namespace, name), (origin, object)) in newest(objects) {
             if name.is_empty() {
                 me.notes.push(format!("{origin}: a {kind} without a name is passed over"));
@@ -123,10 +121,10 @@ impl Situation {
                     saw_pods = true;
                     if namespace == NAMESPACE
                         && object["metadata"]["labels"]["k8s-app"] == "machine-config-operator"
-                        && object["metadata"]["deletionTimestamp"].is_null()
-                        && !text(object, "/spec/nodeName").is_empty()
                     {
-                        operator_nodes.push(text(object, "/spec/nodeName"));
+                        let stays = object["metadata"]["deletionTimestamp"].is_null();
+                        let node = Some(text(object, "/spec/nodeName")).filter(|n| stays && !n.is_empty());
+                        operator_nodes.push(node.map(Arc::from));
                     }
                     me.pods.push(PodView::from_pod(&pod, &mut names));
                 }
@@ -135,26 +133,22 @@ impl Situation {
                     me.budgets.push(BudgetView::from_budget(&budget, &mut names));
                 }
                 "MachineConfig" => {
-                    me.configs.get_or_insert_default().insert(name.to_owned());
-                    let image = text(object, "/spec/osImageURL");
-                    if !image.is_empty() {
-                        me.os_images.insert(name.to_owned(), image.to_owned());
-                    }
                     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
                     let pool = owners
                         .into_iter()
                         .flatten()
                         .find(|o| o["controller"] == true && o["kind"] == "MachineConfigPool");
-                    if let Some(pool) = pool.and_then(|o| o["name"].as_str()) {
-                        pivots.insert(name, pool);
-                    }
+                    let view = ConfigView {
+                        pool: pool.and_then(|o| o["name"].as_str()).map(Arc::from),
+                        os_image_url: text(object, "/spec/osImageURL").into(),
+                    };
+                    me.configs.get_or_insert_default().insert(name.to_owned(), view);
                 }
                 "ControllerConfig" if name == CONTROLLER_CONFIG => {
-                    let config: ControllerConfig = at.read()?;
-                    controller_config = Some(config);
+                    controller_config = Some(at.read::<ControllerConfig>()?);
                 }
                 "Scheduler" if name == CLUSTER => {
-                    me.facts.masters_schedulable = Some(object["spec"]["mastersSchedulable"] == true);
+                    masters_schedulable = Some(object["spec"]["mastersSchedulable"] == true);
                 }
                 "OSImageStream" if name == CLUSTER => me.streams = Some(object.clone()),
                 "MachineOSConfig" => me.os_configs.push(OsConfig::new(object)),
@@ -162,17 +156,14 @@ impl Situation {
                 _ => {}
             }
         }
-        me.facts = Facts {
-            masters_schedulable: me.facts.masters_schedulable,
-            ..Facts::of(controller_config.as_ref(), me.nodes.values())
+        let (pools, nodes) = (me.pools.values().collect(), me.nodes.values().collect());
+        let sources = Sources {
+            controller_config: controller_config.as_ref(),
+            operator_nodes,
+            masters_schedulable,
+            ..me.sources(pools, nodes)
         };
-        if let [one] = operator_nodes.as_slice() {
-            me.facts.operator_node = Some((*one).into());
-        }
-        let booted = me.nodes.values().filter(|n| !n.custom_pool_labels_applied);
-        let booted: BTreeSet<Arc<str>> = booted.filter_map(|n| n.first_pivot_config.clone()).collect();
-        me.facts.first_pivot_pools =
-            booted.into_iter().filter_map(|c| pivots.get(&*c).map(|p| (c.clone(), (*p).into()))).collect();
+        me.facts = sources.facts();
         me.note(saw_pods);
         Ok(me)
     }
@@ -192,11 +183,11 @@ impl Situation {
         if self.facts.control_plane_topology.is_empty() {
             self.notes.push("no control-plane topology is known: nodes are not given one".to_owned());
         }
-    }
-
-    /// The image builds of a pool that is to be in a config.
-    pub fn layering(&self, pool: &str, config: &str) -> Layering {
-        Layering::find(pool, config, &self.os_configs, &self.os_builds)
+        for (name, pool) in &self.pools {
+            if let Some(config) = pinned(pool) {
+                self.notes.push(format!("pool {name}: {}", pinned_text(pool, config)));
+            }
+        }
     }
 
     /// The inputs of a plan for pools and nodes as they stand here.
@@ -206,23 +197,22 @@ impl Situation {
         nodes: &'a [NodeView],
         now: &Time,
     ) -> Inputs<'a> {
-        let input = |pool: &'a MachineConfigPool| {
-            let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
-            let url = |name: &str| self.os_images.get(name).cloned();
-            let had = pool.status.as_ref().and_then(|s| s.os_image_stream.as_ref()).map(|s| &*s.name);
-            PoolInput {
-                // A dump without streams says nothing of them.
-                stream: self.streams.as_ref().map_or(had, |streams| stream_of(pool, url, streams)),
-                config_exists: self.configs.as_ref().is_none_or(|all| all.contains(config)),
-                layering: self.layering(input.name(), config),
-                ..input
-            }
-        };
-        Inputs {
-            pools: pools.iter().map(input).collect(),
-            nodes: nodes.iter().collect(),
-            facts: &self.facts,
-            now: now.clone(),
+        self.sources(pools.iter().collect(), nodes.iter().collect()).inputs(&self.facts, now.clone())
+    }
+
+    /// All but what only facts are made from.
+    fn sources<'a>(&'a self, pools: Vec<&'a MachineConfigPool>, nodes: Vec<&'a NodeView>) -> Sources<'a> {
+        Sources {
+            pools,
+            nodes,
+            configs: self.configs.as_ref().map(|all| all as &dyn Configs),
+            os_configs: self.os_configs.iter().collect(),
+            os_builds: self.os_builds.iter().collect(),
+            controller_config: None,
+            // A dump without streams says nothing of them.
+            streams: self.streams.as_ref().map_or(Streams::Unknown, |all| Streams::Known(Some(all))),
+            operator_nodes: vec![],
+            masters_schedulable: None,
         }
     }
 }

@@ -5,8 +5,9 @@
 
 use crate::layered::BuildState;
 use crate::node::Flags;
+use crate::pin::pinned;
 use crate::plan::{About, EventKind, EventPlan, Hold, PoolInput, Target};
-use crate::view::NodeView;
+use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::k8s::Time;
 use api::names::pool_condition::{DEGRADED, NODE_DEGRADED, RENDER_DEGRADED, UPDATED, UPDATING};
@@ -20,6 +21,8 @@ const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
 const PINNED_DEGRADED: &str = "PinnedImageSetsDegraded";
 /// The bundle whose certificates a pool's status lists.
 const API_SERVER_BUNDLE: &str = "KubeAPIServerServingCAData";
+/// The pool is held in an older config by an annotation. Present once it was true.
+pub const CONFIG_PINNED: &str = "ConfigPinned";
 /// How many nodes a condition names: a message is for people, and the pool is written on every change of it.
 const NAMED_NODES: usize = 10;
 
@@ -93,6 +96,11 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         message = if message.is_empty() { text } else { format!("{message}; {text}") };
     }
     set(UPDATING, updating, "", message);
+    match (pinned(pool), conditions::get(&old_conditions, CONFIG_PINNED)) {
+        (Some(config), _) => set(CONFIG_PINNED, true, "Pinned", pinned_text(pool, config)),
+        (None, Some(_)) => set(CONFIG_PINNED, false, "", String::new()),
+        (None, None) => false,
+    };
     let degraded_text = degraded_nodes(nodes);
     let node_degraded = new.degraded_machine_count > 0;
     if node_degraded {
@@ -124,6 +132,16 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         new.conditions = Some(list);
     }
     ((new != old).then_some(new), events)
+}
+
+/// What is said of a pin wherever it shows.
+pub fn pinned_text(pool: &MachineConfigPool, config: &str) -> String {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "the pool is pinned to MachineConfig {config}; what its MachineConfigs say is rendered and not rolled out until \
+         `mco undo {name} --release`, or until the annotation {} is removed",
+        own::PINNED
+    )
 }
 
 /// Only the membership condition, for a pool whose nodes cannot be known; where that is a mistake, `Degraded` as well.

@@ -26,6 +26,12 @@ pub mod own {
     pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
     /// Node: when a controller that took over from one that died wrote to the node, to make void what that one had sent.
     pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
+    /// Node: any text; another one than before makes its agent try at once what it failed at (`mco retry`).
+    pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
+    /// Pool: the rendered config that it is held in whatever its MachineConfigs say (`mco undo`), see [`crate::pinned`].
+    pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
+    /// Pool: the rendered configs that it was to be in, see [`crate::past`].
+    pub const CONFIG_HISTORY: &str = "machineconfiguration.openshift.io/config-history";
 }
 
 /// Characters that are kept of a daemon's state that is none of ours.

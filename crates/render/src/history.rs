@@ -1,0 +1,312 @@
+//! What a pool's rendered configs were made of, one after the other: what each changed, which MachineConfig said it, and
+//! who wrote that. Pure.
+//!
+//! Contents are never shown; names are. Who wrote a MachineConfig stands in its `metadata.managedFields`: the program and
+//! the time of its last write. A person's name is known to the API server's audit log only.
+//!
+//! What it is not: which config was in force when; the pool keeps that (see `rollout::past`).
+
+use crate::provenance::{Kind, Origin, Provenance};
+use api::k8s::{ObjectMeta, ResourceExt as _, Time};
+use api::names::annotation;
+use api::v1::MachineConfig;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A rendered config, and how it differs from the one before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Its name.
+    pub config: String,
+    /// When it was rendered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rendered: Option<Time>,
+    /// What differs, by the MachineConfig that says so; empty for the oldest that is there.
+    pub changes: Vec<Change>,
+    /// Why the differences cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// What one MachineConfig brought, changed or took away.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// The MachineConfig; empty where no provenance is stored.
+    pub machine_config: String,
+    /// Paths, units, users, fields.
+    pub things: Vec<Thing>,
+    /// Who wrote it last; absent where it is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+    /// The MachineConfig does not exist any more.
+    pub deleted: bool,
+    /// It was written again after this config was rendered: who is named may have changed something else.
+    pub written_since: bool,
+}
+
+/// Something that a config sets.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Thing {
+    /// What sort of thing.
+    pub kind: Kind,
+    /// Its name, as in the provenance.
+    pub name: String,
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::Link => "link",
+            Kind::Unit => "unit",
+            Kind::Dropin => "drop-in",
+            Kind::User | Kind::SshKey => "user",
+            Kind::Group => "group",
+            Kind::KernelArgument => "kernel argument",
+            Kind::Extension => "extension",
+            Kind::Scalar => "field",
+            Kind::Section => "section",
+        };
+        write!(f, "{kind} {}", self.name)
+    }
+}
+
+/// A write, as `managedFields` has it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Written {
+    /// The field manager: `kubectl-client-side-apply`, `argocd-controller` and so on.
+    pub by: String,
+    /// When.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
+}
+
+/// The last write of an object.
+pub fn last_write(metadata: &ObjectMeta) -> Option<Written> {
+    let entries = metadata.managed_fields.iter().flatten().filter(|e| e.subresource.is_none());
+    let last = entries.max_by(|a, b| a.time.cmp(&b.time))?;
+    Some(Written { by: last.manager.clone().unwrap_or_default(), at: last.time.clone() })
+}
+
+/// The steps between rendered configs, given oldest first. `sources`: the MachineConfigs as they are now, by name.
+pub fn steps(rendered: &[&MachineConfig], sources: &BTreeMap<&str, &ObjectMeta>) -> Vec<Step> {
+    let mut before: Option<&MachineConfig> = None;
+    let mut all = vec![];
+    for config in rendered {
+        all.push(step(before, config, sources));
+        before = Some(config);
+    }
+    all
+}
+
+/// How one rendered config differs from another.
+pub fn step(
+    before: Option<&MachineConfig>,
+    config: &MachineConfig,
+    sources: &BTreeMap<&str, &ObjectMeta>,
+) -> Step {
+    let when = config.metadata.creation_timestamp.clone();
+    let mut step = Step { config: config.name_any(), rendered: when, changes: vec![], unknown: None };
+    let Some(before) = before else { return step };
+    match differing(before, config) {
+        Err(why) => step.unknown = Some(why),
+        Ok(things) => {
+            let (old, new) = (provenance(before), provenance(config));
+            let mut by: BTreeMap<String, BTreeSet<Thing>> = BTreeMap::new();
+            for thing in things {
+                for author in authors(&thing, old.as_ref(), new.as_ref()) {
+                    by.entry(author).or_default().insert(thing.clone());
+                }
+            }
+            step.changes =
+                by.into_iter().map(|(name, things)| change(name, things, config, sources)).collect();
+        }
+    }
+    step
+}
+
+/// Everything that a config sets, with what it says of it.
+fn things(config: &MachineConfig) -> Result<BTreeMap<Thing, Value>, String> {
+    let mut all = BTreeMap::new();
+    let mut put = |kind, name: &str, value: Value| {
+        all.insert(Thing { kind, name: name.to_owned() }, value);
+    };
+    let spec = &config.spec;
+    spec.kernel_arguments.iter().flatten().for_each(|a| put(Kind::KernelArgument, a, json!(true)));
+    spec.extensions.iter().flatten().for_each(|e| put(Kind::Extension, e, json!(true)));
+    for (name, value) in [
+        ("fips", json!(spec.fips)),
+        ("kernelType", json!(spec.kernel_type)),
+        ("osImageURL", json!(spec.os_image_url)),
+        ("baseOSExtensionsContainerImage", json!(spec.base_os_extensions_container_image)),
+    ] {
+        put(Kind::Scalar, name, value);
+    }
+    let Some(raw) = spec.config.as_ref().filter(|c| !c.is_null()) else { return Ok(all) };
+    let parsed = ignition::parse_value(raw)
+        .map_err(|e| format!("MachineConfig {}: spec.config: {e}", config.name_any()))?;
+    let mut config = json!(parsed.config);
+    let mut take = |path: &str| match config.pointer_mut(path).map(Value::take) {
+        Some(Value::Array(list)) => list,
+        _ => vec![],
+    };
+    let name_of = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    for (path, field, kind) in [
+        ("/storage/files", "path", Kind::File),
+        ("/storage/directories", "path", Kind::Directory),
+        ("/storage/links", "path", Kind::Link),
+        ("/passwd/users", "name", Kind::User),
+        ("/passwd/groups", "name", Kind::Group),
+    ] {
+        for value in take(path) {
+            put(kind, &name_of(&value, field), value);
+        }
+    }
+    for mut unit in take("/systemd/units") {
+        let name = name_of(&unit, "name");
+        if let Some(Value::Array(dropins)) = unit.get_mut("dropins").map(Value::take) {
+            for dropin in dropins {
+                put(Kind::Dropin, &format!("{name}/{}", name_of(&dropin, "name")), dropin);
+            }
+        }
+        put(Kind::Unit, &name, unit);
+    }
+    // What is left is seldom and not taken apart.
+    if let Some(fields) = config.as_object_mut() {
+        fields.retain(|name, _| !["ignition", "systemd"].contains(&name.as_str()));
+    }
+    put(Kind::Section, "spec.config", config);
+    Ok(all)
+}
+
+/// What differs between two configs.
+fn differing(old: &MachineConfig, new: &MachineConfig) -> Result<BTreeSet<Thing>, String> {
+    let (old, new) = (things(old)?, things(new)?);
+    Ok(old.keys().chain(new.keys()).filter(|thing| old.get(thing) != new.get(thing)).cloned().collect())
+}
+
+fn change(
+    name: String,
+    things: BTreeSet<Thing>,
+    config: &MachineConfig,
+    sources: &BTreeMap<&str, &ObjectMeta>,
+) -> Change {
+    let there = sources.get(name.as_str());
+    let written = there.and_then(|metadata| last_write(metadata));
+    let rendered = config.metadata.creation_timestamp.as_ref();
+    let later = written.as_ref().and_then(|w| w.at.as_ref()).zip(rendered).is_some_and(|(at, r)| at > r);
+    Change {
+        deleted: !name.is_empty() && there.is_none(),
+        written_since: later,
+        machine_config: name,
+        things: things.into_iter().collect(),
+        written,
+    }
+}
+
+fn provenance(config: &MachineConfig) -> Option<Provenance> {
+    Provenance::unpack(config.annotations().get(annotation::PROVENANCE)?).ok()
+}
+
+/// Who is behind a difference: who says the thing now and did not before, or the other way round; else who says it now.
+fn authors(thing: &Thing, old: Option<&Provenance>, new: Option<&Provenance>) -> BTreeSet<String> {
+    let about = |o: &&Origin| {
+        let key = o.kind == Kind::SshKey && thing.kind == Kind::User;
+        let of_user = || o.name.strip_prefix(&thing.name).is_some_and(|rest| rest.starts_with('/'));
+        o.kind == thing.kind && o.name == thing.name || key && of_user()
+    };
+    let of = |p: Option<&Provenance>| -> BTreeSet<(String, String, String)> {
+        let all = p.map(|p| p.0.as_slice()).unwrap_or_default();
+        all.iter().filter(about).map(|o| (o.name.clone(), o.field.clone(), o.set_by.clone())).collect()
+    };
+    let (was, is) = (of(old), of(new));
+    let moved: BTreeSet<String> = was.symmetric_difference(&is).map(|(.., by)| by.clone()).collect();
+    if !moved.is_empty() {
+        return moved;
+    }
+    let same: BTreeSet<String> = is.into_iter().map(|(.., by)| by).collect();
+    if same.is_empty() { BTreeSet::from([String::new()]) } else { same }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Component, provenance, validate_machine_config};
+    use serde_json::json;
+
+    fn source(name: &str, content: &str, karg: Option<&str>, manager: &str, at: &str) -> MachineConfig {
+        let managed = json!([{"manager": manager, "operation": "Update", "time": at, "fieldsV1": {}},
+                             {"manager": "older", "operation": "Update", "time": "2020-01-01T00:00:00Z", "fieldsV1": {}}]);
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "managedFields": managed},
+            "spec": {"kernelArguments": karg.into_iter().collect::<Vec<_>>(), "config": {"ignition": {"version": "3.4.0"},
+                "storage": {"files": [{"path": format!("/etc/{name}"), "mode": 420, "contents": {"source": format!("data:,{content}")}}]}}},
+        }))
+        .unwrap()
+    }
+
+    /// As the controller makes them, as far as this looks at them.
+    fn rendered(name: &str, at: &str, sources: &[&MachineConfig]) -> MachineConfig {
+        let components: Vec<Component<'_>> =
+            sources.iter().map(|s| validate_machine_config(s).unwrap()).collect();
+        let packed = provenance::trace(&components).pack().unwrap();
+        let files: Vec<Value> = sources
+            .iter()
+            .flat_map(|s| s.spec.config.as_ref().unwrap()["storage"]["files"].as_array().unwrap().clone())
+            .collect();
+        let kargs: Vec<String> =
+            sources.iter().flat_map(|s| s.spec.kernel_arguments.clone().unwrap_or_default()).collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "creationTimestamp": at, "annotations": {annotation::PROVENANCE: packed}},
+            "spec": {"kernelArguments": kargs, "config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_step_says_which_machine_config_changed_what_and_who_wrote_it_last() {
+        let a1 = source("50-a", "one", None, "kubectl-edit", "2026-01-01T00:00:00Z");
+        let a2 = source("50-a", "two", None, "argocd", "2026-01-02T00:00:00Z");
+        let b = source("60-b", "secret-content", Some("quiet"), "helm", "2026-01-09T00:00:00Z");
+        let r1 = rendered("r1", "2026-01-01T00:00:05Z", &[&a1]);
+        let r2 = rendered("r2", "2026-01-02T00:00:05Z", &[&a2]);
+        let r3 = rendered("r3", "2026-01-03T00:00:05Z", &[&a2, &b]);
+        let now: BTreeMap<&str, &ObjectMeta> = [("50-a", &a2.metadata), ("60-b", &b.metadata)].into();
+        let steps = steps(&[&r1, &r2, &r3, &r2], &now);
+        let told: Vec<Vec<(String, Vec<String>, String, bool)>> = steps
+            .iter()
+            .map(|s| {
+                let row = |c: &Change| {
+                    let by = c.written.as_ref().map(|w| w.by.clone()).unwrap_or_default();
+                    (
+                        c.machine_config.clone(),
+                        c.things.iter().map(ToString::to_string).collect(),
+                        by,
+                        c.written_since,
+                    )
+                };
+                s.changes.iter().map(row).collect()
+            })
+            .collect();
+        let text = |t: &str| t.to_owned();
+        let both = || vec![text("file /etc/60-b"), text("kernel argument quiet")];
+        assert_eq!(told[0], []);
+        assert_eq!(told[1], [(text("50-a"), vec![text("file /etc/50-a")], text("argocd"), false)]);
+        assert_eq!(told[2], [(text("60-b"), both(), text("helm"), true)]);
+        assert_eq!(told[3], [(text("60-b"), both(), text("helm"), true)], "taken away again");
+        assert!(!json!(steps).to_string().contains("secret-content"));
+        let gone = self::step(Some(&r2), &r3, &BTreeMap::new());
+        assert!(gone.changes[0].deleted && gone.changes[0].written.is_none());
+        let mut bare = r3.clone();
+        bare.metadata.annotations = None;
+        let unknown = self::step(Some(&bare), &bare, &now);
+        assert_eq!(unknown.changes, []);
+    }
+}

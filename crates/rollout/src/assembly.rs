@@ -1,0 +1,174 @@
+//! The inputs of a plan from what a cluster has: the one place where they are put together. The controller fills
+//! [`Sources`] from its caches, `mco status` from its watches, `mco plan --from` from files; so all three plan alike.
+//!
+//! What it is not: the reading of objects, and the decision.
+
+use crate::layered::Layering;
+use crate::plan::{Facts, Inputs, PoolInput};
+use crate::streams::stream_of;
+use crate::view::{NodeView, OsBuild, OsConfig};
+use api::k8s::Time;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A MachineConfig as far as a rollout looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigView {
+    /// The pool whose rendered config it is.
+    pub pool: Option<Arc<str>>,
+    /// `spec.osImageURL`; empty: none.
+    pub os_image_url: Box<str>,
+}
+
+/// The MachineConfigs that there are.
+pub trait Configs {
+    /// The one of that name.
+    fn view(&self, name: &str) -> Option<ConfigView>;
+}
+
+impl Configs for BTreeMap<String, ConfigView> {
+    fn view(&self, name: &str) -> Option<ConfigView> {
+        self.get(name).cloned()
+    }
+}
+
+/// What is known of OpenShift's streams of OS images.
+#[derive(Clone, Copy, Debug)]
+pub enum Streams<'a> {
+    /// Nothing: what a pool's status says of them stays.
+    Unknown,
+    /// The OSImageStream `cluster`, where streams are used.
+    Known(Option<&'a Value>),
+}
+
+/// Everything that inputs are made from.
+#[expect(missing_debug_implementations, reason = "it is borrowed for one call, and holds a trait object")]
+#[derive(Clone)]
+pub struct Sources<'a> {
+    /// All pools.
+    pub pools: Vec<&'a MachineConfigPool>,
+    /// All nodes.
+    pub nodes: Vec<&'a NodeView>,
+    /// All MachineConfigs; `None`: nobody knows which there are, and each pool's is taken to exist.
+    pub configs: Option<&'a dyn Configs>,
+    /// All MachineOSConfigs.
+    pub os_configs: Vec<&'a OsConfig>,
+    /// All MachineOSBuilds.
+    pub os_builds: Vec<&'a OsBuild>,
+    /// The one ControllerConfig.
+    pub controller_config: Option<&'a ControllerConfig>,
+    /// Streams of OS images.
+    pub streams: Streams<'a>,
+    /// For each pod of the operator its node; `None`: it has none, or is on its way out.
+    pub operator_nodes: Vec<Option<Arc<str>>>,
+    /// `spec.mastersSchedulable` of OpenShift's Scheduler `cluster`.
+    pub masters_schedulable: Option<bool>,
+}
+
+impl<'a> Sources<'a> {
+    /// What is known beside pools and nodes.
+    pub fn facts(&self) -> Facts {
+        let booted = self.nodes.iter().filter(|n| !n.custom_pool_labels_applied);
+        let booted = booted.filter_map(|n| n.first_pivot_config.clone());
+        let owned = |name: Arc<str>| Some((name.clone(), self.configs?.view(&name)?.pool?));
+        Facts {
+            first_pivot_pools: booted.filter_map(owned).collect(),
+            operator_node: match self.operator_nodes.as_slice() {
+                [one] => one.clone(),
+                _ => None,
+            },
+            masters_schedulable: self.masters_schedulable,
+            ..Facts::of(self.controller_config, self.nodes.iter().copied())
+        }
+    }
+
+    /// The inputs of a plan at a time, with [`Sources::facts`].
+    pub fn inputs(&self, facts: &'a Facts, now: Time) -> Inputs<'a> {
+        let input = |pool: &'a MachineConfigPool| {
+            let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
+            let view = |name: &str| self.configs.and_then(|all| all.view(name));
+            let url = |name: &str| view(name).map(|c| c.os_image_url.into_string());
+            let had = pool.status.as_ref().and_then(|s| s.os_image_stream.as_ref()).map(|s| &*s.name);
+            PoolInput {
+                stream: match self.streams {
+                    Streams::Unknown => had,
+                    Streams::Known(streams) => streams.and_then(|streams| stream_of(pool, url, streams)),
+                },
+                config_exists: self.configs.is_none_or(|all| all.view(config).is_some()),
+                layering: Layering::find(input.name(), config, &self.os_configs, &self.os_builds),
+                ..input
+            }
+        };
+        Inputs {
+            pools: self.pools.iter().copied().map(input).collect(),
+            nodes: self.nodes.clone(),
+            facts,
+            now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_that_is_known_is_left_out() {
+        let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "infra"},
+            "spec": {"configuration": {"name": "rendered-infra-1"}}, "status": {"osImageStream": {"name": "old"}}}))
+        .unwrap();
+        let node = |pivot: &str| NodeView {
+            name: "n".into(),
+            first_pivot_config: Some(pivot.into()),
+            ..NodeView::default()
+        };
+        let nodes = [node("rendered-infra-0"), node("gone")];
+        let view = |url: &str| ConfigView { pool: Some("infra".into()), os_image_url: url.into() };
+        let configs: BTreeMap<String, ConfigView> = [("rendered-infra-0", ""), ("rendered-infra-1", "i2")]
+            .map(|(name, url)| (name.to_owned(), view(url)))
+            .into();
+        let config: ControllerConfig =
+            serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"infra": {
+            "status": {"controlPlaneTopology": "SingleReplica"}}},
+            "status": {"controllerCertificates": [{"bundleFile": "b", "subject": "s", "signer": "s"}]}}))
+            .unwrap();
+        let streams = json!({"status": {"availableStreams": [{"name": "second", "osImage": "i2"}]}});
+        let os_config = OsConfig::new(&json!({"metadata": {"name": "os"},
+            "spec": {"machineConfigPool": {"name": "infra"}}, "status": {"currentImagePullSpec": "i"}}));
+        let sources = Sources {
+            pools: vec![&pool],
+            nodes: nodes.iter().collect(),
+            configs: Some(&configs),
+            os_configs: vec![&os_config],
+            os_builds: vec![],
+            controller_config: Some(&config),
+            streams: Streams::Known(Some(&streams)),
+            operator_nodes: vec![Some("m".into())],
+            masters_schedulable: Some(true),
+        };
+        let facts = sources.facts();
+        assert!(!facts.control_plane_topology.is_empty());
+        assert_eq!((facts.certificates.len(), facts.masters_schedulable), (1, Some(true)));
+        assert_eq!(facts.operator_node.as_deref(), Some("m"));
+        let pivots = BTreeMap::from([("rendered-infra-0".into(), "infra".into())]);
+        assert_eq!(facts.first_pivot_pools, pivots);
+        let inputs = sources.inputs(&facts, Time::default());
+        let input = &inputs.pools[0];
+        assert_eq!((input.stream, input.config_exists), (Some("second"), true));
+        assert!(input.layering.is_layered());
+        // Two pods, or none with a node: nobody is the one that goes last.
+        for operator_nodes in [vec![], vec![None], vec![Some("a".into()), Some("b".into())]] {
+            assert_eq!(Sources { operator_nodes, ..sources.clone() }.facts().operator_node, None);
+        }
+        let unknown = Sources { streams: Streams::Unknown, configs: None, ..sources.clone() };
+        let inputs = unknown.inputs(&facts, Time::default());
+        assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (Some("old"), true));
+        let none = BTreeMap::new();
+        let off = Sources { streams: Streams::Known(None), configs: Some(&none), ..sources };
+        let inputs = off.inputs(&facts, Time::default());
+        assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (None, false));
+    }
+}
