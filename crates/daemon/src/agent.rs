@@ -251,7 +251,13 @@ impl Agent {
         if !self.view.node.seen {
             self.view.mute = None;
         }
+        // Not what stood there before this process began.
+        let asked = facts.asks_again(&self.view.node);
         self.view.node = facts;
+        if asked && let Hand::Failed(failure) = &mut self.view.hand {
+            tracing::info!(job = ?failure.job, "asked to try again now");
+            failure.retry_at = Moment::now();
+        }
         if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
             self.look_again();
         }

@@ -62,6 +62,8 @@ pub struct NodeFacts {
     pub last_applied_drain: String,
     /// `controlPlaneTopology`.
     pub topology: String,
+    /// `retry`: another text than before asks for another try at once.
+    pub retry: String,
     /// `drift`: the pool's rules for paths that are changed by hand.
     pub drift: String,
     /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
@@ -99,6 +101,11 @@ impl NodeFacts {
         })
     }
 
+    /// Does somebody ask for another try who did not before? A process that has just begun has seen nothing before.
+    pub fn asks_again(&self, before: &Self) -> bool {
+        !self.retry.is_empty() && self.uid == before.uid && self.retry != before.retry
+    }
+
     /// Reads them from a Node.
     pub fn of(node: &Node) -> Self {
         let notes = node.metadata.annotations.as_ref();
@@ -115,6 +122,7 @@ impl NodeFacts {
             desired_drain: note(annotation::DESIRED_DRAIN),
             last_applied_drain: note(annotation::LAST_APPLIED_DRAIN),
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
+            retry: note(own::RETRY),
             drift: note(annotation::DRIFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
             own_cordon: notes

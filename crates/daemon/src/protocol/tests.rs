@@ -544,3 +544,23 @@ fn trouble_beside_the_config_makes_a_node_degraded_and_holds_no_update_up() {
     assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Done", ""));
     assert_eq!(step(&view), Action::Idle);
 }
+
+#[test]
+fn another_try_is_asked_for_by_another_text_than_before() {
+    let facts = |uid: &str, retry: &str| NodeFacts {
+        uid: uid.to_owned(),
+        retry: retry.to_owned(),
+        ..NodeFacts::default()
+    };
+    for (before, now, want) in [
+        (facts("u", ""), facts("u", "1"), true),
+        (facts("u", "1"), facts("u", "2"), true),
+        (facts("u", "1"), facts("u", "1"), false),
+        (facts("u", "1"), facts("u", ""), false),
+        // The agent has just begun, or another node has the name.
+        (NodeFacts::default(), facts("u", "1"), false),
+        (facts("u", "1"), facts("v", "2"), false),
+    ] {
+        assert_eq!(now.asks_again(&before), want, "{before:?} → {now:?}");
+    }
+}
