@@ -1,9 +1,11 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
 use crate::args_boot::{Operator, Pointer, Token, network};
+use crate::args_change::{History, Retry, Undo};
 use crate::args_daemon::Daemon;
 use crate::args_render::{Explain, Lint, Render};
 use crate::args_rollout::{Pause, Plan};
+use crate::args_status::Status;
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -63,6 +65,12 @@ pub(crate) enum Command {
     Pause(Pause),
     /// Let a paused pool go on
     Resume(Pause),
+    /// Show the rendered configs of a pool: since when, and who changed what
+    History(History),
+    /// Take a pool back to a config that it had, until its MachineConfigs are corrected
+    Undo(Undo),
+    /// Have nodes try again at once what they failed at
+    Retry(Retry),
     /// Say which MachineConfig set a file, unit or argument of a pool, and which lost
     Explain(Explain),
     /// Render manifests without a cluster, or show what they would change
@@ -147,30 +155,6 @@ pub(crate) struct Install {
     pub(crate) dry_run: bool,
     /// With --dry-run: how to print the objects
     #[arg(short, long, value_enum, default_value_t, requires = "dry_run")]
-    pub(crate) output: Format,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  mco status\n  mco status worker -w\n  mco status -o json | jq '.pools[] | {name, updated, held}'\n  mco status --exit-code || alert      3 when a pool is degraded"
-)]
-pub(crate) struct Status {
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-    /// Only these pools
-    #[arg(value_name = "POOL")]
-    pub(crate) pools: Vec<String>,
-    /// Keep showing changes; on a terminal the table is updated in place
-    #[arg(short, long)]
-    pub(crate) watch: bool,
-    /// With --watch: end when every pool shown is updated
-    #[arg(long, requires = "watch")]
-    pub(crate) until_updated: bool,
-    /// Exit with 3 when a pool shown is degraded
-    #[arg(long)]
-    pub(crate) exit_code: bool,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 

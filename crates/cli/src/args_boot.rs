@@ -120,7 +120,7 @@ pub(crate) struct OperatorStart {
 }
 
 /// `90m`, `24h`, `7d`; not negative.
-fn duration(text: &str) -> Result<SignedDuration, String> {
+pub(crate) fn duration(text: &str) -> Result<SignedDuration, String> {
     let days = text.strip_suffix('d').and_then(|d| d.parse::<i64>().ok());
     let read =
         days.and_then(|d| d.checked_mul(24)).filter(|h| *h < 1_000_000).map(SignedDuration::from_hours);

@@ -37,11 +37,13 @@ impl Refuse {
     without waiting for a node, a pod or a person. Nothing is written anywhere.\nWith -f: what these manifests would \
     change, pool by pool: the rendered difference, what it costs the nodes (nothing, reloads, restarts, a drain, a \
     reboot) and which path asks for it, and the order of the nodes. What only a machine can say (a unit that is not \
-    installed, a link in the way) is not seen.\nWith --from, objects come from files instead of a cluster: a folder is \
+    installed, a link in the way) is not seen. KubeletConfigs, ContainerRuntimeConfigs, mirrors, registries, signature \
+    policies and the ControllerConfig become MachineConfigs by the controller's templates: name these with \
+    --templates.\nWith --from, objects come from files instead of a cluster: a folder is \
     read with its subfolders, such as a must-gather dump or what `kubectl get -o yaml` wrote.\n\nExit codes: 0 done; 1 \
     failed; 2 wrong command line; 3 the change costs what --refuse names or more, or no running host can apply \
     it.\n\nExamples:\n  mco plan\n  mco plan --from must-gather/ --pool worker -o json\n  \
-    mco plan -f 50-motd.yaml\n  mco plan -f new/ --from dump/ --refuse reboot      for CI: 3 when nodes would reboot"
+    mco plan -f 50-motd.yaml\n  mco plan -f 50-motd.yaml --delete\n  mco plan -f kubeletconfig.yaml --templates templates/\n  mco plan -f new/ --from dump/ --refuse reboot      for CI: 3 when nodes would reboot"
 )]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -52,6 +54,13 @@ pub(crate) struct Plan {
     /// Plan a change by these manifests: a file, a folder, or `-`; may be given several times
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     pub(crate) files: Vec<PathBuf>,
+    /// With -f: plan that these objects are deleted, as by `kubectl delete -f`
+    #[arg(long, requires = "files")]
+    pub(crate) delete: bool,
+    /// With -f: the folder of the controller's templates, for kinds that become MachineConfigs by them [default: that of
+    /// the controller's image, where it is]
+    #[arg(long, value_name = "DIR", requires = "files")]
+    pub(crate) templates: Option<PathBuf>,
     /// Only this pool; may be given several times
     #[arg(long = "pool", value_name = "NAME")]
     pub(crate) pools: Vec<String>,

@@ -9,3 +9,5 @@ pub const USAGE: u8 = 2;
 /// What was asked about is so, and the caller asked to be told by the exit code: `status` with a pool that is
 /// degraded, `lint` with findings.
 pub const FINDINGS: u8 = 3;
+/// The time that the caller gave is over.
+pub const TIMEOUT: u8 = 4;

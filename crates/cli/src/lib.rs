@@ -7,9 +7,11 @@
 
 pub mod args;
 mod args_boot;
+mod args_change;
 mod args_daemon;
 mod args_render;
 mod args_rollout;
+mod args_status;
 mod client;
 mod commands;
 mod dump;
@@ -75,8 +77,11 @@ mod tests {
     fn examples(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
         let help = command.get_after_help().into_iter().chain(command.get_after_long_help());
         let text = help.map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        let lines = text.lines().map(str::trim).filter_map(|l| l.find("mco ").map(|at| &l[at..]));
-        found.extend(lines.filter(|l| l.starts_with("mco ")).map(|l| (path.to_owned(), l.to_owned())));
+        // At the start of a line, or behind a pipe.
+        let starts = |l: &'_ str| l.starts_with("mco ").then_some(0).or_else(|| Some(l.find("| mco ")? + 2));
+        for line in text.lines().map(str::trim) {
+            found.extend(starts(line).map(|at| (path.to_owned(), line[at..].to_owned())));
+        }
         for sub in command.get_subcommands() {
             examples(sub, &format!("{path} {}", sub.get_name()), found);
         }

@@ -33,6 +33,12 @@ pub(crate) enum Kind {
     ChangePlan,
     /// `mco pause`, `mco resume`.
     PauseList,
+    /// `mco history`.
+    History,
+    /// `mco undo`.
+    Undo,
+    /// `mco retry`.
+    RetryList,
     /// `mco explain`.
     Explanation,
     /// `mco lint`.

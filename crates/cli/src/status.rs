@@ -3,18 +3,23 @@
 //! The answers come from `rollout::plan`, the same value that the controller acts on; what stands here is how they are
 //! gathered ([`Followed`]) and shown. Also used by the demo.
 
+mod findings;
 mod follow;
+mod since;
+mod table;
 
+pub use findings::{Finding, Problem};
 pub use follow::Followed;
+pub(crate) use since::Progress;
 
 use api::conditions;
-use api::names::pool_condition::UPDATING;
+use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
-use comfy_table::{Table, presets};
+use clap::ValueEnum;
+use follow::KnownNode;
 use jiff::Timestamp;
 use kube::Client;
 pub use rollout::Estimate;
-use rollout::view::NodeView;
 use rollout::{Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -27,6 +32,32 @@ pub struct Snapshot {
     pub pools: Vec<PoolRow>,
     /// Nodes that no pool owns, and why.
     pub unmanaged: Vec<String>,
+    /// What is not as it should be; what `--exit-code` is about.
+    pub findings: Vec<Finding>,
+    /// Nodes that a filter leaves out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hidden_nodes: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// Which nodes are wanted; the default: all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    /// In one of these phases.
+    pub(crate) phases: Vec<Phase>,
+    /// With one of these names.
+    pub(crate) nodes: Vec<String>,
+}
+
+impl Filter {
+    fn keeps(&self, node: &NodeRow) -> bool {
+        let phase = self.phases.is_empty() || self.phases.contains(&node.phase);
+        phase && (self.nodes.is_empty() || self.nodes.contains(&node.name))
+    }
 }
 
 /// A pool.
@@ -53,6 +84,12 @@ pub struct PoolRow {
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// The older config that the pool is held in by `mco undo`, in words; absent when it follows its MachineConfigs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<String>,
+    /// Why the pool cannot get to its config before a person has changed something; absent when it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<String>,
     /// How many of its nodes are in the config, in percent, rounded down.
     pub percent: usize,
     /// When the rest may be done.
@@ -73,9 +110,11 @@ fn as_list<S: Serializer>(conditions: &BTreeMap<String, String>, serializer: S) 
 }
 
 impl PoolRow {
-    /// All of its nodes are in the pool's config, and the pool's status says so.
+    /// All of its nodes are in the pool's config, the pool's status says so, and no newer config was refused.
     pub fn is_updated(&self) -> bool {
-        self.conditions.contains_key("Updated") && self.updated == self.machines
+        self.conditions.contains_key(UPDATED)
+            && self.updated == self.machines
+            && !self.conditions.contains_key(RENDER_DEGRADED)
     }
 }
 
@@ -93,12 +132,15 @@ pub struct NodeRow {
     pub desired: String,
     /// Where it stands, in one word.
     pub phase: Phase,
+    /// Since when, where somebody wrote it down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     /// What it does or waits for, in words.
     pub why: String,
 }
 
 /// Where a node stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
     /// In the pool's config and available.
@@ -128,13 +170,6 @@ impl From<&Step> for Phase {
     }
 }
 
-/// When a node was done with a config, as its MachineConfigNode says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DoneAt {
-    pub(crate) config: String,
-    pub(crate) at: Timestamp,
-}
-
 /// Asks the API server and puts the answer together.
 ///
 /// # Errors
@@ -147,8 +182,8 @@ pub async fn snapshot(client: &Client, only: &[String]) -> anyhow::Result<Snapsh
 fn from_plan(
     plan: &RolloutPlan,
     pools: &BTreeMap<String, MachineConfigPool>,
-    nodes: &BTreeMap<String, NodeView>,
-    done: &BTreeMap<String, Option<DoneAt>>,
+    nodes: &BTreeMap<String, KnownNode>,
+    progress: &BTreeMap<String, Option<Progress>>,
     only: &[String],
     now: Timestamp,
 ) -> Snapshot {
@@ -160,8 +195,13 @@ fn from_plan(
         let pool = pools.get(&*p.pool);
         let conditions = pool.and_then(|x| x.status.as_ref()).and_then(|s| s.conditions.as_deref());
         let count = |f: fn(&Step) -> bool| p.nodes.iter().filter(|n| f(&n.step)).count();
+        let updating = conditions.and_then(|list| conditions::get(list, UPDATING));
+        let behind = conditions.and_then(|list| conditions::get(list, UPDATED));
+        let behind = behind.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.as_ref());
         let row = |n: &NodeStep| {
-            let view = nodes.get(&*n.node);
+            let known = nodes.get(&*n.node);
+            let view = known.map(|k| &k.view);
+            let progress = progress.get(&*n.node).and_then(Option::as_ref);
             let text = |s: Option<&str>| s.unwrap_or_default().to_owned();
             NodeRow {
                 name: n.node.to_string(),
@@ -169,15 +209,15 @@ fn from_plan(
                 current: text(view.and_then(|v| v.current_config.as_deref())),
                 desired: text(view.and_then(|v| v.desired_config.as_deref())),
                 phase: Phase::from(&n.step),
+                since: since::since(&n.step, progress, known.and_then(|k| k.readiness), behind.map(|t| t.0)),
                 why: n.step.to_string(),
             }
         };
         let target = p.target.as_ref().map(|t| &*t.config).unwrap_or_default();
         let finished = p.nodes.iter().filter(|n| n.step == Step::Done).filter_map(|n| {
-            let done = done.get(&*n.node)?.as_ref().filter(|d| d.config == target)?;
-            Some(Finished(done.at))
+            let done = progress.get(&*n.node)?.as_ref().filter(|d| d.config == target)?;
+            done.done.map(Finished)
         });
-        let updating = conditions.and_then(|list| conditions::get(list, UPDATING));
         let updated = count(|s| matches!(s, Step::Done));
         let pace = Pace {
             began: updating
@@ -205,13 +245,20 @@ fn from_plan(
                 .map(|c| (c.type_.clone(), c.message.clone()))
                 .collect(),
             held: p.hold.as_ref().map(Hold::to_string),
+            pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
+            stuck: conditions
+                .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
+                .map(|c| format!("it cannot be rendered: {}", c.message))
+                .or_else(|| p.stuck()),
             percent: (updated * 100).checked_div(p.nodes.len()).unwrap_or(100),
             estimate: estimate(&pace, now),
             nodes: p.nodes.iter().map(row).collect(),
         });
     }
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    Snapshot { pools: rows, unmanaged: plan.unmanaged.iter().map(ToString::to_string).collect() }
+    let findings = findings::of(&rows, plan, only);
+    let unmanaged = plan.unmanaged.iter().map(ToString::to_string).collect();
+    Snapshot { pools: rows, unmanaged, findings, hidden_nodes: 0 }
 }
 
 impl Snapshot {
@@ -230,64 +277,41 @@ impl Snapshot {
         without(self) == without(other)
     }
 
-    /// A pool shown is degraded.
-    pub fn is_degraded(&self) -> bool {
-        self.pools.iter().any(|p| p.conditions.contains_key("Degraded"))
+    /// Why a pool shown cannot get to its config before a person has changed something.
+    pub(crate) fn stuck(&self) -> Option<String> {
+        let pools = self.pools.iter().filter(|p| !p.is_updated());
+        let lines: Vec<String> =
+            pools.filter_map(|p| Some(format!("pool {}: {}", p.name, p.stuck.as_ref()?))).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
     }
 
-    /// Tables for people.
-    pub fn text(&self) -> String {
-        let mut pools =
-            table(&["POOL", "CONFIG", "NODES", "UPDATED", "MOVING", "MAX", "DEGRADED", "CONDITIONS", "LEFT"]);
-        let mut nodes = table(&["NODE", "POOL", "STATE", "CURRENT", "DESIRED", "WHY"]);
-        let mut notes = String::new();
-        for p in &self.pools {
-            let conditions: Vec<&str> = p.conditions.keys().map(String::as_str).collect();
-            pools.add_row([
-                p.name.clone(),
-                short(&p.config, &p.name),
-                p.machines.to_string(),
-                format!("{} ({} %)", p.updated, p.percent),
-                p.moving.to_string(),
-                p.max_unavailable.to_string(),
-                p.degraded.to_string(),
-                conditions.join(","),
-                p.estimate.to_string(),
-            ]);
-            for n in &p.nodes {
-                nodes.add_row([
-                    n.name.clone(),
-                    p.name.clone(),
-                    n.state.clone(),
-                    short(&n.current, &p.name),
-                    short(&n.desired, &p.name),
-                    n.why.clone(),
-                ]);
-            }
-            if let Some(held) = &p.held {
-                notes += &format!("pool {}: {held}\n", p.name);
-            }
-            if let Some(message) = p.conditions.get("RenderDegraded") {
-                notes += &format!("pool {}: {message}\n", p.name);
-            }
+    /// What the pools shown wait for, for those who do not wait any longer.
+    pub(crate) fn waits_for(&self) -> String {
+        let of_pool = |p: &PoolRow| {
+            let node = p.nodes.iter().find(|n| !matches!(n.phase, Phase::Done | Phase::Waits));
+            let node = node.or_else(|| p.nodes.iter().find(|n| n.phase != Phase::Done));
+            let why = match (&p.stuck, &p.held, node) {
+                (Some(why), ..) | (None, Some(why), _) => why.clone(),
+                (None, None, Some(node)) => format!("node {}: {}", node.name, node.why),
+                (None, None, None) => "its status is not written yet; is the controller running?".to_owned(),
+            };
+            format!("pool {}, {} of {} nodes updated: {why}", p.name, p.updated, p.machines)
+        };
+        let behind: Vec<String> = self.pools.iter().filter(|p| !p.is_updated()).map(of_pool).collect();
+        behind.join("; ")
+    }
+
+    /// Without the nodes that a filter leaves out.
+    pub(crate) fn filtered(mut self, filter: &Filter) -> Self {
+        for pool in &mut self.pools {
+            let all = pool.nodes.len();
+            pool.nodes.retain(|node| filter.keeps(node));
+            self.hidden_nodes += all - pool.nodes.len();
         }
-        for line in &self.unmanaged {
-            notes += &format!("{line}\n");
-        }
-        format!("{pools}\n\n{nodes}\n{notes}")
+        self
     }
 }
 
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().copied());
-    table
-}
-
-/// `rendered-worker-0123456789abcdef…` → `01234567…`: within a pool's table only the hash tells configs apart.
-fn short(config: &str, pool: &str) -> String {
-    match config.strip_prefix(&format!("rendered-{pool}-")) {
-        Some(hash) if hash.len() == 32 => format!("{}…", &hash[..8]),
-        _ => config.to_owned(),
-    }
-}
+#[cfg(test)]
+#[path = "status/tests.rs"]
+mod tests;

@@ -334,13 +334,10 @@ fn what_programs_read_says_its_form_and_has_fields_in_camel_case() {
     let change = dir.path().join("change.yaml");
     write(&change, &[config("50-motd", "/etc/motd", "hello%0A")]);
     let change = change.to_str().unwrap();
-    let root = dir.path().join("host");
-    std::fs::create_dir_all(&root).unwrap();
-    let rows: [(&[&str], &str); 4] = [
+    let rows: [(&[&str], &str); 3] = [
         (&["plan", "--from", full], "Forecast"),
         (&["plan", "--from", small, "-f", change], "ChangePlan"),
         (&["lint", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/render/good.yaml")], "FindingList"),
-        (&["daemon", "plan", "-f", change, "--root-mount", root.to_str().unwrap()], "HostPlan"),
     ];
     for (args, kind) in rows {
         let mut all = vec![];
@@ -424,13 +421,199 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
         said.out,
         said.err
     );
-    // What needs templates is not called no change.
+    // What needs templates is not called no change, and with them it is a change like any other.
     let kubelet = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
-        "metadata": {"name": "more"}, "spec": {"kubeletConfig": {"maxPods": 9}}});
+        "metadata": {"name": "more"}, "spec": {"machineConfigPoolSelector": {"matchLabels": {"pool": "worker"}},
+        "kubeletConfig": {"maxPods": 9}}});
     let kubelet = change("kubelet.yaml", kubelet);
     let said = mco(&["plan", "--from", from_text, "-f", &kubelet]);
-    assert!(said.code == 1 && said.err.contains("mco render -f FILE --templates DIR --diff"), "{}", said.err);
+    assert!(said.code == 1 && said.err.contains("--templates DIR"), "{}", said.err);
     let same = change("same.yaml", config("00-worker", "/etc/base", "one%0Atwo%0A"));
     let said = mco(&["plan", "--from", from_text, "-f", &same, "--refuse", "reload"]);
     assert!(said.code == 0 && said.out.starts_with("no pool's config changes"), "{}{}", said.out, said.err);
+}
+
+/// A cluster as the controller leaves it: templates and settings are rendered into MachineConfigs, pools name their configs.
+fn settled(dir: &Path, templates: &str, settings: &[Value]) {
+    let name = |v: &Value| v["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut worker = pool("worker", &json!({"maxUnavailable": 2}));
+    worker["metadata"]["labels"] = json!({"pool": "worker", format!("{MCO}mco-built-in"): ""});
+    let controller = mco(&["install", "--dry-run", "-o", "json"]);
+    let list: Value = serde_json::from_str(&controller.out).unwrap();
+    let config = list["items"].as_array().unwrap().iter().find(|o| o["kind"] == "ControllerConfig").unwrap();
+    let mut config = config.clone();
+    config["metadata"]["annotations"][format!("{MCO}template-layers")] = json!("kubeadm");
+    let manifests = dir.join("manifests");
+    write(&manifests.join("pool.yaml"), &[worker.clone()]);
+    write(&manifests.join("config.yaml"), &[config]);
+    if !settings.is_empty() {
+        write(&manifests.join("settings.yaml"), settings);
+    }
+    let out = dir.join("out");
+    let secret = dir.join("secret.yaml");
+    write(
+        &secret,
+        &[json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {"name": "s"}, "data": {".dockerconfigjson": "e30="}})],
+    );
+    let text = |p: &Path| p.to_str().unwrap().to_owned();
+    let args = [
+        "controller",
+        "bootstrap",
+        "--manifest-dir",
+        &text(&manifests),
+        "--dest-dir",
+        &text(&out),
+        "--pull-secret",
+        &text(&secret),
+        "--templates",
+        templates,
+    ];
+    let said = mco(&args);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let pools: Value =
+        api::yaml::from_str(&std::fs::read_to_string(out.join("machine-pools/worker.yaml")).unwrap())
+            .unwrap();
+    let current = &pools["spec"]["configuration"]["name"];
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "w0", "uid": "u", "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": {
+            format!("{MCO}currentConfig"): current, format!("{MCO}desiredConfig"): current, format!("{MCO}state"): "Done"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    write(&out.join("node.yaml"), &[node]);
+    for setting in settings {
+        write(&out.join(format!("setting-{}.yaml", name(setting))), std::slice::from_ref(setting));
+    }
+}
+
+#[test]
+fn settings_and_deletions_are_planned_like_any_other_change() {
+    let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates");
+    let dir = tempfile::tempdir().unwrap();
+    let kind = |group: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let selector = json!({"matchLabels": {"pool": "worker"}});
+    let own = "machineconfiguration.openshift.io/v1";
+    let kubelet = |pods: u32| {
+        kind(
+            own,
+            "KubeletConfig",
+            "more",
+            json!({"machineConfigPoolSelector": selector, "kubeletConfig": {"maxPods": pods}}),
+        )
+    };
+    let mirror = |to: &str| {
+        kind(
+            "config.openshift.io/v1",
+            "ImageDigestMirrorSet",
+            "m",
+            json!({"imageDigestMirrors": [{"source": "registry.example.com/a", "mirrors": [to]}]}),
+        )
+    };
+    let file = |name: &str, object: &Value| {
+        let path = dir.path().join(name);
+        write(&path, std::slice::from_ref(object));
+        path.to_str().unwrap().to_owned()
+    };
+    let from = dir.path().join("from");
+    settled(&from, templates, &[kubelet(9), mirror("one.example.com/a")]);
+    let from = from.join("out");
+    let from = from.to_str().unwrap();
+    let plan = |args: &[&str]| mco(&[&["plan", "--from", from, "--templates", templates], args].concat());
+    let more = file("more.yaml", &kubelet(77));
+    let other = file("mirror.yaml", &mirror("two.example.com/a"));
+    let runtime = kind(
+        own,
+        "ContainerRuntimeConfig",
+        "log",
+        json!({"machineConfigPoolSelector": selector,
+        "containerRuntimeConfig": {"logLevel": "debug"}}),
+    );
+    let runtime = file("runtime.yaml", &runtime);
+    let image = kind(
+        "config.openshift.io/v1",
+        "Image",
+        "cluster",
+        json!({"registrySources": {"insecureRegistries": ["bad.example.com"]}}),
+    );
+    let image = file("image.yaml", &image);
+    let same = file("same.yaml", &kubelet(9));
+    let rows: [(&[&str], &[&str]); 7] = [
+        (&["-f", &more], &["-maxPods: 9", "+maxPods: 77", "reboot"]),
+        (&["-f", &other], &["registries.conf", "two.example.com/a"]),
+        (&["-f", &runtime], &["debug"]),
+        (&["-f", &image], &["bad.example.com"]),
+        (&["-f", &more, "--delete"], &["-maxPods: 9"]),
+        (&["-f", &other, "--delete"], &["registries.conf", "one.example.com/a"]),
+        (&["-f", &same], &["no pool's config changes"]),
+    ];
+    for (args, wants) in rows {
+        let said = plan(args);
+        assert_eq!(said.code, 0, "{args:?}: {}", said.err);
+        for want in wants {
+            assert!(said.out.contains(want), "{args:?}: {want:?} in {}", said.out);
+        }
+        assert!(!said.out.contains("are they the controller's?"), "{}", said.out);
+    }
+    // A setting that is refused is no plan.
+    let bad = file(
+        "bad.yaml",
+        &kind(
+            own,
+            "KubeletConfig",
+            "bad",
+            json!({"machineConfigPoolSelector": selector, "kubeletConfig": {"maxPods": "many"}}),
+        ),
+    );
+    let said = plan(&["-f", &bad]);
+    assert!(said.code == 1 && said.err.contains("KubeletConfig bad"), "{}{}", said.out, said.err);
+    let away = file("away.yaml", &config("50-away", "/etc/away", "x"));
+    let said = plan(&["-f", &away, "--delete"]);
+    assert!(said.out.contains("50-away is not there"), "{}", said.out);
+    assert_eq!(mco(&["plan", "--from", from, "--delete"]).code, 2);
+}
+
+#[test]
+fn a_deleted_machine_config_gives_back_what_was_before_and_a_changed_pool_takes_its_nodes_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    with_configs(&from, "");
+    let extra = config("50-motd", "/etc/motd", "hello%0A");
+    write(&from.join("extra.yaml"), std::slice::from_ref(&extra));
+    let from_text = from.to_str().unwrap();
+    let rendered: Value = api::yaml::from_str(&mco(&["render", "-f", from_text]).out).unwrap();
+    with_configs(&from, rendered["metadata"]["name"].as_str().unwrap());
+    write(&from.join("rendered.yaml"), &[rendered]);
+    let file = dir.path().join("gone.yaml");
+    write(&file, &[extra]);
+    let said =
+        mco(&["plan", "--from", from_text, "-f", file.to_str().unwrap(), "--delete", "--refuse", "reboot"]);
+    assert!(
+        said.code == 3 && said.out.contains("-hello") && said.out.contains("4 nodes"),
+        "{}{}",
+        said.out,
+        said.err
+    );
+    // A pool of its own for a node that is a worker now.
+    let mut own = pool("own", &json!({}));
+    own["spec"]["machineConfigSelector"] = json!({"matchExpressions": [
+        {"key": format!("{MCO}role"), "operator": "In", "values": ["worker", "own"]}]});
+    own["spec"]["nodeSelector"] = json!({"matchLabels": {"node-role.kubernetes.io/worker": ""}});
+    own["spec"]["configuration"] = json!({});
+    let file = dir.path().join("own.yaml");
+    write(
+        &file,
+        &[own, config("60-own", "/etc/own", "own%0A")].map(|mut v| {
+            if v["kind"] == "MachineConfig" {
+                v["metadata"]["labels"][format!("{MCO}role")] = json!("own");
+            }
+            v
+        }),
+    );
+    let said = mco(&["plan", "--from", from_text, "-f", file.to_str().unwrap()]);
+    assert!(
+        said.code == 0 && said.out.contains("pool own: (none) → rendered-own-"),
+        "{}{}",
+        said.out,
+        said.err
+    );
+    assert!(said.out.contains("4 nodes, at most 1 at once"), "{}", said.out);
 }

@@ -91,6 +91,7 @@ mod tests {
             desired: "a".to_owned(),
             phase: Phase::Waits,
             why: why.to_owned(),
+            since: None,
         };
         let pool = |nodes| PoolRow {
             name: "worker".to_owned(),
@@ -102,11 +103,18 @@ mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::new(),
             held: None,
+            stuck: None,
+            pinned: None,
             percent: 0,
             estimate: Estimate::Done,
             nodes,
         };
-        let snapshot = |why: &str| Snapshot { pools: vec![pool(vec![node(why)])], unmanaged: vec![] };
+        let snapshot = |why: &str| Snapshot {
+            pools: vec![pool(vec![node(why)])],
+            unmanaged: vec![],
+            findings: vec![],
+            hidden_nodes: 0,
+        };
         let mut live = Live::new(Instant::now());
         assert_eq!(live.changes(&snapshot("waits")).len(), 2);
         assert_eq!(live.changes(&snapshot("waits")), Vec::<String>::new());

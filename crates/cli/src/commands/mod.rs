@@ -3,17 +3,21 @@
 mod controller;
 mod daemon;
 mod explain;
+mod history;
 mod install;
 mod lint;
 mod operator;
 mod pause;
 mod plan;
 mod plan_objects;
+mod plan_settings;
 mod pointer;
 mod render;
+mod retry;
 mod server;
 mod status;
 mod token;
+mod undo;
 
 use crate::args::{Command, Controller, Log, Mco, Server};
 use crate::args_boot::Operator;
@@ -51,6 +55,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Plan(a) => runtime()?.block_on(plan::run(a)),
         Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
         Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),
+        Command::History(a) => runtime()?.block_on(history::run(a)),
+        Command::Undo(a) => runtime()?.block_on(undo::run(a)),
+        Command::Retry(a) => runtime()?.block_on(retry::run(a)),
         Command::Explain(a) => runtime()?.block_on(explain::run(a)),
         Command::Render(a) => runtime()?.block_on(render::run(a)),
         Command::Lint(a) => lint::run(&a),

@@ -4,6 +4,8 @@
 //! [`host::preview`] says what a change costs.
 
 use super::plan_objects::from_cluster;
+pub(super) use super::plan_settings::without_settings;
+use super::plan_settings::{regenerate, templates, without};
 use super::render::{Documents, Rendered, laid_over, pool_of, rendered};
 use crate::args_rollout::{Plan, Refuse};
 use crate::dump::{self, Dump};
@@ -54,18 +56,26 @@ pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
     Ok(if refused { exit::FINDINGS } else { exit::OK })
 }
 
-/// Kinds that the controller makes MachineConfigs of: a plan without these would call them no change.
-const SETTINGS: [&str; 6] = [
-    "KubeletConfig",
-    "ContainerRuntimeConfig",
-    "ImageContentSourcePolicy",
-    "ImageDigestMirrorSet",
-    "ImageTagMirrorSet",
-    "ControllerConfig",
-];
+/// The situation that objects are, as the controller sees it.
+pub(super) fn situation(objects: &Documents) -> anyhow::Result<Situation> {
+    let gate = objects.iter().map(|(_, v)| v).find(|v| is_gate(v));
+    let off = render::streams::switched_off(gate);
+    let counts = |value: &Value| !(off && value["kind"] == "OSImageStream");
+    let all = objects.iter().filter(|(_, value)| counts(value));
+    Ok(Situation::from_objects(all.map(|(origin, value)| (origin.as_str(), value)))?)
+}
 
-fn situation(objects: &Documents) -> anyhow::Result<Situation> {
-    Ok(Situation::from_objects(objects.iter().map(|(origin, value)| (origin.as_str(), value)))?)
+fn is_gate(value: &Value) -> bool {
+    value["kind"] == "FeatureGate" && value["metadata"]["name"] == api::names::CLUSTER
+}
+
+/// The disruption policies that count; of several objects the last.
+pub(super) fn policy<'a>(objects: impl Iterator<Item = &'a Value>) -> anyhow::Result<DisruptionPolicy> {
+    let is_policy = |v: &&Value| {
+        v["kind"] == "MachineConfiguration"
+            && v["apiVersion"].as_str().is_some_and(|g| g.starts_with("operator.openshift.io/"))
+    };
+    daemon::disruption_policy(objects.filter(is_policy).last()).map_err(|e| anyhow::anyhow!("{e}"))
 }
 
 /// What a change does to every pool that it touches.
@@ -76,9 +86,10 @@ struct Changes {
     notes: Vec<String>,
 }
 
+/// What a change does to a pool.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PoolChange {
+pub(super) struct PoolChange {
     pool: String,
     /// The config that the pool has now; empty: none.
     from: String,
@@ -131,37 +142,47 @@ fn changes(a: &Plan, objects: &Documents, situation: &Situation, now: &Time) -> 
     if given.is_empty() {
         bail!("there is no manifest in what -f names");
     }
-    if let Some((origin, value)) = given.iter().find(|(_, v)| SETTINGS.iter().any(|kind| v["kind"] == *kind))
-    {
-        bail!(
-            "{origin}: a {} becomes MachineConfigs by templates, which are not read here; \
-             `mco render -f FILE --templates DIR --diff` shows what it changes",
-            value["kind"].as_str().unwrap_or_default()
-        );
+    let mut notes = situation.notes.clone();
+    let changed = match a.delete {
+        true => without(objects, &given, &mut notes),
+        false => laid_over(objects.clone(), given.clone()),
+    };
+    let policy = policy(changed.iter().map(|(_, v)| v))?;
+    let templates = templates(a.templates.as_deref(), &given)?;
+    let mut sources: Documents = changed.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
+    if let Some(templates) = &templates {
+        regenerate(&mut sources, objects, &changed, templates, &mut notes)?;
     }
-    let policy_object = objects.iter().chain(&given).rev().map(|(_, v)| v).find(|v| {
-        v["kind"] == "MachineConfiguration"
-            && v["apiVersion"].as_str().is_some_and(|g| g.starts_with("operator.openshift.io/"))
-    });
-    let policy = daemon::disruption_policy(policy_object).map_err(|e| anyhow::anyhow!("{e}"))?;
-    let configs = configs(objects)?;
-    let sources = || objects.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect::<Documents>();
-    let after: Rendered = rendered(laid_over(sources(), given.clone()), &TemplateSet::default(), &a.pools)?;
-    let with_change = laid_over(objects.clone(), given);
-    let mut all = Changes { pools: vec![], notes: situation.notes.clone() };
+    let mut configs = configs(objects)?;
+    let after: Rendered = rendered(without_settings(sources), &TemplateSet::default(), &a.pools)?;
+    configs.extend(after.values().map(|c| (c.name_any(), c.clone())));
+    let mut all = Changes { pools: vec![], notes };
     for (pool, to) in &after {
         let from = situation.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
-        if from == to.name_any() {
+        // The change may be of pools or nodes, too: a pause, another bound, another selector.
+        let mut then = self::situation(&changed)?.with_target(pool, &to.name_any());
+        // Other pools stay where they are: a manifest of a pool does not say its rendered config.
+        for (other, was) in situation.pools.iter().filter(|(other, _)| *other != pool) {
+            then = match then.pools.contains_key(other) {
+                true => then.with_target(other, &was.spec.configuration.name),
+                false => then,
+            };
+        }
+        let goes = |s: &Situation| s.queue(pool, now).into_iter().map(|q| q.node).collect::<BTreeSet<_>>();
+        if from == to.name_any() && goes(&then).is_subset(&goes(situation)) {
             continue;
         }
-        // The change may be of pools or nodes, too: a pause, another bound.
-        let then = self::situation(&with_change)?.with_target(pool, &to.name_any());
-        all.pools.push(change(pool, from, to, &configs, &policy, &then, now)?);
+        let mut change = change(pool, from, to, &configs, &policy, &then, now)?;
+        if let Some(pin) = situation.pools.get(pool).and_then(rollout::pinned) {
+            change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
+        }
+        all.pools.push(change);
     }
     Ok(all)
 }
 
-fn change(
+/// What a pool and its nodes go through on the way to a config. `then`: the cluster with the pool in it.
+pub(super) fn change(
     pool: &str,
     from: &str,
     to: &MachineConfig,
@@ -206,7 +227,7 @@ fn change(
 }
 
 /// MachineConfigs with their contents, by name.
-fn configs(objects: &Documents) -> anyhow::Result<BTreeMap<String, MachineConfig>> {
+pub(super) fn configs(objects: &Documents) -> anyhow::Result<BTreeMap<String, MachineConfig>> {
     let is_config = |v: &Value| v["kind"] == "MachineConfig" && v["spec"].is_object();
     let all = objects.iter().filter(|(_, v)| is_config(v)).map(|(origin, v)| {
         let config: MachineConfig = serde_json::from_value(v.clone())
@@ -218,7 +239,7 @@ fn configs(objects: &Documents) -> anyhow::Result<BTreeMap<String, MachineConfig
 
 impl PoolChange {
     /// It costs what is refused, or more; or it cannot be applied at all.
-    fn is_refused(&self, refuse: Option<Refuse>) -> bool {
+    pub(super) fn is_refused(&self, refuse: Option<Refuse>) -> bool {
         let limit = refuse.map(|r| match r {
             Refuse::Reload => Severity::Reload,
             Refuse::Restart => Severity::Restart,
@@ -234,10 +255,11 @@ impl PoolChange {
     }
 }
 
-impl Changes {
-    fn text(&self) -> String {
-        let mut out = String::new();
-        for p in &self.pools {
+impl PoolChange {
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let (p, mut out) = (self, String::new());
+        {
             let from = if p.from.is_empty() { "(none)" } else { &p.from };
             let _ = writeln!(out, "pool {}: {from} → {}", p.pool, p.to);
             for cost in &p.costs {
@@ -272,6 +294,13 @@ impl Changes {
             }
             out += &p.diff;
         }
+        out
+    }
+}
+
+impl Changes {
+    fn text(&self) -> String {
+        let mut out: String = self.pools.iter().map(PoolChange::text).collect();
         if self.pools.is_empty() {
             out += "no pool's config changes\n";
         }

@@ -18,13 +18,29 @@ const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
 const PAGE: u32 = 500;
 
 /// Kinds that need not be installed.
-const OPTIONAL: [(&str, &str); 5] = [
-    (GROUP, "OSImageStream"),
-    (GROUP, "MachineOSConfig"),
-    (GROUP, "MachineOSBuild"),
-    ("config.openshift.io", "Scheduler"),
-    ("operator.openshift.io", "MachineConfiguration"),
+const OPTIONAL: [(&str, &str, &str); 6] = [
+    (GROUP, "v1", "OSImageStream"),
+    (GROUP, "v1", "MachineOSConfig"),
+    (GROUP, "v1", "MachineOSBuild"),
+    (CONFIG, "v1", "Scheduler"),
+    (CONFIG, "v1", "FeatureGate"),
+    ("operator.openshift.io", "v1", "MachineConfiguration"),
 ];
+/// Kinds that MachineConfigs are made of, which need not be installed either.
+const SETTINGS: [(&str, &str, &str); 11] = [
+    (GROUP, "v1", "KubeletConfig"),
+    (GROUP, "v1", "ContainerRuntimeConfig"),
+    (CONFIG, "v1", "Node"),
+    (CONFIG, "v1", "Image"),
+    (CONFIG, "v1", "APIServer"),
+    (CONFIG, "v1", "ClusterVersion"),
+    (CONFIG, "v1", "ImageDigestMirrorSet"),
+    (CONFIG, "v1", "ImageTagMirrorSet"),
+    (CONFIG, "v1", "ClusterImagePolicy"),
+    (CONFIG, "v1", "ImagePolicy"),
+    ("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
+];
+const CONFIG: &str = "config.openshift.io";
 
 /// What a plan reads; MachineConfigs with their contents only where these are wanted: they are megabytes.
 pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyhow::Result<Documents> {
@@ -39,11 +55,12 @@ pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyho
                 all.extend(list::<PartialObjectMeta<MachineConfig>>(client, GROUP, "MachineConfig").await?);
             }
         }
-        for (group, kind) in OPTIONAL {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let settings = SETTINGS.iter().filter(|_| contents);
+        for (group, version, kind) in OPTIONAL.iter().chain(settings) {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             match api.list(&ListParams::default()).await {
-                Ok(found) => all.extend(found.items.iter().map(|o| document(o, group, kind))),
+                Ok(found) => all.extend(found.items.iter().map(|o| versioned(o, group, version, kind))),
                 Err(kube::Error::Api(e)) if e.code == 404 => {}
                 Err(e) => return Err(e).with_context(|| format!("cannot list {kind}s")),
             }
@@ -82,8 +99,12 @@ where
 
 /// Items of a list do not say their kind.
 fn document(object: &impl Serialize, group: &str, kind: &str) -> (String, Value) {
+    versioned(object, group, "v1", kind)
+}
+
+fn versioned(object: &impl Serialize, group: &str, version: &str, kind: &str) -> (String, Value) {
     let mut value = typed(object, kind);
-    let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    let version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     value["apiVersion"] = json!(version);
     ("the cluster".to_owned(), value)
 }

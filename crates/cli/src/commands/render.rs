@@ -201,12 +201,14 @@ async fn live(client: &kube::Client) -> anyhow::Result<Live> {
     Ok(Live { objects, rendered })
 }
 
+/// What an object is told apart by: kind, namespace, name.
+pub(super) fn key(v: &Value) -> (String, String, String) {
+    let text = |p: &str| v.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+}
+
 /// The manifests over the cluster's objects: those of the same kind and name take their places.
 pub(super) fn laid_over(mut objects: Documents, given: Documents) -> Documents {
-    let key = |v: &Value| {
-        let text = |p: &str| v.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
-        (text("/kind"), text("/metadata/name"))
-    };
     objects.retain(|(_, v)| !given.iter().any(|(_, g)| key(g) == key(v)));
     objects.extend(given);
     objects

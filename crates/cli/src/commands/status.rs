@@ -1,14 +1,19 @@
 //! `mco status`.
 
-use crate::args::Status;
+use crate::args_status::Status;
 use crate::output::{Format, Kind};
-use crate::status::{Followed, Snapshot};
+use crate::status::{Filter, Followed, Phase, Snapshot};
 use crate::{client, exit, output};
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
+use tokio::time::Instant;
 
 pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = client::connect(&a.cluster).await?;
+    let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
+    let end = timeout.and_then(|t| Instant::now().checked_add(t));
     let mut cluster = Followed::start(&client).await?;
+    let filter = filter(&a);
     let mut last: Option<Snapshot> = None;
     loop {
         let now = cluster.snapshot(&a.pools);
@@ -17,15 +22,44 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
                 anyhow::bail!("there is no pool {wanted:?}; `mco status` shows those that there are");
             }
         }
-        if !last.as_ref().is_some_and(|last| last.is_like(&now)) {
-            show(&a, &now, last.is_none())?;
+        let (outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
+        if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {
+            show(&a, &shown, last.is_none())?;
         }
-        if !a.watch || (a.until_updated && now.is_updated()) {
-            return Ok(if a.exit_code && now.is_degraded() { exit::FINDINGS } else { exit::OK });
+        if let Some((code, why)) = outcome {
+            if let Some(why) = why {
+                eprintln!("mco: it cannot get there: {why}");
+            }
+            return Ok(code);
         }
-        last = Some(now);
-        cluster.changed().await;
+        last = Some(shown);
+        match end {
+            None => cluster.changed().await,
+            Some(end) => {
+                if tokio::time::timeout_at(end, cluster.changed()).await.is_err() {
+                    eprintln!("mco: not updated in time: {}", now.waits_for());
+                    return Ok(exit::TIMEOUT);
+                }
+            }
+        }
     }
+}
+
+/// How it ends now; `None`: it goes on.
+fn outcome(a: &Status, now: &Snapshot) -> Option<(u8, Option<String>)> {
+    let code = if a.exit_code && !now.findings.is_empty() { exit::FINDINGS } else { exit::OK };
+    if !a.watch || a.until_updated && now.is_updated() {
+        return Some((code, None));
+    }
+    let stuck = now.stuck().filter(|_| a.until_updated)?;
+    Some((exit::FINDINGS, Some(stuck)))
+}
+
+/// For people, nodes that are done are left out unless asked for: there may be a thousand.
+fn filter(a: &Status) -> Filter {
+    let undone = [Phase::Unavailable, Phase::Goes, Phase::Moving, Phase::Failing, Phase::Waits].to_vec();
+    let by_default = a.output == Format::Text && !a.all && a.phases.is_empty() && a.nodes.is_empty();
+    Filter { phases: if by_default { undone } else { a.phases.clone() }, nodes: a.nodes.clone() }
 }
 
 fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {

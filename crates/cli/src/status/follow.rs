@@ -3,9 +3,10 @@
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
-use super::{DoneAt, Snapshot, from_plan};
+use super::since::readiness;
+use super::{Progress, Snapshot, from_plan};
 use anyhow::{Context, bail};
-use api::k8s::{Node, Pod, Time};
+use api::k8s::{Node, ObjectMeta, Pod, Time};
 use api::names;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use futures::{Stream, StreamExt};
@@ -15,10 +16,11 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use rollout::view::{Names, NodeView, OsBuild, OsConfig};
-use rollout::{Facts, Inputs, Layering, PoolInput};
+use rollout::{ConfigView, Sources, Streams};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -73,6 +75,7 @@ enum Seen {
     Pool(Event<MachineConfigPool>),
     Node(Event<Node>),
     Config(Event<PartialObjectMeta<MachineConfig>>),
+    Settings(Event<ControllerConfig>),
     Progress(Event<MachineConfigNode>),
     OsConfig(Event<DynamicObject>),
     OsBuild(Event<DynamicObject>),
@@ -80,21 +83,29 @@ enum Seen {
     Operator(Event<Pod>),
 }
 
+/// A Node: what is planned with, and what is only shown.
+#[derive(Debug)]
+pub(super) struct KnownNode {
+    pub(super) view: NodeView,
+    /// When its readiness last changed.
+    pub(super) readiness: Option<jiff::Timestamp>,
+}
+
 /// The cluster, followed.
 pub struct Followed {
     seen: Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>,
     pools: Kind<MachineConfigPool>,
-    nodes: Kind<NodeView>,
-    configs: Kind<()>,
-    done: Kind<Option<DoneAt>>,
+    nodes: Kind<KnownNode>,
+    configs: Kind<ConfigView>,
+    settings: Kind<ControllerConfig>,
+    progress: Kind<Option<Progress>>,
     os_configs: Kind<OsConfig>,
     os_builds: Kind<OsBuild>,
     schedulable: Kind<bool>,
-    operators: Kind<Option<String>>,
+    operators: Kind<Option<Arc<str>>>,
     names: Names,
     /// Strings that nobody holds any more are thrown away when there are so many.
     prune_at: usize,
-    config: Option<ControllerConfig>,
 }
 
 impl std::fmt::Debug for Followed {
@@ -110,26 +121,20 @@ impl Followed {
     /// An API server that does not answer, or refuses.
     pub async fn start(client: &Client) -> anyhow::Result<Self> {
         let begin = async {
-            let config = Api::<ControllerConfig>::all(client.clone()).get(names::CONTROLLER_CONFIG).await;
-            let config = match config {
-                Ok(config) => Some(config),
-                Err(kube::Error::Api(e)) if e.code == 404 => None,
-                Err(e) => return Err(e).context("cannot read the ControllerConfig"),
-            };
             let (seen, served) = streams(client).await?;
             let mut me = Self {
                 seen,
                 pools: Kind::new(),
                 nodes: Kind::new(),
                 configs: Kind::new(),
-                done: Kind::expected(served.progress),
+                settings: Kind::new(),
+                progress: Kind::expected(served.progress),
                 os_configs: Kind::expected(served.os_configs),
                 os_builds: Kind::expected(served.os_builds),
                 schedulable: Kind::expected(served.scheduler),
                 operators: Kind::new(),
                 names: Names::default(),
                 prune_at: MANY_NAMES,
-                config,
             };
             while !me.listed() {
                 match me.seen.next().await {
@@ -181,9 +186,13 @@ impl Followed {
     fn take(&mut self, seen: Seen) {
         match seen {
             Seen::Pool(event) => self.pools.take(event, Clone::clone),
-            Seen::Node(event) => self.nodes.take(event, |n| NodeView::interned(n, &mut self.names)),
-            Seen::Config(event) => self.configs.take(event, |_| ()),
-            Seen::Progress(event) => self.done.take(event, done_at),
+            Seen::Node(event) => self.nodes.take(event, |n| KnownNode {
+                view: NodeView::interned(n, &mut self.names),
+                readiness: readiness(n),
+            }),
+            Seen::Config(event) => self.configs.take(event, |c| config_view(&c.metadata)),
+            Seen::Settings(event) => self.settings.take(event, Clone::clone),
+            Seen::Progress(event) => self.progress.take(event, Progress::of),
             Seen::OsConfig(event) => self.os_configs.take(event, |o| OsConfig::new(&json!(o))),
             Seen::OsBuild(event) => self.os_builds.take(event, |o| OsBuild::new(&json!(o))),
             Seen::Scheduler(event) => {
@@ -192,7 +201,8 @@ impl Followed {
             }
             Seen::Operator(event) => self.operators.take(event, |p| {
                 let here = p.metadata.deletion_timestamp.is_none();
-                p.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| here && !n.is_empty())
+                let node = p.spec.as_ref().and_then(|s| s.node_name.as_deref());
+                node.filter(|n| here && !n.is_empty()).map(Arc::from)
             }),
         }
         if self.names.len() >= self.prune_at {
@@ -213,11 +223,23 @@ impl Followed {
 
     /// Everything was seen once.
     fn listed(&self) -> bool {
-        let Self { pools, nodes, configs, done, os_configs, os_builds, schedulable, operators, .. } = self;
+        let Self {
+            pools,
+            nodes,
+            configs,
+            settings,
+            progress,
+            os_configs,
+            os_builds,
+            schedulable,
+            operators,
+            ..
+        } = self;
         pools.listed
             && nodes.listed
             && configs.listed
-            && done.listed
+            && settings.listed
+            && progress.listed
             && os_configs.listed
             && os_builds.listed
             && schedulable.listed
@@ -226,42 +248,32 @@ impl Followed {
 
     /// Where everything stands.
     pub fn snapshot(&self, only: &[String]) -> Snapshot {
-        let (os_configs, os_builds): (Vec<_>, Vec<_>) =
-            (self.os_configs.known.values().collect(), self.os_builds.known.values().collect());
-        let pool = |pool| {
-            let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
-            PoolInput {
-                config_exists: self.configs.known.contains_key(config),
-                layering: Layering::find(input.name(), config, &os_configs, &os_builds),
-                ..input
-            }
+        let sources = Sources {
+            pools: self.pools.known.values().collect(),
+            nodes: self.nodes.known.values().map(|n| &n.view).collect(),
+            configs: Some(&self.configs.known),
+            os_configs: self.os_configs.known.values().collect(),
+            os_builds: self.os_builds.known.values().collect(),
+            controller_config: self.settings.known.get(names::CONTROLLER_CONFIG),
+            // They show in MachineConfigs' contents only, which are megabytes.
+            streams: Streams::Unknown,
+            operator_nodes: self.operators.known.values().cloned().collect(),
+            masters_schedulable: self.schedulable.known.get(names::CLUSTER).copied(),
         };
-        let mut facts = Facts::of(self.config.as_ref(), self.nodes.known.values());
-        facts.masters_schedulable = self.schedulable.known.get(names::CLUSTER).copied();
-        let operators: Vec<_> = self.operators.known.values().collect();
-        if let [Some(one)] = operators.as_slice() {
-            facts.operator_node = Some(one.as_str().into());
-        }
-        let now = jiff::Timestamp::now();
-        let plan = rollout::plan(&Inputs {
-            pools: self.pools.known.values().map(pool).collect(),
-            nodes: self.nodes.known.values().collect(),
-            facts: &facts,
-            now: Time(now),
-        });
-        from_plan(&plan, &self.pools.known, &self.nodes.known, &self.done.known, only, now)
+        let (facts, now) = (sources.facts(), jiff::Timestamp::now());
+        let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
+        from_plan(&plan, &self.pools.known, &self.nodes.known, &self.progress.known, only, now)
     }
 }
 
-/// When a node was done with the config that it is in.
-fn done_at(object: &MachineConfigNode) -> Option<DoneAt> {
-    let status = object.status.as_ref()?;
-    let updated = status.conditions.iter().flatten().find(|c| c.type_ == "Updated" && c.status == "True")?;
-    let config = status.config_version.as_ref()?.current.clone();
-    Some(DoneAt { config, at: updated.last_transition_time.0 })
+/// What metadata says of a MachineConfig.
+fn config_view(metadata: &ObjectMeta) -> ConfigView {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let pool = owners.find(|o| o.controller == Some(true) && o.kind == "MachineConfigPool");
+    ConfigView { pool: pool.map(|o| o.name.as_str().into()), ..ConfigView::default() }
 }
 
-type Streams = Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>;
+type Watches = Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>;
 
 /// Which of the kinds that need not be there are.
 struct Served {
@@ -271,7 +283,7 @@ struct Served {
     scheduler: bool,
 }
 
-async fn streams(client: &Client) -> anyhow::Result<(Streams, Served)> {
+async fn streams(client: &Client) -> anyhow::Result<(Watches, Served)> {
     let how = watcher::Config::default;
     let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();
     let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
@@ -279,7 +291,9 @@ async fn streams(client: &Client) -> anyhow::Result<(Streams, Served)> {
         watcher(Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()), how()).default_backoff();
     let operators = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
     let operators = watcher(operators, how().labels("k8s-app=machine-config-operator")).default_backoff();
+    let settings = watcher(Api::<ControllerConfig>::all(client.clone()), how()).default_backoff();
     let mut all = vec![
+        settings.map(|e| e.map(Seen::Settings)).boxed(),
         pools.map(|e| e.map(Seen::Pool)).boxed(),
         nodes.map(|e| e.map(Seen::Node)).boxed(),
         configs.map(|e| e.map(Seen::Config)).boxed(),
