@@ -16,11 +16,12 @@ const CLUSTER_TESTS: [&str; 4] = ["lab", "controller", "daemon", "server"];
 const NO_CLUSTER: [(&str, &str); 3] = [("server", "recorded"), ("server", "requests"), ("server", "wire")];
 
 /// Cluster tests that wait for minutes: for an API server that is away, for a lease that runs out. The others run meanwhile.
-const WAITING: [&str; 6] = [
+const WAITING: [&str; 7] = [
     "an_api_server_that_is_away_for_two_minutes",
     "a_rollout_goes_from_leader_to_leader",
     "what_a_dead_leader_has_sent_comes_too_late",
     "clocks_are_a_minute_wrong",
+    "a_change_that_cuts_its_own_node_off_is_rebooted_into_all_the_same",
     "a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node",
     "a_controller_whose_network_swallows_everything_goes_on_when_it_is_back",
 ];

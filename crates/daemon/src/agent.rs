@@ -230,19 +230,28 @@ impl Agent {
 
     /// The cluster has no Node of this name. A kubelet registers its Node within seconds: after a while the name is in
     /// doubt, and is told again now and then.
-    fn wait_for_node(&mut self, until: Option<Moment>) -> Next {
+    async fn wait_for_node(&mut self, until: Option<Moment>) -> Next {
         let now = Moment::now();
         let mut tell_at = *self.tell_absence_at.get_or_insert(now + NODE_IS_REGISTERED);
         if now >= tell_at {
-            tracing::warn!(
-                "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
-                 this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
-                name = self.cluster.node(),
-            );
+            // A watch that has not begun yet shows no Node either.
+            match self.cluster.own_node().await {
+                Err(error) if error.is_not_found() => self.doubt_name(),
+                Err(error) => tracing::warn!(%error, "the Node cannot be read; trying again"),
+                Ok(_) => {}
+            }
             tell_at = now + ABSENCE_IS_TOLD_AGAIN;
             self.tell_absence_at = Some(tell_at);
         }
         Next::Wait(Some(until.map_or(tell_at, |until| until.min(tell_at))))
+    }
+
+    fn doubt_name(&self) {
+        tracing::warn!(
+            "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
+                 this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
+            name = self.cluster.node(),
+        );
     }
 
     /// Takes a Node as the truth.
@@ -362,7 +371,7 @@ impl Agent {
                 }
                 self.idle()
             }
-            Action::Wait { why: Waiting::Node, until } => self.wait_for_node(until),
+            Action::Wait { why: Waiting::Node, until } => self.wait_for_node(until).await,
             Action::Wait { why: Waiting::Boot, until } => {
                 let before = self.view.disk.clone();
                 self.look().await;
