@@ -49,7 +49,7 @@ pub mod annotation {
     /// On every generated and rendered MachineConfig: the hash of the controller build that made it.
     pub const GENERATED_BY_CONTROLLER: &str =
         "machineconfiguration.openshift.io/generated-by-controller-version";
-    /// On ControllerConfig: the version of the operator that wrote it.
+    /// On ControllerConfig: the version that renders from it. Written at installation, and kept by the controller that leads.
     pub const GENERATED_BY_VERSION: &str = "machineconfiguration.openshift.io/generated-by-version";
     /// On rendered MachineConfigs, copied from ControllerConfig.
     pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/release-image-version";

@@ -155,8 +155,13 @@ pub(crate) fn conflict_only(
     let mut list = new.conditions.take().unwrap_or_default();
     let why = cut(why, MAX_ANSWER_CHARS);
     let told = set_conflict(&mut list, &[why.clone().into_owned()], now);
-    let degraded = reason == MEMBERSHIP_CONFLICT
-        && conditions::set(&mut list, Condition::new(DEGRADED, true, "", why.clone()), now);
+    // Who waits for `Updated` must not be told so of nodes that nobody knows.
+    let mut mistake = |type_: &str, status, message: &str| {
+        reason == MEMBERSHIP_CONFLICT
+            && conditions::set(&mut list, Condition::new(type_, status, "", message), now)
+    };
+    let degraded =
+        mistake(DEGRADED, true, &why) | mistake(UPDATED, false, "") | mistake(UPDATING, false, &why);
     if !told && !degraded {
         return (None, vec![]);
     }

@@ -124,6 +124,11 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
             at("h", &["gpu", "infra"], "gpu"),
         ];
         let mut world = World::new(pools, nodes);
+        // It was well before somebody broke its selector.
+        world.pools[1].status = Some(api::v1::MachineConfigPoolStatus {
+            conditions: Some(vec![api::conditions::Condition::new("Updated", true, "", "")]),
+            ..Default::default()
+        });
         let plan = world.plan();
         let sent = |name: &str| {
             let plan = plan.pools.iter().find(|p| &*p.pool == name).unwrap();
@@ -147,6 +152,7 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
         for (pool, want) in [false, true, false, false].into_iter().enumerate() {
             assert_eq!(is(&world, pool, "Degraded"), want, "pool {pool}");
             assert_eq!(is(&world, pool, rollout::MEMBERSHIP_CONFLICT), want, "pool {pool}");
+            assert!(!want || !is(&world, pool, "Updated") && !is(&world, pool, "Updating"), "nobody knows");
         }
         // Corrected, it is as well as the others.
         world.pools[1].spec.node_selector = selector(json!({"matchLabels": {role: ""}}));
