@@ -292,7 +292,7 @@ complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcomman
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l ttl -d 'How long it is good, like 90m, 24h or 7d [default: until it is revoked]' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l grace -d 'With --single-use: how long that machine may ask again, when its transfer broke' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l node -d 'The machine that it is for; told in the server\'s log and in `mco token list`' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l node -d 'The machine that it is for, which a custom pool then expects; told in the server\'s log and in `mco token list`' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l address -d 'Where the machine must ask from: an address or a network; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r

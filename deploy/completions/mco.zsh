@@ -467,7 +467,7 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--ttl=[How long it is good, like 90m, 24h or 7d \[default\: until it is revoked\]]:TIME:_default' \
 '--grace=[With --single-use\: how long that machine may ask again, when its transfer broke]:TIME:_default' \
-'--node=[The machine that it is for; told in the server'\''s log and in \`mco token list\`]:NAME:_default' \
+'--node=[The machine that it is for, which a custom pool then expects; told in the server'\''s log and in \`mco token list\`]:NAME:_default' \
 '*--address=[Where the machine must ask from\: an address or a network; may be given several times]:IP[/BITS]:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \

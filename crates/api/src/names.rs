@@ -86,6 +86,9 @@ pub mod annotation {
     pub const REASON: &str = "machineconfiguration.openshift.io/reason";
     /// Node: the rendered MachineConfig that the machine first booted into.
     pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
+    /// MachineConfigPool: nodes, by name and separated by commas, that are given the labels of the pool's selector when they
+    /// have first booted into its config. Each is taken off the list when it has them. Ours alone.
+    pub const FIRST_BOOT_NODES: &str = "machineconfiguration.openshift.io/first-boot-nodes";
     /// Node: the labels of the custom pool that it booted into were applied.
     pub const CUSTOM_POOL_LABELS_APPLIED: &str = "machineconfiguration.openshift.io/customPoolLabelsApplied";
     /// Node: what the daemon asks of the drain controller: `drain-NAME` or `uncordon-NAME`.

@@ -36,7 +36,7 @@ pub(crate) struct TokenCreate {
     /// With --single-use: how long that machine may ask again, when its transfer broke
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15m", requires = "single_use")]
     pub(crate) grace: SignedDuration,
-    /// The machine that it is for; told in the server's log and in `mco token list`
+    /// The machine that it is for, which a custom pool then expects; told in the server's log and in `mco token list`
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
     /// Where the machine must ask from: an address or a network; may be given several times

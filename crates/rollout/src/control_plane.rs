@@ -1,21 +1,18 @@
 //! What is particular to control-plane nodes: which nodes they are, that only one of them goes at a time whatever pools
-//! they are in, and their scheduling where OpenShift's Scheduler decides it. Beside it the labels of the custom pool that
-//! a machine first booted into. What it is not: the choice of nodes, or which pool owns one (see `membership`).
+//! they are in, and their scheduling where OpenShift's Scheduler decides it. What it
+//! is not: the choice of nodes, or which pool owns one (see `membership`).
 
 use crate::membership::Cluster;
 use crate::node::Flags;
 use crate::patch::{Change, NodePatch};
 use crate::plan::Facts;
 use crate::view::{Labels, NodeView};
-use api::k8s::{LabelSelector, Taint};
+use api::k8s::Taint;
 use api::names::label::{
     CONTROL_PLANE_ROLE as CONTROL_PLANE_LABEL, ETCD_ROLE, MASTER_ROLE as MASTER_LABEL,
     WORKER_ROLE as WORKER_LABEL,
 };
 use api::names::topology::SINGLE_REPLICA;
-use api::names::{MASTER, WORKER};
-use api::v1::MachineConfigPool;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 const NO_SCHEDULE: &str = "NoSchedule";
@@ -120,61 +117,4 @@ pub(crate) fn adjust(node: &NodeView, facts: &Facts, patch: &mut NodePatch) {
             Taint { key: MASTER_LABEL.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() };
         patch.edit_taints(node, |_| false, Some(taint));
     }
-}
-
-/// Labels to set.
-pub(crate) type LabelSet = BTreeMap<Arc<str>, Arc<str>>;
-
-/// Which pool's config a machine first booted into, where that matters.
-pub(crate) enum Booted {
-    /// A custom pool's, and it is not in that pool: it gets these labels before any other config.
-    Elsewhere { pool: Arc<str>, labels: LabelSet },
-    /// The custom pool's that it is in: to be remembered, so that a label that is removed later stays away.
-    Here,
-    /// Neither.
-    Ordinary,
-}
-
-pub(crate) fn booted_into(
-    node: &NodeView,
-    facts: &Facts,
-    pools: &HashMap<&str, &MachineConfigPool>,
-    here: &str,
-) -> Booted {
-    let owner = node.first_pivot_config.as_ref().and_then(|c| facts.first_pivot_pools.get(c));
-    let Some(owner) = owner.filter(|o| !is_built_in(o) && !node.custom_pool_labels_applied) else {
-        return Booted::Ordinary;
-    };
-    if &**owner == here {
-        return Booted::Here;
-    }
-    let labels =
-        pools.get(&**owner).map(|p| selector_labels(p.spec.node_selector.as_ref())).unwrap_or_default();
-    if labels.is_empty() {
-        // No label would bring it into that pool. It stays in this one and is updated, rather than left alone for ever.
-        return Booted::Ordinary;
-    }
-    Booted::Elsewhere { pool: owner.clone(), labels }
-}
-
-/// The labels that a selector asks for, where it leaves no choice.
-pub(crate) fn selector_labels(selector: Option<&LabelSelector>) -> LabelSet {
-    let mut labels = BTreeMap::new();
-    let Some(selector) = selector else { return labels };
-    for r in selector.match_expressions.iter().flatten() {
-        match (r.operator.as_str(), r.values.as_deref().unwrap_or_default()) {
-            ("In", [one]) => labels.insert(r.key.as_str().into(), one.as_str().into()),
-            ("Exists", _) => labels.insert(r.key.as_str().into(), "".into()),
-            _ => None,
-        };
-    }
-    for (key, value) in selector.match_labels.iter().flatten() {
-        labels.insert(key.as_str().into(), value.as_str().into());
-    }
-    labels
-}
-
-/// Pools whose nodes get labels from elsewhere are never these.
-fn is_built_in(pool: &str) -> bool {
-    matches!(pool, MASTER | WORKER)
 }

@@ -5,6 +5,7 @@
 
 use crate::capacity::{max_unavailable, measure, order};
 use crate::control_plane::{self, Turn};
+use crate::first_boot::{self, Booted, LabelSet};
 use crate::membership::{self, BrokenSelector, Membership};
 use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
 use crate::patch::{Change, NodePatch};
@@ -29,7 +30,8 @@ use std::sync::Arc;
 ///   that change a node's pool, and a node that is back in service by being told to stay where it is.
 ///
 /// # Assumes
-/// - The caller sees its own writes: a patch's answer is in the views before the next plan is made.
+/// - The caller sees its own writes: a patch's answer is in the views before the next plan is made, or the patch is in
+///   [`Facts::unanswered`].
 pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     let Membership { members, unmanaged, unowned, alerts, broken } =
         membership::resolve(&inputs.pools, &inputs.nodes, inputs.facts.cluster);
@@ -53,6 +55,7 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     }
     let by_name: HashMap<&str, &MachineConfigPool> =
         inputs.pools.iter().map(|p| (p.name(), p.pool)).collect();
+    let labelled = inputs.nodes.iter().filter(|n| n.custom_pool_labels_applied).map(|n| &*n.name).collect();
     let mut turn = Turn::default();
     evals.iter().flat_map(|e| &e.nodes).for_each(|(node, flags)| turn.see(node, *flags));
     unowned.iter().for_each(|node| turn.see_unmanaged(node));
@@ -60,7 +63,7 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
         .iter()
         .map(|eval| {
             let conflicts = conflicts.get(eval.input.name()).map(Vec::as_slice).unwrap_or_default();
-            eval.plan(inputs, &by_name, conflicts, &mut turn)
+            eval.plan(inputs, &by_name, conflicts, &labelled, &mut turn)
         })
         .collect();
     RolloutPlan { pools, unmanaged, pool_alerts: alerts }
@@ -116,8 +119,7 @@ impl<'a> Eval<'a> {
 
     /// Nodes that could be asked now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
-        let can = |f: &Flags| f.candidate && !f.unanswered && (f.ready || f.stranded || f.waiting);
-        self.nodes.iter().copied().filter(move |(_, f)| can(f))
+        self.nodes.iter().copied().filter(|(_, f)| can_be_asked(f))
     }
 
     fn plan(
@@ -125,6 +127,7 @@ impl<'a> Eval<'a> {
         inputs: &Inputs<'_>,
         pools: &HashMap<&str, &MachineConfigPool>,
         conflicts: &[String],
+        labelled: &HashSet<&str>,
         turn: &mut Turn,
     ) -> PoolPlan {
         let goal = goal(self.input);
@@ -216,6 +219,12 @@ impl<'a> Eval<'a> {
             certificates: &inputs.facts.certificates,
             overdue: &overdue,
         };
+        let served = |name: &str| {
+            let at = self.nodes.binary_search_by(|(n, _)| (*n.name).cmp(name));
+            at.is_ok() || labelled.contains(name)
+        };
+        plan.first_boot_nodes = first_boot::without_served(self.input.pool, served);
+        plan.unvouched = choice.unvouched;
         let (status, events) = status::of(&facts, &inputs.now);
         plan.status = status;
         plan.events.extend(events);
@@ -227,18 +236,21 @@ impl<'a> Eval<'a> {
     fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>, turn: &mut Turn) -> Choice {
         let mut choice = Choice::default();
         let mut candidates = vec![];
-        for (node, flags) in self.candidates() {
-            match control_plane::booted_into(node, facts, pools, self.input.name()) {
-                control_plane::Booted::Elsewhere { pool, labels } => {
+        for (node, flags) in self.nodes.iter().copied().filter(|(_, f)| !f.unanswered) {
+            match first_boot::booted_into(node, facts, pools, self.input.name()) {
+                Booted::Elsewhere { pool, labels } => {
                     choice.labels.insert(node.name.clone(), (pool, labels));
                     continue;
                 }
-                control_plane::Booted::Here => {
+                Booted::Unvouched { pool } => choice.unvouched.push((node.name.clone(), pool)),
+                Booted::Here => {
                     choice.booted_here.insert(node.name.clone());
                 }
-                control_plane::Booted::Ordinary => {}
+                Booted::Ordinary => {}
             }
-            candidates.push((node, flags));
+            if can_be_asked(&flags) {
+                candidates.push((node, flags));
+            }
         }
         if self.input.name() == MASTER && candidates.len() > 1 {
             // One that is broken holds the slot that the others wait for.
@@ -310,6 +322,10 @@ impl<'a> Eval<'a> {
     }
 }
 
+fn can_be_asked(f: &Flags) -> bool {
+    f.candidate && !f.unanswered && (f.ready || f.stranded || f.waiting)
+}
+
 /// Reasons of events about nodes that were sent on their way.
 const SENT: &str = "SetDesiredConfig";
 const SENT_WITH_IMAGE: &str = "SetDesiredConfigAndOSImage";
@@ -349,7 +365,9 @@ struct Choice {
     picks: HashSet<Arc<str>>,
     deferred: Option<Arc<str>>,
     /// Labels of the custom pool that a node booted into, and that pool.
-    labels: BTreeMap<Arc<str>, (Arc<str>, control_plane::LabelSet)>,
+    labels: BTreeMap<Arc<str>, (Arc<str>, LabelSet)>,
+    /// Nodes that say that they booted into a pool that does not expect them, and that pool.
+    unvouched: Vec<(Arc<str>, Arc<str>)>,
     /// Control-plane nodes for which there is a slot, and those of their kind that they wait for.
     turned: BTreeMap<Arc<str>, Arc<[Arc<str>]>>,
     /// Nodes that booted into the pool that they are in.

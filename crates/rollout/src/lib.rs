@@ -13,6 +13,7 @@ mod decide;
 pub mod drain;
 mod estimate;
 mod explain;
+mod first_boot;
 mod forecast;
 mod layered;
 pub mod mcn;

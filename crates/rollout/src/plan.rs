@@ -5,7 +5,7 @@
 
 use crate::layered::Layering;
 use crate::membership::Cluster;
-use crate::patch::NodePatch;
+use crate::patch::{Change, NodePatch};
 use crate::topology::{self, Topology};
 use crate::view::{DaemonState, NodeView};
 use api::k8s::Time;
@@ -133,6 +133,11 @@ pub struct PoolPlan {
     pub status: Option<MachineConfigPoolStatus>,
     /// Transitions to tell people about.
     pub events: Vec<EventPlan>,
+    /// The pool's annotation with the nodes whose first boot into it is expected, where it changes.
+    pub first_boot_nodes: Change<Arc<str>>,
+    /// Nodes of this pool whose Nodes say that they first booted into that other one, which nobody vouches for: they are
+    /// given no labels.
+    pub unvouched: Vec<(Arc<str>, Arc<str>)>,
     /// Every node of the pool, by name.
     pub nodes: Vec<NodeStep>,
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Mk, World, at, goes, moved, node, notes, patch, pool, selector};
 use rollout::{
-    BuildState, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Unanswered, Wait,
+    BuildState, Change, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Unanswered, Wait,
     max_unavailable,
 };
 use serde_json::{Value, json};
@@ -656,11 +656,18 @@ fn nodes_get_their_pools_rules_for_drift_and_lose_them_with_it() {
     assert_eq!(patch(&world.plan_of("worker"), "a"), notes(&[("drift", None)]));
 }
 
+/// The nodes that pool `infra` expects.
+fn expects(world: &mut World, nodes: &str) {
+    let notes = world.pools[1].metadata.annotations.get_or_insert_default();
+    notes.insert(api::names::annotation::FIRST_BOOT_NODES.to_owned(), nodes.to_owned());
+}
+
 fn booted(extra: Mk) -> World {
     let mut world = World::new(
         vec![pool("worker", "v1", json!(3)), pool("infra", "v2", json!(1)), pool("master", "v3", json!(1))],
         vec![extra],
     );
+    expects(&mut world, "a,infra-node-1, infra-node-2");
     world.facts.first_pivot_pools = [("ri", "infra"), ("rw", "worker"), ("rm", "master"), ("rx", "gone")]
         .map(|(k, v)| (k.into(), v.into()))
         .into();
@@ -704,6 +711,45 @@ fn a_machine_that_booted_into_a_custom_pool_gets_its_labels_first() {
     let plan = world.plan_of("worker");
     assert_eq!(goes(&plan), ["worker-node-1"], "54");
     assert_eq!(plan.patches.iter().filter(|p| p.pool_labels_applied).count(), 2, "54");
+}
+
+/// Whoever has a node's credentials can write what its Node says, and delete what was noted there.
+#[test]
+fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
+    let says = |name: &str, current: &str| moved(name, current, current).note("firstPivotConfig", "ri");
+    for (list, labelled) in [("", false), ("b", false), ("aa,b", false), ("b, a", true)] {
+        let mut world = booted(says("a", "v0"));
+        expects(&mut world, list);
+        let plan = world.plan_of("worker");
+        let labels = &patch(&plan, "a")["metadata"]["labels"];
+        assert_eq!(labels["node-role.kubernetes.io/infra"] == "", labelled, "{list}: {plan}");
+        assert_eq!(goes(&plan).is_empty(), labelled, "{list}: it is an ordinary node of its pool");
+        let told: Vec<_> = plan.unvouched.iter().map(|(node, pool)| (&**node, &**pool)).collect();
+        assert_eq!(told == [("a", "infra")], !labelled, "{list}: {told:?}");
+    }
+    // Also when it is in its pool's config by then.
+    let mut world = booted(says("a", "v1"));
+    expects(&mut world, "b,a");
+    assert_eq!(
+        patch(&world.plan_of("worker"), "a")["metadata"]["labels"]["node-role.kubernetes.io/infra"],
+        ""
+    );
+    world.apply(&world.plan());
+    let plan = world.plan_of("infra");
+    assert_eq!(plan.first_boot_nodes, Change::Set("b".into()), "it has served");
+    expects(&mut world, "b");
+    // An administrator takes the label away, and the node deletes what was noted on it.
+    world.nodes = vec![says("a", "v1").view()];
+    let plan = world.plan();
+    assert!(plan.pools.iter().all(|p| p.patches.is_empty()), "once: {plan}");
+    // One that has them already, and one that was given them and is elsewhere now.
+    for mk in
+        [says("a", "v2").roles(&["worker", "infra"]), says("a", "v1").note("customPoolLabelsApplied", "")]
+    {
+        let mut world = booted(mk);
+        expects(&mut world, "a");
+        assert_eq!(world.plan_of("infra").first_boot_nodes, Change::Remove);
+    }
 }
 
 #[test]

@@ -5,17 +5,22 @@ use crate::output::Kind;
 use crate::{client, exit, output};
 use anyhow::{Context, bail};
 use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
+use api::names::annotation::FIRST_BOOT_NODES;
+use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
 use comfy_table::{Table, presets};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde::Serialize;
+use serde_json::json;
 use std::time::Duration;
 
 /// One request to the API server.
 const CALL: Duration = Duration::from_secs(30);
+/// Its status changes with every node that moves.
+const TRIES: usize = 10;
 
 pub(super) async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
@@ -45,13 +50,51 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
     };
     operator::tokens::keep_namespace(&client).await?;
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let expected = record.node.clone();
     let (secret, params) = (record.to_secret(), PostParams::default());
     tokio::time::timeout(CALL, secrets.create(&params, &secret))
         .await
         .context("no answer")?
         .with_context(|| format!("Secret {NAMESPACE}/{} cannot be created", record.secret_name()))?;
     output::write(&format!("{}\n", token.reveal()))?;
+    if let Some(node) = expected.filter(|_| ![MASTER, WORKER].contains(&a.pool.as_str())) {
+        expect(&pools, &a.pool, &node).await.with_context(|| {
+            format!(
+                "the token is good, but node {node} will not be given the labels of pool {}: name it in the pool's annotation {FIRST_BOOT_NODES}, or label the node",
+                a.pool
+            )
+        })?;
+    }
     Ok(exit::OK)
+}
+
+/// Notes on the pool that it expects this node: it gets the pool's labels when it has booted into the pool's config.
+async fn expect(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> anyhow::Result<()> {
+    for _ in 0..TRIES {
+        let object = tokio::time::timeout(CALL, pools.get(pool)).await.context("no answer")??;
+        let list = object.metadata.annotations.as_ref().and_then(|a| a.get(FIRST_BOOT_NODES));
+        let Some(list) = with_node(list.map_or("", String::as_str), node) else { return Ok(()) };
+        let version = object.metadata.resource_version;
+        let metadata = json!({"resourceVersion": version, "annotations": {FIRST_BOOT_NODES: list}});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(json!({ "metadata": metadata })));
+        match tokio::time::timeout(CALL, pools.patch(pool, &params, &patch)).await.context("no answer")? {
+            Ok(_) => return Ok(()),
+            // Somebody else has changed the pool: with what it says now.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(e) => return Err(e).with_context(|| format!("MachineConfigPool {pool} cannot be changed")),
+        }
+    }
+    bail!("MachineConfigPool {pool} is changed by others again and again")
+}
+
+/// A list of nodes with one more; none where it has that one.
+fn with_node(list: &str, node: &str) -> Option<String> {
+    let mut names: Vec<&str> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.contains(&node) {
+        return None;
+    }
+    names.push(node);
+    Some(names.join(","))
 }
 
 /// A token as it is listed. Nothing in it is secret.
@@ -189,6 +232,14 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_expects_each_node_once() {
+        let rows = [("", Some("n")), ("m", Some("m,n")), ("m, n", None), ("nn,", Some("nn,n"))];
+        for (list, want) in rows {
+            assert_eq!(with_node(list, "n").as_deref(), want, "{list:?}");
+        }
+    }
     use api::boot_token::{Use, net};
     use k8s_openapi::jiff::SignedDuration;
 

@@ -185,6 +185,16 @@ impl World {
                 let node = self.nodes.iter_mut().find(|n| n.name == patch.node).unwrap();
                 *node = patch.applied_to(node);
             }
+            let key = api::names::annotation::FIRST_BOOT_NODES.to_owned();
+            match &plan.first_boot_nodes {
+                rollout::Change::Keep => {}
+                rollout::Change::Set(list) => {
+                    pool.metadata.annotations.get_or_insert_default().insert(key, list.to_string());
+                }
+                rollout::Change::Remove => {
+                    pool.metadata.annotations.get_or_insert_default().remove(&key);
+                }
+            }
             if let Some(status) = &plan.status {
                 pool.status = Some(status.clone());
             }

@@ -1,0 +1,95 @@
+//! The labels of the custom pool that a machine first booted into: given once, to a node that an administrator has vouched
+//! for.
+//!
+//! That a machine booted into a pool's config stands in an annotation of its Node, which whoever has the node's credentials
+//! can write; labels such as `node-role.kubernetes.io/NAME` are what the API server keeps nodes from giving to themselves.
+//! So the pool says which nodes it is to come true for ([`annotation::FIRST_BOOT_NODES`]): no node can write that. A name
+//! is taken off the list when it has served.
+//!
+//! What it is not: the choice of nodes.
+
+use crate::patch::Change;
+use crate::plan::Facts;
+use crate::view::NodeView;
+use api::k8s::LabelSelector;
+use api::names::{MASTER, WORKER, annotation};
+use api::v1::MachineConfigPool;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Labels to set.
+pub(crate) type LabelSet = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Which pool's config a machine first booted into, where that matters.
+pub(crate) enum Booted {
+    /// A custom pool's, which it is not in, and which expects it: it gets these labels before any other config.
+    Elsewhere { pool: Arc<str>, labels: LabelSet },
+    /// A custom pool's, as its Node says, and nobody vouches for that.
+    Unvouched { pool: Arc<str> },
+    /// The custom pool's that it is in: to be remembered, so that a label that is removed later stays away.
+    Here,
+    /// Neither.
+    Ordinary,
+}
+
+pub(crate) fn booted_into(
+    node: &NodeView,
+    facts: &Facts,
+    pools: &HashMap<&str, &MachineConfigPool>,
+    here: &str,
+) -> Booted {
+    let owner = node.first_pivot_config.as_ref().and_then(|c| facts.first_pivot_pools.get(c));
+    let Some(owner) = owner.filter(|o| !is_built_in(o) && !node.custom_pool_labels_applied) else {
+        return Booted::Ordinary;
+    };
+    if &**owner == here {
+        return Booted::Here;
+    }
+    let Some(pool) = pools.get(&**owner) else { return Booted::Ordinary };
+    let labels = selector_labels(pool.spec.node_selector.as_ref());
+    if labels.is_empty() {
+        // No label would bring it into that pool. It stays in this one and is updated, rather than left alone for ever.
+        return Booted::Ordinary;
+    }
+    if !expected(pool).any(|name| *name == *node.name) {
+        return Booted::Unvouched { pool: owner.clone() };
+    }
+    Booted::Elsewhere { pool: owner.clone(), labels }
+}
+
+/// The nodes that the pool expects to boot into it.
+fn expected(pool: &MachineConfigPool) -> impl Iterator<Item = &str> {
+    let list = pool.metadata.annotations.as_ref().and_then(|a| a.get(annotation::FIRST_BOOT_NODES));
+    list.into_iter().flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// The pool's list without the nodes that it has served: those that are in the pool, or had labels given to them.
+pub(crate) fn without_served(pool: &MachineConfigPool, served: impl Fn(&str) -> bool) -> Change<Arc<str>> {
+    if !expected(pool).any(&served) {
+        return Change::Keep;
+    }
+    let left: Vec<&str> = expected(pool).filter(|name| !served(name)).collect();
+    if left.is_empty() { Change::Remove } else { Change::Set(left.join(",").into()) }
+}
+
+/// The labels that a selector asks for, where it leaves no choice.
+fn selector_labels(selector: Option<&LabelSelector>) -> LabelSet {
+    let mut labels = BTreeMap::new();
+    let Some(selector) = selector else { return labels };
+    for r in selector.match_expressions.iter().flatten() {
+        match (r.operator.as_str(), r.values.as_deref().unwrap_or_default()) {
+            ("In", [one]) => labels.insert(r.key.as_str().into(), one.as_str().into()),
+            ("Exists", _) => labels.insert(r.key.as_str().into(), "".into()),
+            _ => None,
+        };
+    }
+    for (key, value) in selector.match_labels.iter().flatten() {
+        labels.insert(key.as_str().into(), value.as_str().into());
+    }
+    labels
+}
+
+/// Pools whose nodes get labels from elsewhere are never these.
+fn is_built_in(pool: &str) -> bool {
+    matches!(pool, MASTER | WORKER)
+}
