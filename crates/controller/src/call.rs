@@ -73,6 +73,11 @@ impl CallError {
         self.code() == Some(404)
     }
 
+    /// Not allowed: permissions, or an admission policy.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
     /// Refused for now: a disruption budget, or an API server that sheds load.
     pub fn is_too_many_requests(&self) -> bool {
         self.code() == Some(429)

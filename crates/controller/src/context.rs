@@ -5,17 +5,19 @@
 
 use crate::claim::Claim;
 use crate::events::Recorder;
+use crate::fresh::{Followed, Need};
 use crate::generated::Gate;
 use crate::keep::Kept;
 use crate::layers::operator_node;
 use crate::leader::Terms;
 use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
+use crate::places::{Places, Whose};
 use crate::queue::Queue;
 use crate::refusal::Troubles;
 use crate::settings::{self, API_SERVER, FEATURE_GATE, STREAMS, Settings};
 use crate::standing::{Standing, is_from_template};
-use crate::store::{Change, Item, Store};
+use crate::store::{Cache, Change, Item, Store};
 use crate::template_watch::{self, Place};
 use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
 use api::k8s::{Node, ObjectMeta, Pod, ResourceExt};
@@ -36,7 +38,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -182,10 +184,6 @@ pub(crate) struct Queues {
     pub(crate) topology: Queue<String>,
 }
 
-/// Node patches in flight at once, of all passes: at ten milliseconds each, thousands a second. The API server serves 200
-/// writes at a time by default, which leaves room for others; and each holds a connection with its buffers here.
-pub(crate) const PATCHES_IN_FLIGHT: usize = 32;
-
 /// How often a patch that is held back looks whether the lease was renewed after all.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 
@@ -201,8 +199,8 @@ pub(crate) struct Context {
     pub(crate) events: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) names: Mutex<Names>,
-    /// Places for Node patches, see [`PATCHES_IN_FLIGHT`].
-    patches: Semaphore,
+    /// Places for Node patches.
+    places: Places,
     /// No further Node patch is sent: this controller ends.
     closing: CancellationToken,
     /// What those who act and those who see to the lease tell each other.
@@ -230,6 +228,8 @@ pub(crate) struct Context {
     pub(crate) generated: Gate,
     /// The MachineConfigs of our own that stand as they should.
     pub(crate) kept: Kept,
+    /// Every kind that is followed, see [`crate::fresh`].
+    followed: Mutex<Vec<Arc<Followed>>>,
     /// What rendering last had each pool name. A pool that comes to name this asks for nothing.
     named: Mutex<HashMap<String, PoolConfiguration>>,
 }
@@ -244,7 +244,7 @@ impl Context {
             events,
             metrics,
             names: Mutex::default(),
-            patches: Semaphore::new(PATCHES_IN_FLIGHT),
+            places: Places::default(),
             closing: CancellationToken::new(),
             terms: Arc::default(),
             looks: Semaphore::new(LOOKS_IN_FLIGHT),
@@ -258,6 +258,7 @@ impl Context {
             settings: Settings::default(),
             generated: Gate::default(),
             kept: Kept::default(),
+            followed: Mutex::default(),
             named: Mutex::default(),
         }
     }
@@ -329,10 +330,35 @@ impl Context {
         }
     }
 
+    /// Notes a kind that is followed from now on.
+    pub(crate) fn follows(&self, kind: Followed) {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(kind));
+    }
+
+    /// Every kind that is followed.
+    pub(crate) fn followed(&self) -> Vec<Arc<Followed>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same, for a kind of which all objects count.
+    fn follows_all<K>(&self, need: Need, cache: Arc<dyn Cache>)
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let api = Api::all_with(self.client.clone(), &resource);
+        self.follows(Followed { kind: resource.kind, need, api, which: watcher::Config::default(), cache });
+    }
+
     /// Starts the watches; they run until `stop`, whoever leads.
     pub(crate) fn watch(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
         let client = || self.client.clone();
         let stores = &self.stores;
+        self.follows_all::<MachineConfigPool>(Need::Always, stores.pools.clone());
+        self.follows_all::<MachineConfig>(Need::Always, stores.configs.clone());
+        self.follows_all::<ControllerConfig>(Need::Always, stores.controller_configs.clone());
+        self.follows_all::<Node>(Need::Always, stores.nodes.clone());
+        self.follows_all::<MachineConfigNode>(Need::WhereServed, stores.progress.clone());
         tasks.spawn(follow_ours(
             client(),
             Presence::Required,
@@ -399,27 +425,48 @@ impl Context {
             Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
         };
         let stores = &self.stores;
+        let any = watcher::Config::default;
+        let one = || any().fields("metadata.name=cluster");
+        let (ours, config) = (api::names::GROUP, "config.openshift.io");
+        let note = |group: &str, kind: &str, which, cache: Arc<dyn Cache>| {
+            let api = all(group, kind);
+            self.follows(Followed {
+                kind: kind.to_owned(),
+                need: Need::WhereServed,
+                api: api.clone(),
+                which,
+                cache,
+            });
+            api
+        };
         let os_config = |o: DynamicObject| Ok(OsConfig::new(&serde_json::json!(o)));
-        let os_configs = all(api::names::GROUP, "MachineOSConfig");
-        self.optional(tasks, os_configs, watcher::Config::default(), &stores.os_configs, os_config, stop);
+        let os_configs = note(ours, "MachineOSConfig", any(), stores.os_configs.clone());
+        self.optional(tasks, os_configs, any(), &stores.os_configs, os_config, stop);
         let os_build = |o: DynamicObject| Ok(OsBuild::new(&serde_json::json!(o)));
-        let os_builds = all(api::names::GROUP, "MachineOSBuild");
-        self.optional(tasks, os_builds, watcher::Config::default(), &stores.os_builds, os_build, stop);
+        let os_builds = note(ours, "MachineOSBuild", any(), stores.os_builds.clone());
+        self.optional(tasks, os_builds, any(), &stores.os_builds, os_build, stop);
         let schedulable = |o: DynamicObject| {
             Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
         };
-        let schedulers = all("config.openshift.io", "Scheduler");
-        let only = watcher::Config::default().fields("metadata.name=cluster");
-        self.optional(tasks, schedulers, only, &stores.masters_schedulable, schedulable, stop);
+        let schedulers = note(config, "Scheduler", one(), stores.masters_schedulable.clone());
+        self.optional(tasks, schedulers, one(), &stores.masters_schedulable, schedulable, stop);
         let skew = |o: DynamicObject| {
             let mode = o.data.pointer("/status/bootImageSkewEnforcementStatus/mode");
             Ok(mode.and_then(serde_json::Value::as_str) == Some("None"))
         };
-        let settings = all("operator.openshift.io", "MachineConfiguration");
-        let only = watcher::Config::default().fields("metadata.name=cluster");
-        self.optional(tasks, settings, only, &stores.boot_image_skew, skew, stop);
-        let pods = Api::<Pod>::namespaced(self.client.clone(), api::names::NAMESPACE);
+        let settings =
+            note("operator.openshift.io", "MachineConfiguration", one(), stores.boot_image_skew.clone());
+        self.optional(tasks, settings, one(), &stores.boot_image_skew, skew, stop);
+        let namespace = api::names::NAMESPACE;
+        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let only = watcher::Config::default().labels("k8s-app=machine-config-operator");
+        self.follows(Followed {
+            kind: "Pod".to_owned(),
+            need: Need::WhereServed,
+            api: Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&())),
+            which: only.clone(),
+            cache: stores.operator_nodes.clone(),
+        });
         self.optional(tasks, pods, only, &stores.operator_nodes, |p: Pod| Ok(operator_node(&p)), stop);
     }
 
@@ -447,7 +494,8 @@ impl Context {
         });
     }
 
-    fn mark_cluster(&self) {
+    /// Has everything about nodes planned anew.
+    pub(crate) fn mark_cluster(&self) {
         self.queues.node.mark(ALL.to_owned());
     }
 
@@ -627,8 +675,8 @@ impl Context {
 
     /// A place to send a Node patch from, as soon as there is one and the lease is held; never, once
     /// [`Context::last_patches`] is called.
-    pub(crate) async fn place(&self) -> SemaphorePermit<'_> {
-        let place = self.patches.acquire().await;
+    pub(crate) async fn place(&self, whose: Whose<'_>) -> OwnedSemaphorePermit {
+        let place = self.places.of(whose).acquire_owned().await;
         // It may be renewed yet; if it is not, the pass that waits here is dropped with all others.
         while self.terms.over() {
             tokio::time::sleep(LEASE_LOOK).await;
@@ -647,8 +695,7 @@ impl Context {
     /// patch that is still on its way when the next leader plans could take a slot that this one gives to another node.
     pub(crate) async fn last_patches(&self, most: Duration) {
         self.closing.cancel();
-        let all = u32::try_from(PATCHES_IN_FLIGHT).unwrap_or(u32::MAX);
-        if tokio::time::timeout(most, self.patches.acquire_many(all)).await.is_err() {
+        if tokio::time::timeout(most, self.places.take_all()).await.is_err() {
             self.terms.leave_unanswered();
             tracing::warn!("some patches of nodes have no answer yet; the next leader makes them void");
         }

@@ -2,7 +2,8 @@
 //!
 //! Flow: caches → plan → all Node patches at once (a bounded number in flight) → pool status → events. Each patch is
 //! bound to the version that the plan was made from; when one is refused because its node has moved on, the pool's
-//! status is not written and the cluster is planned anew: nothing is repeated blindly.
+//! status is not written and the cluster is planned anew: nothing is repeated blindly. One that is not answered goes on by
+//! itself ([`crate::underway`]), and the next plan leaves its node alone.
 //!
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
@@ -11,10 +12,12 @@ use crate::context::{Config, Context, Stores};
 use crate::events::{Severity, Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
+use crate::places::Whose;
 use crate::queue::Outcome;
 use crate::seal::{Seal, Sealed};
 use crate::settings::{FEATURE_GATE, STREAMS};
-use crate::writes::{patch_node_if, write_status};
+use crate::underway::{PATIENCE, Underway};
+use crate::writes::write_first_boot_nodes;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
 use futures::stream::{self, StreamExt};
@@ -32,7 +35,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct Nodes {
     context: Arc<Context>,
     seal: Seal,
+    underway: Underway,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
+    /// Nodes of which it was told that nobody vouches for where they booted, with the pool.
+    unvouched: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
     /// Nodes whose metric says that their pools are in conflict.
     alerts: Mutex<BTreeSet<Arc<str>>>,
     /// Where each node's metric says that it stands: pool, state, reason.
@@ -42,8 +48,7 @@ pub(crate) struct Nodes {
 
 type Standing = (Arc<str>, &'static str, &'static str);
 
-/// Patches of a plan that have a place or wait for one, in the order of asking: enough that drains, which ask for the same
-/// places, do not keep nodes from being sent; no more, as each takes ten kilobytes.
+/// Patches of a pool's plan that have a place or wait for one; no more, as each takes ten kilobytes.
 const PATCHES_WAITING: usize = 512;
 
 /// For how long one plan's patches are sent. What is left then is planned anew: an API server that is busy with thousands of
@@ -81,7 +86,9 @@ impl Nodes {
         Self {
             context,
             seal,
+            underway: Underway::default(),
             told: Mutex::default(),
+            unvouched: Mutex::default(),
             alerts: Mutex::default(),
             states: Mutex::default(),
             pruned: Mutex::new(Instant::now()),
@@ -101,8 +108,10 @@ impl Nodes {
             "planned"
         );
         self.tell_unmanaged(&plan);
+        self.tell_unvouched(&plan);
         self.count(&plan, &snapshot);
         let Sealed { again, mut refused } = self.seal.close(&self.context, &plan).await;
+        refused.extend(self.underway.take_failed());
         if again {
             return Outcome::Stale;
         }
@@ -130,7 +139,11 @@ impl Nodes {
         if !refused.is_empty() {
             self.tell_refused(&refused).await;
         }
-        outcome
+        match (outcome, self.underway.next_overdue()) {
+            // Pools say so then.
+            (Outcome::Done, Some(wait)) => Outcome::After(wait),
+            (outcome, _) => outcome,
+        }
     }
 
     /// The status of pools with a node that could not be changed: the counts as they are, and why nothing goes on. The
@@ -142,14 +155,15 @@ impl Nodes {
             pool.refused = refused.get(pool.name()).map(String::as_str);
         }
         let plan = rollout::plan(&inputs);
-        for (plan, pool) in plan.pools.iter().zip(&snapshot.pools) {
-            let Some(status) = plan.status.as_ref().filter(|_| refused.contains_key(&*plan.pool)) else {
-                continue;
-            };
-            if let Err(e) = write_status(&self.context, pool, status).await {
-                tracing::debug!("{}", e.chain());
-            }
-        }
+        let tell = plan.pools.iter().zip(&snapshot.pools).filter_map(|(plan, pool)| {
+            let status = plan.status.as_ref().filter(|_| refused.contains_key(&*plan.pool))?;
+            Some(async move {
+                if let Err(e) = self.underway.status(&self.context, pool, status).await {
+                    tracing::debug!("{}", e.chain());
+                }
+            })
+        });
+        futures::future::join_all(tell).await;
     }
 
     fn prune(&self, now: Instant) {
@@ -182,7 +196,7 @@ impl Nodes {
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
             ..snapshot.sources()
         };
-        snapshot.facts = sources.facts();
+        snapshot.facts = Facts { unanswered: self.underway.unanswered(), ..sources.facts() };
         snapshot
     }
 
@@ -196,11 +210,17 @@ impl Nodes {
         let planned = pool.metadata.generation;
         let send = |patch: NodePatch| {
             let (context, pool) = (self.context.clone(), plan.pool.clone());
+            let underway = &self.underway;
             async move {
                 let as_planned =
                     || context.stores.pools.get(&pool).is_some_and(|p| p.metadata.generation == planned);
-                let done = patch_node_if(&context, &patch, as_planned).await;
-                (patch, done)
+                let place = context.place(Whose::Pool(&pool)).await;
+                if !as_planned() {
+                    return (patch, None);
+                }
+                // Closed without a word only when this controller ends.
+                let answer = underway.send(&context, &pool, place, patch.clone()).await.ok();
+                (patch, answer)
             }
         };
         let (until, all) = (tokio::time::Instant::now() + SENDING, patches.len());
@@ -208,12 +228,15 @@ impl Nodes {
         let mut results =
             stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_WAITING);
         let mut answers = 0;
+        // What waits for a place by then is dropped, unsent; what was sent goes on by itself.
+        let last = until + PATIENCE;
         let mut sent: Vec<Arc<str>> = vec![];
-        while let Some((patch, result)) = results.next().await {
-            answers += usize::from(!matches!(result, Ok(false)));
+        while let Ok(Some((patch, answer))) = tokio::time::timeout_at(last, results.next()).await {
+            let Some(result) = answer else { continue };
+            answers += 1;
             match result {
-                Ok(true) if !patch.desired_config.is_keep() => sent.push(patch.node),
-                Ok(_) => {}
+                Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
+                Ok(()) => {}
                 // A conflict gives way to a real failure in what is reported.
                 Err(error) if first_error.as_ref().is_none_or(CallError::is_conflict) => {
                     first_error = Some(error);
@@ -228,9 +251,18 @@ impl Nodes {
         if let Some(error) = first_error {
             return Err(error);
         }
+        // A name that has served is taken off before anything else is written on the version that was planned from; the
+        // status follows with the next plan.
+        if !plan.first_boot_nodes.is_keep() {
+            let write = write_first_boot_nodes(&self.context, pool, &plan.first_boot_nodes);
+            return match tokio::time::timeout(PATIENCE, write).await {
+                Ok(done) => done.map(|()| Sent::Some),
+                Err(_) => Ok(Sent::Some),
+            };
+        }
         // Told also while much is left to be sent: with thousands of nodes that takes minutes, and somebody watches.
         if let Some(status) = &plan.status {
-            write_status(&self.context, pool, status).await?;
+            self.underway.status(&self.context, pool, status).await?;
         }
         for event in plan.told_of_status() {
             self.tell(event, pool);
@@ -275,6 +307,23 @@ impl Nodes {
                 ),
             }
         }
+    }
+
+    /// Nodes that are given no labels, as only they themselves say that they booted into another pool: told once.
+    fn tell_unvouched(&self, plan: &RolloutPlan) {
+        let now: BTreeSet<_> = plan.pools.iter().flat_map(|p| p.unvouched.iter().cloned()).collect();
+        let mut told = self.unvouched.lock().unwrap_or_else(PoisonError::into_inner);
+        for (node, pool) in now.difference(&told) {
+            let text = format!(
+                "Node {node} says that it first booted into pool {pool}, which does not expect it, so it is not given that \
+                pool's labels. If it belongs there, label it, or name it in the pool's annotation {}",
+                api::names::annotation::FIRST_BOOT_NODES
+            );
+            tracing::warn!(%node, "{text}");
+            let about = node_reference(node);
+            self.context.events.tell(Source::Node, Severity::Warning, about, "FirstBootNotExpected", text);
+        }
+        *told = now;
     }
 
     fn count(&self, plan: &RolloutPlan, snapshot: &Snapshot<'_>) {
@@ -444,7 +493,7 @@ mod tests {
         };
         let sent = nodes.carry_out(&plan(5000), &pool).await.unwrap();
         // Four rounds are answered before half a second is over, and who waits for a place by then is sent.
-        let most = PATCHES_WAITING + 4 * crate::context::PATCHES_IN_FLIGHT;
+        let most = PATCHES_WAITING + 4 * crate::places::PATCHES_IN_FLIGHT;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
         assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
         let sent = nodes.carry_out(&plan(100), &pool).await.unwrap();
@@ -460,7 +509,117 @@ mod tests {
             };
             now_in_cluster(&paused, 2);
         });
-        let first = crate::context::PATCHES_IN_FLIGHT;
+        let first = crate::places::PATCHES_IN_FLIGHT;
         assert_eq!((sent.unwrap(), patched.load(Ordering::Relaxed)), (Sent::Some, first));
+    }
+
+    fn a_pool(name: &str, version: usize) -> serde_json::Value {
+        json!({
+            "metadata": {"name": name, "uid": name, "resourceVersion": version.to_string()},
+            "spec": {"nodeSelector": {"matchLabels": {"pool": name}}, "configuration": {"name": "new"}},
+        })
+    }
+
+    fn a_node(name: &str, version: usize, desired: &str) -> serde_json::Value {
+        use api::names::annotation;
+        json!({
+            "metadata": {
+                "name": name, "uid": name, "resourceVersion": version.to_string(),
+                "labels": {"pool": name.trim_end_matches(char::is_numeric)},
+                "annotations": {
+                    annotation::CURRENT_CONFIG: "old", annotation::DESIRED_CONFIG: desired, annotation::STATE: "Done",
+                },
+            },
+        })
+    }
+
+    /// What a server was asked for that never answers patches of node `a1`, as behind an admission webhook that hangs.
+    #[derive(Default)]
+    struct Asked {
+        a1: AtomicUsize,
+        version: AtomicUsize,
+        sent: Mutex<BTreeSet<String>>,
+        status: Mutex<String>,
+    }
+
+    impl Asked {
+        async fn answer(&self, request: Request<Body>) -> serde_json::Value {
+            let (parts, body) = request.into_parts();
+            let body = String::from_utf8(body.collect_bytes().await.unwrap().to_vec()).unwrap();
+            let path = parts.uri.path();
+            let name = path.trim_end_matches("/status").rsplit('/').next().unwrap_or_default();
+            let version = self.version.fetch_add(1, Ordering::Relaxed) + 2;
+            if path.ends_with("/status") {
+                if name == "a" {
+                    *self.status.lock().unwrap() = body;
+                }
+                return a_pool(name, version);
+            }
+            if name == "a1" {
+                if parts.method == "PATCH" {
+                    self.a1.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                }
+                return a_node(name, 1, "old");
+            }
+            let moves = body.contains(api::names::annotation::DESIRED_CONFIG);
+            if moves {
+                self.sent.lock().unwrap().insert(name.to_owned());
+            }
+            a_node(name, version, if moves { "new" } else { "old" })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_never_answered_for_holds_up_nobody_but_itself() {
+        let asked = Arc::new(Asked::default());
+        let server = asked.clone();
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let object = server.answer(request).await;
+                Ok::<_, std::io::Error>(Response::new(Body::from(object.to_string().into_bytes())))
+            }
+        });
+        let client = kube::Client::new(serve, "default");
+        let (events, _) = Recorder::new(client.clone());
+        let context = Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()));
+        let context = Arc::new(context);
+        for name in ["a", "b"] {
+            let pool = serde_json::from_value(a_pool(name, 1)).unwrap();
+            let item = Item { version: 1, uid: name.to_owned(), value: Arc::new(pool) };
+            context.stores.pools.apply(name.to_owned(), item);
+            for node in [format!("{name}1"), format!("{name}2")] {
+                let view = context.view(&serde_json::from_value(a_node(&node, 1, "old")).unwrap());
+                let item = Item { version: 1, uid: node.clone(), value: Arc::new(view) };
+                context.stores.nodes.apply(node, item);
+            }
+        }
+        let config = json!({"metadata": {"name": "new", "resourceVersion": "1"}, "spec": {}});
+        context.config_answer(serde_json::from_value(config).unwrap());
+        let nodes = Nodes::new(context.clone(), Seal::after(Handover::Clean, &context));
+        let pass = async || {
+            let outcome = tokio::time::timeout(Duration::from_secs(10), nodes.pass()).await;
+            outcome.expect("a pass ends, whatever one node does")
+        };
+        for _ in 0..4 {
+            pass().await;
+        }
+        let said = asked.status.lock().unwrap().clone();
+        assert!(said.contains("does not answer changes of Node a1"), "{said}");
+        let went = asked.sent.lock().unwrap().clone();
+        assert_eq!(went, ["b1".to_owned()].into(), "the other pool goes on, and this one keeps the slot");
+        let drain = tokio::time::timeout(Duration::from_secs(1), context.place(Whose::Drain)).await;
+        assert!(drain.is_ok(), "drains have places of their own");
+        // It is tried for some minutes, then it can arrive no more; the node is read, and sent again.
+        tokio::time::sleep(crate::leader::STRAY * 4).await;
+        let tries = asked.a1.load(Ordering::Relaxed);
+        assert!((5..30).contains(&tries), "{tries} tries");
+        tokio::time::sleep(crate::leader::STRAY * 4).await;
+        assert_eq!(asked.a1.load(Ordering::Relaxed), tries, "they end");
+        let failed = pass().await;
+        assert!(matches!(failed, Outcome::Failed(_)), "{failed:?}");
+        pass().await;
+        assert!(asked.a1.load(Ordering::Relaxed) > tries, "and begin anew");
     }
 }

@@ -5,16 +5,21 @@
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or when that is
 //! so long ago that nothing can be on its way any more.
 
-use crate::context::{Context, PATCHES_IN_FLIGHT};
+use crate::context::Context;
 use crate::leader::{Handover, STRAY, now};
+use crate::places::Whose;
+use crate::underway::PATIENCE;
 use crate::writes::until_answered;
-use futures::stream::{self, StreamExt};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use kube::api::Patch;
 use rollout::RolloutPlan;
 use rollout::view::own;
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The nodes' versions when the term began; nothing, where the hand-over was clean.
@@ -22,6 +27,9 @@ use tokio::time::Instant;
 pub(crate) struct Seal {
     begun: HashMap<String, u64>,
     at: Instant,
+    /// Nodes that are being written to.
+    writing: Arc<Mutex<HashSet<Arc<str>>>>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// What came of it.
@@ -43,11 +51,12 @@ impl Seal {
                 nodes.names().into_iter().filter_map(|n| nodes.version(&n).map(|v| (n, v))).collect()
             }
         };
-        Self { begun, at: Instant::now() }
+        Self { begun, at: Instant::now(), writing: Arc::default(), tasks: Mutex::default() }
     }
 
-    /// Seals what the plan needs sealed.
-    pub(crate) async fn close(&self, context: &Context, plan: &RolloutPlan) -> Sealed {
+    /// Seals what the plan needs sealed. A node that is not answered for in a moment holds its pool, and no other, until it
+    /// is.
+    pub(crate) async fn close(&self, context: &Arc<Context>, plan: &RolloutPlan) -> Sealed {
         let mut sealed = Sealed::default();
         if self.begun.is_empty() || self.at.elapsed() >= STRAY {
             return sealed;
@@ -69,27 +78,67 @@ impl Seal {
             nodes = exposed.len(),
             "the last leader was not heard of again: what it may have sent to nodes is made void"
         );
-        let body = Patch::Strategic(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
-        let exposed: Vec<(String, Arc<str>)> =
-            exposed.into_iter().map(|(pool, node)| (pool.to_owned(), node)).collect();
-        let write = |(pool, node): (String, Arc<str>)| {
-            let body = &body;
-            async move {
-                let place = context.place().await;
-                (pool, until_answered(context, &place, &node, body, &node).await)
-            }
-        };
-        let mut writes = stream::iter(exposed).map(write).buffer_unordered(PATCHES_IN_FLIGHT);
+        let mut writes: FuturesUnordered<_> = exposed
+            .into_iter()
+            .map(|(pool, node)| {
+                let answer = self.write(context, pool, &node);
+                async move {
+                    let Some(answer) = answer else { return (pool, Err(unanswered(&node))) };
+                    match tokio::time::timeout(PATIENCE, answer).await {
+                        Ok(Ok(done)) => (pool, done),
+                        // It goes on by itself; or this controller ends.
+                        Err(_) | Ok(Err(_)) => (pool, Err(unanswered(&node))),
+                    }
+                }
+            })
+            .collect();
         while let Some((pool, done)) = writes.next().await {
             match done {
-                Err(error) if !error.is_not_found() => {
-                    sealed.refused.insert(pool, error.chain());
+                Ok(()) => sealed.again = true,
+                Err(why) => {
+                    sealed.refused.insert(pool.to_owned(), why);
                 }
-                _ => sealed.again = true,
             }
         }
         sealed
     }
+
+    /// Writes to one node, unless that is under way.
+    fn write(
+        &self,
+        context: &Arc<Context>,
+        pool: &str,
+        node: &Arc<str>,
+    ) -> Option<oneshot::Receiver<Result<(), String>>> {
+        let writing = self.writing.clone();
+        if !writing.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone()) {
+            return None;
+        }
+        let (waits, answer) = oneshot::channel();
+        let (context, pool, node) = (context.clone(), pool.to_owned(), node.clone());
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+            let place = context.place(Whose::Pool(&pool)).await;
+            let body = Patch::Strategic(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
+            let done = until_answered(&context, &place, &node, &body, &node).await;
+            writing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+            drop(place);
+            let done = match done {
+                Err(error) if !error.is_not_found() => Err(error.chain()),
+                _ => Ok(()),
+            };
+            if waits.send(done).is_err() {
+                context.mark_cluster();
+            }
+        });
+        Some(answer)
+    }
+}
+
+fn unanswered(node: &str) -> String {
+    format!(
+        "the API server does not answer a write to node {node}, which makes void what an earlier controller may have sent; \
+        look for an admission webhook that hangs"
+    )
 }
 
 #[cfg(test)]
@@ -107,7 +156,7 @@ mod tests {
     async fn nodes_that_are_left_in_service_are_written_to_once_before_others_are_sent() {
         let written = Arc::new(AtomicU64::new(0));
         let count = written.clone();
-        let context = context(move |request| {
+        let context = Arc::new(context(move |request| {
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             assert_eq!(request.method().as_str(), "PATCH");
             if name == "e" {
@@ -120,7 +169,7 @@ mod tests {
             }
             let metadata = json!({"name": name, "uid": "u", "resourceVersion": "9"});
             answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))
-        });
+        }));
         let put = |name: &str, version| {
             let item = Item { version, uid: "u".to_owned(), value: Arc::new(NodeView::default()) };
             context.stores.nodes.apply(name.to_owned(), item);

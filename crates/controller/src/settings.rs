@@ -9,6 +9,7 @@
 
 use crate::call::call;
 use crate::context::Context;
+use crate::fresh::{Followed, Need};
 use crate::store::{Change, Item, Store};
 use crate::watch::{Presence, follow, version_of};
 use kube::api::{Api, ApiResource, DynamicObject};
@@ -113,6 +114,15 @@ impl Kind {
         Api::namespaced_with(client.clone(), namespace, &self.resource())
     }
 
+    /// Which of its objects are read.
+    fn which(self) -> watcher::Config {
+        let all = watcher::Config::default();
+        match self.only {
+            Some(name) => all.fields(&format!("metadata.name={name}")),
+            None => all,
+        }
+    }
+
     /// What is kept of an object. Parts that nobody reads, such as most of a ClusterVersion, change often.
     fn keep(self, object: &DynamicObject) -> Value {
         let mut kept = json!({
@@ -206,6 +216,11 @@ fn input(object: &Value) -> Value {
 pub(crate) fn watch(context: &Arc<Context>, tasks: &TaskTracker, stop: &CancellationToken) {
     let mut groups: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
     for kind in KINDS {
+        // Also where it is not served yet: it may be by the time when somebody asks.
+        if let Some(cache) = context.settings.store(kind).cloned() {
+            let (name, api) = (kind.name.to_owned(), kind.api(&context.client));
+            context.follows(Followed { kind: name, need: Need::Setting, api, which: kind.which(), cache });
+        }
         groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
     }
     for (group, kinds) in groups {
@@ -264,11 +279,6 @@ fn absent(context: &Context, kinds: &[Kind]) {
 
 async fn follow_kind(context: Arc<Context>, kind: Kind, stop: CancellationToken) {
     let Some(store) = context.settings.store(kind).cloned() else { return };
-    let config = watcher::Config::default();
-    let config = match kind.only {
-        Some(name) => config.fields(&format!("metadata.name={name}")),
-        None => config,
-    };
     let changed = context.clone();
     let on_change = Box::new(move |change: &Change<Value>| {
         let of = |object: &Option<Arc<Value>>| object.as_deref().map(input);
@@ -279,14 +289,16 @@ async fn follow_kind(context: Arc<Context>, kind: Kind, stop: CancellationToken)
     let keep = move |object: DynamicObject| Ok(kind.keep(&object));
     let marked = context.clone();
     let listed = async {
-        store.synced().await;
-        // Also where there is none of it: what waited for this may go on.
-        marked.mark_generated();
-        std::future::pending::<()>().await;
+        loop {
+            store.synced().await;
+            // Also where there is none of it: what waited for this may go on.
+            marked.mark_generated();
+            store.doubted().await;
+        }
     };
     let api = kind.api(&context.client);
     tokio::select! {
-        () = follow(api, config, kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
+        () = follow(api, kind.which(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
         () = listed => {}
     }
 }

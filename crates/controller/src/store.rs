@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// One object as the cache keeps it.
 #[derive(Debug, Clone)]
@@ -36,11 +36,55 @@ pub(crate) struct Store<T> {
     synced: watch::Sender<bool>,
     /// Why what is here may be old, or is not here at all: the watch's last error.
     trouble: Mutex<Option<String>>,
+    /// Objects that cannot be decoded, with the newest version that was seen.
+    undecodable: Mutex<BTreeMap<String, u64>>,
+    list_again: Notify,
+}
+
+/// A cache as the start of a term looks at it, whatever is in it.
+pub(crate) trait Cache: Send + Sync {
+    /// The first object of which the cache has an older version than the list, or not the one that the list has, or one
+    /// that is gone by the list; `None`: it is as new as the list. `at`: the version of the list itself.
+    fn behind(&self, list: &BTreeMap<String, u64>, at: u64) -> Option<String>;
+    /// Has its watch list everything again, at once.
+    fn list_again(&self);
+    /// What is here may be old: nothing is known until the next list.
+    fn doubt(&self);
+}
+
+impl<T: Send + Sync> Cache for Store<T> {
+    fn behind(&self, list: &BTreeMap<String, u64>, at: u64) -> Option<String> {
+        let undecodable = self.undecodable.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read(|items| {
+            let known = |name: &str| {
+                let known = items.get(name).map(|i| i.version);
+                known.max(undecodable.get(name).copied())
+            };
+            let older = list.iter().find(|(name, version)| known(name).is_none_or(|have| have < **version));
+            let gone = || items.iter().find(|(name, item)| item.version <= at && !list.contains_key(*name));
+            older.map(|(name, _)| name.clone()).or_else(|| gone().map(|(name, _)| name.clone()))
+        })
+    }
+
+    fn list_again(&self) {
+        self.list_again.notify_one();
+    }
+
+    fn doubt(&self) {
+        self.synced.send_replace(false);
+        self.list_again();
+    }
 }
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self { items: RwLock::default(), synced: watch::Sender::new(false), trouble: Mutex::default() }
+        Self {
+            items: RwLock::default(),
+            synced: watch::Sender::new(false),
+            trouble: Mutex::default(),
+            undecodable: Mutex::default(),
+            list_again: Notify::new(),
+        }
     }
 }
 
@@ -84,6 +128,21 @@ impl<T> Store<T> {
     pub(crate) async fn synced(&self) {
         // The sender lives in `self`, so the wait ends only with a first list.
         let _ = self.synced.subscribe().wait_for(|s| *s).await;
+    }
+
+    /// Waits until what is here is in doubt, see [`Cache::doubt`].
+    pub(crate) async fn doubted(&self) {
+        let _ = self.synced.subscribe().wait_for(|s| !*s).await;
+    }
+
+    /// Waits until somebody wants everything listed again.
+    pub(crate) async fn asked_to_list(&self) {
+        self.list_again.notified().await;
+    }
+
+    /// Notes an object that cannot be decoded: it is not here, and not unknown either.
+    pub(crate) fn skip(&self, name: &str, version: u64) {
+        self.undecodable.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), version);
     }
 
     /// Puts an object in unless a newer version of it is there.
@@ -142,6 +201,27 @@ mod tests {
         assert!(store.apply("a".to_owned(), item("u", 5)).is_none(), "the echo of our own write");
         assert_eq!(store.get("a").as_deref(), Some(&5));
         assert!(store.apply("a".to_owned(), item("v", 3)).is_some(), "another object of that name");
+    }
+
+    #[test]
+    fn a_cache_is_as_new_as_a_list_when_it_has_its_versions_and_nothing_that_is_gone() {
+        let store = Store::default();
+        store.apply("a".to_owned(), item("u", 5));
+        store.skip("odd", 4);
+        let rows: [(&[(&str, u64)], u64, Option<&str>); 7] = [
+            (&[("a", 5), ("odd", 4)], 9, None),
+            (&[("a", 4)], 4, None),
+            (&[("a", 6)], 9, Some("a")),
+            (&[("a", 5), ("odd", 6)], 9, Some("odd")),
+            (&[("a", 5), ("new", 8)], 9, Some("new")),
+            // Deleted since it was seen; and made since the list.
+            (&[], 5, Some("a")),
+            (&[], 4, None),
+        ];
+        for (list, at, want) in rows {
+            let names = list.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
+            assert_eq!(store.behind(&names, at).as_deref(), want, "{list:?} at {at}");
+        }
     }
 
     #[test]

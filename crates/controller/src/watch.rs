@@ -38,7 +38,7 @@ pub(crate) fn version_of(object: &impl ResourceExt) -> u64 {
 }
 
 /// An object's key in its store: two namespaces may each have a pod or a budget of one name.
-fn key_of(object: &impl ResourceExt) -> String {
+pub(crate) fn key_of(object: &impl ResourceExt) -> String {
     match object.namespace() {
         Some(namespace) => format!("{namespace}/{}", object.name_any()),
         None => object.name_any(),
@@ -110,8 +110,8 @@ pub(crate) async fn follow<K, T>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let config = watcher::Config { page_size: Some(PAGE), ..config }.timeout(WATCH_SECONDS);
-    let stream = watch_kind(api, config).backoff(Series::new(backoff::WATCH));
-    let mut stream = std::pin::pin!(stream);
+    let open = || Box::pin(watch_kind(api.clone(), config.clone()).backoff(Series::new(backoff::WATCH)));
+    let mut stream = open();
     let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();
     let mut undecodable: BTreeSet<String> = BTreeSet::new();
     let mut trouble = Trouble::default();
@@ -119,6 +119,11 @@ pub(crate) async fn follow<K, T>(
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
+            () = store.asked_to_list() => {
+                tracing::debug!(kind, "listing again, as the watch is behind");
+                stream = open();
+                continue;
+            }
             event = stream.next() => event,
         };
         let Some(event) = event else { return };
@@ -161,6 +166,7 @@ pub(crate) async fn follow<K, T>(
                     Some((name, Item { version, uid, value: Arc::new(value) }))
                 }
                 Err(why) => {
+                    store.skip(&name, version);
                     // Once per object, not once per list.
                     if undecodable.insert(name.clone()) {
                         tracing::warn!(

@@ -6,44 +6,71 @@
 use crate::backoff::WORK;
 use crate::call::{CallError, call};
 use crate::context::Context;
+use crate::leader::STRAY;
 use crate::light::LightNode;
 use crate::patch::{bound, difference};
+use crate::places::Whose;
 use api::k8s::ResourceExt;
+use api::names::annotation;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use kube::api::{Patch, PatchParams};
-use rollout::NodePatch;
+use rollout::{Change, NodePatch};
 use serde_json::{Value, json};
 use std::fmt::Display;
-use tokio::sync::SemaphorePermit;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 /// A server that answers one Node's patch with this many faults of its own in a row will go on so: an admission webhook is
 /// down, say. A patch that was done in spite of the first would make the next a conflict, and the watch has had seconds
 /// to bring it; so the others need not wait for this one any longer.
 const FAULTS: u32 = 6;
 
-/// Sends one Node patch and puts the answer into the cache.
+/// For how long a patch without an answer is sent again. An API server that was away for a while has answered by then; a
+/// webhook that hangs has not, and the plan may have something else in mind for the node.
+const TRYING: Duration = Duration::from_mins(5);
+
+/// How often the cache is looked at for what has become of a patch.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Sends one patch of a drain, and puts the answer into the cache. No other node is decided on by what becomes of it.
 pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
-    patch_node_if(context, patch, || true).await.map(|_| ())
+    let place = context.place(Whose::Drain).await;
+    send(context, &place, patch).await
 }
 
-/// The same, unless what it was decided by no longer holds once there is a place to send it from. `false`: not sent.
-pub(crate) async fn patch_node_if(
+/// Sends one Node patch from a place, and puts the answer into the cache. Ends when it is known what became of the patch:
+/// with its answer; with another version of the Node, to which it is not bound; or when it has arrived or never will.
+pub(crate) async fn until_settled(
     context: &Context,
+    place: &OwnedSemaphorePermit,
     patch: &NodePatch,
-    holds: impl Fn() -> bool,
-) -> Result<bool, CallError> {
-    let place = context.place().await;
-    if !holds() {
-        return Ok(false);
+) -> Result<(), CallError> {
+    let done = send(context, place, patch).await;
+    if done.as_ref().is_err_and(|e| e.is_unanswered() && !e.is_server_fault()) {
+        let last = Instant::now();
+        let version = |node: &str| context.stores.nodes.version(node);
+        let bound = patch.resource_version.parse().ok();
+        while last.elapsed() < STRAY && version(&patch.node) == bound {
+            tokio::time::sleep(LOOK).await;
+        }
+        // It may have arrived although the watch has not brought it.
+        if version(&patch.node) == bound {
+            read(context, &patch.node).await;
+        }
     }
+    done
+}
+
+async fn send(context: &Context, place: &OwnedSemaphorePermit, patch: &NodePatch) -> Result<(), CallError> {
     // Does to these fields what a merge patch does; the API server need not turn the Node into JSON and back for it.
     let body = Patch::Strategic(patch.merge_patch());
-    until_answered(context, &place, &patch.node, &body, patch).await?;
+    until_answered(context, place, &patch.node, &body, patch).await?;
     tracing::info!(node = %patch.node, "{patch}");
-    Ok(true)
+    Ok(())
 }
 
-/// Sends one Node patch from a place until it is answered, and puts the answer into the cache.
+/// Sends one Node patch from a place until it is answered, or for [`TRYING`], and puts the answer into the cache.
 ///
 /// A patch without an answer may have arrived, or arrive yet. A plan made before that is known could send another node
 /// on its way beside this one, and so break the bound. It is sent again until it is answered: it is bound to a version,
@@ -51,14 +78,14 @@ pub(crate) async fn patch_node_if(
 /// the node is read before anything else is decided.
 pub(crate) async fn until_answered(
     context: &Context,
-    _place: &SemaphorePermit<'_>,
+    _place: &OwnedSemaphorePermit,
     name: &str,
     body: &Patch<Value>,
     words: &(dyn Display + Sync),
 ) -> Result<(), CallError> {
     let api = context.api::<LightNode>();
     let params = PatchParams::default();
-    let (mut attempt, mut faults) = (0, 0);
+    let (begin, mut attempt, mut faults) = (Instant::now(), 0, 0);
     loop {
         let error = match call(|| format!("patch of node {words}"), api.patch(name, &params, body)).await {
             Ok(node) => {
@@ -68,7 +95,7 @@ pub(crate) async fn until_answered(
             Err(e) => e,
         };
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
-        if !error.is_unanswered() || faults >= FAULTS {
+        if !error.is_unanswered() || faults >= FAULTS || begin.elapsed() >= TRYING {
             if attempt > 0 {
                 read(context, name).await;
             }
@@ -103,6 +130,28 @@ async fn read(context: &Context, name: &str) {
         tokio::time::sleep(WORK.delay(attempt)).await;
         attempt += 1;
     }
+}
+
+/// Writes the nodes that a pool expects to boot into it, where the plan changes them.
+pub(crate) async fn write_first_boot_nodes(
+    context: &Context,
+    pool: &MachineConfigPool,
+    change: &Change<std::sync::Arc<str>>,
+) -> Result<(), CallError> {
+    let name = pool.name_any();
+    let value = match change {
+        Change::Keep => return Ok(()),
+        Change::Set(list) => json!(list),
+        Change::Remove => Value::Null,
+    };
+    let version = pool.metadata.resource_version.as_deref();
+    let metadata = json!({"resourceVersion": version, "annotations": {annotation::FIRST_BOOT_NODES: value}});
+    let body = Patch::Merge(json!({ "metadata": metadata }));
+    let api = context.api::<MachineConfigPool>();
+    let what = || format!("annotation {} of machineconfigpool {name}", annotation::FIRST_BOOT_NODES);
+    let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
+    context.pool_answer(answer);
+    Ok(())
 }
 
 /// Writes what differs of a pool's status, bound to the version that it was computed from.
@@ -173,10 +222,10 @@ mod tests {
     async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
         let context = context(|_| answer(500, &json!({})));
         let context = Arc::new(context);
-        let place = context.place().await;
+        let place = context.place(Whose::Drain).await;
         // More than there are places for.
         let waits = |context: Arc<Context>| async move {
-            let _place = context.place().await;
+            let _place = context.place(Whose::Drain).await;
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         };
         let queue: Vec<_> = (0..200).map(|_| tokio::spawn(waits(context.clone()))).collect();
@@ -189,7 +238,8 @@ mod tests {
             drop(place);
         });
         assert_eq!(begin.elapsed().as_millis(), 300);
-        let more = tokio::time::timeout(std::time::Duration::from_secs(60), context.place()).await;
+        let more =
+            tokio::time::timeout(std::time::Duration::from_secs(60), context.place(Whose::Drain)).await;
         assert!(more.is_err(), "no further patch has a place");
         assert!(queue.iter().any(|task| !task.is_finished()), "nor has one that waited");
     }
@@ -199,10 +249,10 @@ mod tests {
         let context = context(|_| answer(500, &json!({})));
         let minute = std::time::Duration::from_secs(60);
         context.terms.renewed(tokio::time::Instant::now());
-        assert!(tokio::time::timeout(minute, context.place()).await.is_ok());
+        assert!(tokio::time::timeout(minute, context.place(Whose::Drain)).await.is_ok());
         tokio::time::advance(minute).await;
         let begin = tokio::time::Instant::now();
-        let (place, ()) = tokio::join!(tokio::time::timeout(minute, context.place()), async {
+        let (place, ()) = tokio::join!(tokio::time::timeout(minute, context.place(Whose::Drain)), async {
             tokio::time::sleep(minute / 10).await;
             context.terms.renewed(tokio::time::Instant::now());
         });

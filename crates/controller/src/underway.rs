@@ -1,0 +1,150 @@
+//! Patches of Nodes, and statuses of pools, that were sent and have no answer yet. The node pass waits for an answer for a
+//! moment; then it goes on without it, so that one object that is never answered for, say because of an admission webhook
+//! that hangs, holds nothing up but itself.
+//!
+//! Guarantee: for as long as a patch may still arrive its Node is known here. The plan keeps its slot and leaves it alone
+//! (`Facts::unanswered`).
+//!
+//! What it is not: tries and their end (see [`crate::writes`]).
+
+use crate::call::CallError;
+use crate::context::Context;
+use crate::writes::{until_settled, write_status};
+use api::k8s::ResourceExt;
+use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
+use rollout::{NodePatch, Unanswered};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How long a pass waits for an answer. A server that answers with faults of its own has said its last word by then, see
+/// [`crate::writes`].
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A patch that was sent.
+#[derive(Debug)]
+struct Sent {
+    at: Instant,
+    /// It sends the node to another config.
+    moves: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: BTreeMap<Arc<str>, Sent>,
+    /// Pools whose status is being written.
+    statuses: BTreeSet<String>,
+    /// What was refused when no pass waited for it any more, by pool.
+    failed: BTreeMap<String, String>,
+}
+
+/// What is under way. Dropping it drops the requests.
+#[derive(Debug, Default)]
+pub(crate) struct Underway {
+    // Not in the state, which the tasks hold on to.
+    tasks: Mutex<JoinSet<()>>,
+    state: Arc<Mutex<State>>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the outcome to the pass that waits for it; where none does, the next one is told of a refusal.
+fn tell(
+    context: &Context,
+    state: &Mutex<State>,
+    pool: &str,
+    waits: oneshot::Sender<Result<(), CallError>>,
+    outcome: Result<(), CallError>,
+) {
+    let Err(late) = waits.send(outcome) else { return };
+    if let Err(error) = late.as_ref()
+        && !error.is_conflict()
+        && !error.is_not_found()
+    {
+        lock(state).failed.insert(pool.to_owned(), error.chain());
+    }
+    context.mark_cluster();
+}
+
+impl Underway {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    /// Sends one patch from a place; what is returned has the outcome, once it is known.
+    pub(crate) fn send(
+        &self,
+        context: &Arc<Context>,
+        pool: &Arc<str>,
+        place: OwnedSemaphorePermit,
+        patch: NodePatch,
+    ) -> oneshot::Receiver<Result<(), CallError>> {
+        let (waits, outcome) = oneshot::channel();
+        let moves = !patch.desired_config.is_keep() || !patch.desired_image.is_keep();
+        lock(&self.state).nodes.insert(patch.node.clone(), Sent { at: Instant::now(), moves });
+        let (context, state, pool) = (context.clone(), self.state.clone(), pool.clone());
+        self.spawn(async move {
+            let outcome = until_settled(&context, &place, &patch).await;
+            // The answer is in the cache.
+            lock(&state).nodes.remove(&patch.node);
+            drop(place);
+            tell(&context, &state, &pool, waits, outcome);
+        });
+        outcome
+    }
+
+    /// Writes a pool's status and waits a moment for the answer. While an earlier one has none, nothing is written.
+    ///
+    /// # Errors
+    /// A refusal that came in time; others are in [`Underway::take_failed`] later.
+    pub(crate) async fn status(
+        &self,
+        context: &Arc<Context>,
+        pool: &MachineConfigPool,
+        status: &MachineConfigPoolStatus,
+    ) -> Result<(), CallError> {
+        let name = pool.name_any();
+        if !lock(&self.state).statuses.insert(name.clone()) {
+            return Ok(());
+        }
+        let (waits, outcome) = oneshot::channel();
+        let (context, state, pool, status) =
+            (context.clone(), self.state.clone(), pool.clone(), status.clone());
+        self.spawn(async move {
+            let outcome = write_status(&context, &pool, &status).await;
+            lock(&state).statuses.remove(&name);
+            tell(&context, &state, &name, waits, outcome);
+        });
+        match tokio::time::timeout(PATIENCE, outcome).await {
+            Ok(Ok(answer)) => answer,
+            // It goes on by itself; or this controller ends.
+            Err(_) | Ok(Err(_)) => Ok(()),
+        }
+    }
+
+    /// Nodes whose patches have no answer yet.
+    pub(crate) fn unanswered(&self) -> BTreeMap<Arc<str>, Unanswered> {
+        let state = lock(&self.state);
+        let one = |sent: &Sent| Unanswered { moves: sent.moves, overdue: sent.at.elapsed() >= PATIENCE };
+        state.nodes.iter().map(|(node, sent)| (node.clone(), one(sent))).collect()
+    }
+
+    /// When another of them is overdue.
+    pub(crate) fn next_overdue(&self) -> Option<Duration> {
+        let state = lock(&self.state);
+        let left = state.nodes.values().map(|sent| PATIENCE.saturating_sub(sent.at.elapsed()));
+        left.filter(|left| !left.is_zero()).min()
+    }
+
+    /// What was refused since the last pass, by pool.
+    pub(crate) fn take_failed(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut lock(&self.state).failed)
+    }
+}
