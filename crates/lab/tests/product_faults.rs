@@ -155,6 +155,47 @@ async fn requests_and_watches_fail() {
     cluster.stop().await;
 }
 
+/// One node's writes are never answered, as behind an admission webhook that hangs: its pool says so, and the others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let proxy = ApiProxy::start(cluster.lab.control_plane()).await.unwrap();
+    let kubeconfig = proxy.kubeconfig(cluster.lab.control_plane(), "controller").unwrap();
+    let mut controller = Controller::alone(&cluster, &kubeconfig);
+    cluster.settled("worker", 4, &["00-worker"], &[]).await;
+    cluster.add_pool("hung", &["worker-0", "worker-1"]).await;
+    cluster.settled("hung", 2, &["00-worker"], &[]).await;
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    let observer = Observer::start(&cluster, "hung", 1).await;
+    proxy.set(|call| {
+        let hangs = call.method == "PATCH" && call.path == "/api/v1/nodes/worker-0";
+        if hangs { Verdict::Swallow } else { Verdict::Pass }
+    });
+    let scenario = async {
+        cluster.create(slow("50-hung", "hung")).await;
+        cluster.create(slow("50-free", "worker")).await;
+        // Pool `hung` takes what is for workers, too.
+        cluster.complains("hung", "Updating", &["does not answer", "worker-0"]).await;
+        cluster.settled("worker", 2, &["50-free"], &[]).await;
+        let target = cluster.rendered("hung").await;
+        for name in ["worker-0", "worker-1"] {
+            let node = cluster.get("Node", name).await;
+            assert_ne!(note(&node, "desiredConfig"), target, "{name}: the slot is kept");
+        }
+        assert!(proxy.hits() > 0);
+        proxy.heal();
+        proxy.cut();
+        cluster.settled("hung", 2, &["50-free", "50-hung"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    controller.lives();
+    all_well(&cluster, &[0, 1, 2, 3], &["50-free"]).await;
+    controller.stop().await;
+    cluster.stop().await;
+}
+
 /// A bound that is lower than the pool's: otherwise nobody knew whether the observers here could complain at all.
 async fn the_observer_sees_one_too_many(cluster: &Cluster) {
     let strict = Observer::start(cluster, "worker", 1).await;

@@ -6,6 +6,7 @@ mod product;
 
 use futures::TryStreamExt;
 use kube::runtime::watcher;
+use product::observer::Observer;
 use product::{Cluster, LIMIT, is_done, machine_config, missing_on, one_file, text, with_controller};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,20 +19,24 @@ const MAX_UNAVAILABLE: usize = 3;
 #[tokio::test(flavor = "multi_thread")]
 async fn rollouts_keep_to_what_the_pool_says() {
     let Some(builder) = with_controller() else { return };
-    // Two more nodes, each in a pool of its own.
-    let builder = builder.nodes(WORKERS + 2).simulated().reboot_time(Duration::from_millis(500));
+    // Two more nodes, each in a pool of its own; and two in one.
+    let builder = builder.nodes(WORKERS + 4).simulated().reboot_time(Duration::from_millis(500));
     let cluster = Cluster::start(builder).await;
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": MAX_UNAVAILABLE}})).await;
     let (paused, undo) = (format!("worker-{WORKERS}"), format!("worker-{}", WORKERS + 1));
     cluster.add_pool("paused", &[&paused]).await;
     cluster.add_pool("undo", &[&undo]).await;
+    let drift = [format!("worker-{}", WORKERS + 2), format!("worker-{}", WORKERS + 3)];
+    cluster.add_pool("drift", &[&drift[0], &drift[1]]).await;
+    cluster.settled("drift", 2, &["00-worker"], &[]).await;
     cluster.settled("paused", 1, &["00-worker"], &[]).await;
     cluster.settled("undo", 1, &["00-worker"], &[]).await;
     cluster.settled("worker", WORKERS, &["00-worker"], &[]).await;
     tokio::join!(
         max_unavailable(&cluster),
         a_paused_pool(&cluster),
-        what_is_taken_away(&cluster, WORKERS + 1)
+        what_is_taken_away(&cluster, WORKERS + 1),
+        a_drifted_node_is_mended_by_the_next_config(&cluster, &drift)
     );
     an_edit_of_a_template_is_put_back(&cluster).await;
     status(&cluster).await;
@@ -102,6 +107,32 @@ async fn max_unavailable(cluster: &Cluster) {
     for i in 0..WORKERS {
         assert_eq!(missing_on(&cluster.lab.node(i), &object), None, "worker-{i}");
     }
+}
+
+/// One of two nodes drifts and so holds the pool's only slot; it gets the next config first, and then the other one.
+async fn a_drifted_node_is_mended_by_the_next_config(cluster: &Cluster, nodes: &[String; 2]) {
+    cluster.create(machine_config("50-drift", "drift", one_file("/etc/drift", "first"))).await;
+    cluster.settled("drift", 2, &["50-drift"], &[]).await;
+    let observer = Observer::start(cluster, "drift", 1).await;
+    // The later one: the earlier would go first otherwise.
+    observer.by_hand(&nodes[1]);
+    let root = cluster.lab.node(WORKERS + 3).root();
+    std::fs::write(root.join("etc/drift"), "changed by hand").unwrap();
+    cluster
+        .wait("the node to say that it has drifted", async || {
+            let node = cluster.get("Node", &nodes[1]).await;
+            (product::note(&node, "state") == "Degraded").then_some(())
+        })
+        .await;
+    let next = json!({"spec": {"config": one_file("/etc/drift", "second")}});
+    observer
+        .guard(async {
+            cluster.patch("MachineConfig", "50-drift", next).await;
+            cluster.settled("drift", 2, &["50-drift"], &[]).await;
+        })
+        .await;
+    let order: Vec<String> = observer.starts().into_iter().map(|s| s.node).collect();
+    assert_eq!(order, [nodes[1].clone(), nodes[0].clone()], "it goes in the slot that it holds");
 }
 
 /// Rendered, and nobody moves, until the pause is over.
