@@ -306,7 +306,7 @@ fn reading_an_older_version_gives_what_that_version_makes_of_the_field() {
                 Up::Warned => assert!(told && valid, "{at}: {:?} {broken:?}", parsed.warnings),
                 Up::Ignored => {
                     assert!(told && valid, "{at}: {:?} {broken:?}", parsed.warnings);
-                    let pointer = format!("/{}", s.path.replace('.', "/").replace('[', "/").replace(']', ""));
+                    let pointer = format!("/{}", s.path.replace(['.', '['], "/").replace(']', ""));
                     let read = parsed.config.to_value().unwrap();
                     assert_eq!(read.pointer(&pointer), None, "{at}");
                 }
@@ -344,12 +344,15 @@ fn writing_an_older_version_refuses_what_it_cannot_say() {
     }
 }
 
+/// A list of the storage section, one entry of it, and the field that spec 2 must say, or the path that is refused.
+type Written = (&'static str, Value, Result<(&'static str, Value), &'static str>);
+
 /// The whole step between 2.x and 3.0, going down.
 #[test]
 fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
     let data = || json!({"source": "data:,x"});
     let var = json!([{"device": "/dev/a", "format": "xfs", "path": "/var"}]);
-    let rows: [(&str, Value, Result<(&str, Value), &str>); 21] = [
+    let rows: [Written; 21] = [
         // Without a mode spec 3 means 0644 and 0755; spec 2 would make it 0000.
         ("files", json!({"path": "/a", "contents": data()}), Ok(("mode", json!(0o644)))),
         ("files", json!({"path": "/a", "mode": 0, "contents": data()}), Ok(("mode", json!(0)))),
@@ -389,7 +392,7 @@ fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
         let written = translate(&parse_value(&config).unwrap().config, Version::V2_2);
         match (written, want) {
             (Ok(value), Ok((field, want))) => {
-                assert_eq!(value["storage"][list][0][field], want, "{entry}: {value}")
+                assert_eq!(value["storage"][list][0][field], want, "{entry}: {value}");
             }
             (Err(e), Err(path)) => assert_eq!(e.places[0].path, path, "{entry}: {e}"),
             (got, want) => panic!("{entry}: want {want:?}, got {got:?}"),
