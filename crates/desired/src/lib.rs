@@ -3,7 +3,7 @@
 //! values out; nothing logs.
 //!
 //! ```text
-//! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new) ─► findings
+//! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new), rules::broken ─► findings
 //!                                               └─► (host: diff, plan, drift)
 //! ```
 //!
@@ -14,11 +14,11 @@ mod finding;
 pub mod mask;
 mod os;
 pub mod paths;
-mod rules;
+pub mod rules;
 mod wanted;
 
 pub use content::{Content, sha256};
 pub use finding::{Irreconcilable, Scope};
 pub use os::OsState;
-pub use rules::{CORE, irreconcilable};
+pub use rules::{CORE, Overrides, irreconcilable};
 pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, has_contents};

@@ -1,110 +1,532 @@
-//! What cannot change on a machine that runs, whatever machine it is. Pure.
+//! What machines that run cannot follow: one set of rules, which linting, rendering and the host call. Pure.
+//!
+//! Two kinds: what cannot change on a machine that is installed ([`FIXED`], and the FIPS switch), and what no running
+//! machine can do whatever it had before. What it is not: Ignition's own rules (`ignition::validate`), nor what one
+//! machine has in the way (`host`).
 
-use ignition::{Passwd, User};
+use std::collections::BTreeMap;
+
+use ignition::{Config, File, KernelArguments, Link, Unit, User};
 
 use crate::finding::{Irreconcilable, Scope};
-use crate::paths::{FORCE_FILE, is_reserved};
-use crate::wanted::Wanted;
+use crate::paths::{self, FORCE_FILE, is_reserved};
+use crate::wanted::{Wanted, has_contents};
 
 /// The user that may be managed.
 pub const CORE: &str = api::names::CORE_USER;
+/// The largest mode of a file: no set-user-ID, set-group-ID or sticky bits.
+pub const MODE_MAX: i64 = 0o777;
 
-/// Every difference that cannot be applied to a running machine.
-#[must_use]
-pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
-    let mut bad = Vec::new();
-    let mut refuse = |path: &str, why: &str, remedy: &str| {
-        bad.push(Irreconcilable {
-            path: path.to_owned(),
-            why: why.to_owned(),
-            remedy: remedy.to_owned(),
-            scope: Scope::Config,
+const INSTALL: &str =
+    "set it when the machine is installed, and take it out of the MachineConfig of machines that run";
+const CORRECT: &str = "use a path of your own";
+
+/// Sections whose changes are let pass although machines will not follow (new machines will).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `storage.disks`
+    pub disks: bool,
+    /// `storage.filesystems`
+    pub filesystems: bool,
+    /// `storage.raid`
+    pub raid: bool,
+}
+
+/// What the rules compare: an Ignition config and the FIPS flag beside it.
+#[derive(Debug, Clone, Copy)]
+pub struct Compared<'a> {
+    /// The Ignition config.
+    pub config: &'a Config,
+    /// `spec.fips`.
+    pub fips: bool,
+}
+
+/// A section that only an installer can set.
+#[derive(Debug)]
+pub struct Section {
+    /// Its path in `spec.config`.
+    pub path: &'static str,
+    differs: fn(&Config, &Config) -> bool,
+    is_set: fn(&Config) -> bool,
+    /// Taking all of it away changes nothing on the machine, and is let pass.
+    may_go: bool,
+    overridden: fn(Overrides) -> bool,
+}
+
+/// The sections that cannot change on a machine that is installed. A section that hosts learn to change is taken out here,
+/// and nowhere else.
+pub const FIXED: [Section; 6] = [
+    Section {
+        path: "passwd.groups",
+        differs: |a, b| a.passwd.groups != b.passwd.groups,
+        is_set: |c| !c.passwd.groups.is_empty(),
+        may_go: false,
+        overridden: |_| false,
+    },
+    Section {
+        path: "kernelArguments",
+        differs: |a, b| a.kernel_arguments != b.kernel_arguments,
+        is_set: |c| c.kernel_arguments != KernelArguments::default(),
+        may_go: false,
+        overridden: |_| false,
+    },
+    Section {
+        path: "storage.disks",
+        differs: |a, b| a.storage.disks != b.storage.disks,
+        is_set: |c| !c.storage.disks.is_empty(),
+        may_go: false,
+        overridden: |o| o.disks,
+    },
+    Section {
+        path: "storage.filesystems",
+        differs: |a, b| a.storage.filesystems != b.storage.filesystems,
+        is_set: |c| !c.storage.filesystems.is_empty(),
+        may_go: false,
+        overridden: |o| o.filesystems,
+    },
+    Section {
+        path: "storage.raid",
+        differs: |a, b| a.storage.raid != b.storage.raid,
+        is_set: |c| !c.storage.raid.is_empty(),
+        may_go: false,
+        overridden: |o| o.raid,
+    },
+    Section {
+        path: "storage.luks",
+        differs: |a, b| a.storage.luks != b.storage.luks,
+        is_set: |c| !c.storage.luks.is_empty(),
+        may_go: true,
+        overridden: |_| false,
+    },
+];
+
+/// The part of a config that breaks a rule.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// A whole section.
+    Section(&'static Section),
+    /// The file of this path.
+    File(&'a str),
+    /// The link of this path.
+    Link(&'a str),
+    /// The directory of this path.
+    Directory(&'a str),
+    /// The unit of this name.
+    Unit(&'a str),
+    /// The user of this name.
+    User(&'a str),
+    /// `spec.fips`.
+    Fips,
+}
+
+impl Part<'_> {
+    /// Where a config says something of this part; `None` where it does not. Of several configs that are merged into one,
+    /// those that answer are who asks for it.
+    #[must_use]
+    pub fn place(&self, of: Compared<'_>) -> Option<String> {
+        let config = of.config;
+        let at = |list: &str, index: Option<usize>| Some(format!("spec.config.{list}[{}]", index?));
+        match self {
+            Self::Section(section) => {
+                (section.is_set)(config).then(|| format!("spec.config.{}", section.path))
+            }
+            Self::File(path) => {
+                at("storage.files", config.storage.files.iter().position(|f| f.path == *path))
+            }
+            Self::Link(path) => {
+                at("storage.links", config.storage.links.iter().position(|l| l.path == *path))
+            }
+            Self::Directory(path) => {
+                at("storage.directories", config.storage.directories.iter().position(|d| d.path == *path))
+            }
+            Self::Unit(name) => {
+                at("systemd.units", config.systemd.units.iter().position(|u| u.name == *name))
+            }
+            Self::User(name) => at("passwd.users", config.passwd.users.iter().position(|u| u.name == *name)),
+            Self::Fips => of.fips.then(|| "spec.fips".to_owned()),
+        }
+    }
+}
+
+/// A rule that a config breaks.
+#[derive(Debug, Clone)]
+pub struct Broken<'a> {
+    /// What breaks it.
+    pub part: Part<'a>,
+    /// The field of that part, such as `.append`; empty: all of it.
+    pub field: &'static str,
+    /// What is wrong.
+    pub why: String,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+impl Broken<'_> {
+    /// Where in a config it is; for what a config lost, where it would be.
+    #[must_use]
+    pub fn path(&self, of: Compared<'_>) -> String {
+        let place = self.part.place(of).unwrap_or_else(|| match &self.part {
+            Part::Section(section) => format!("spec.config.{}", section.path),
+            Part::Fips => "spec.fips".to_owned(),
+            _ => "spec.config".to_owned(),
         });
-    };
-    if let Err(errors) = ignition::validate(&new.config) {
-        for e in errors.0 {
-            refuse(&format!("spec.config.{}", e.path), &e.message, "correct the Ignition config");
+        place + self.field
+    }
+}
+
+/// Every rule that a config breaks for machines that are in the config `old`. Without `old` there are no such machines:
+/// a pool's first config may hold what only an installer can set (see [`at_install`]), and nothing that no machine can
+/// do.
+#[must_use]
+pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overrides) -> Vec<Broken<'a>> {
+    let mut all = Vec::new();
+    if let Some(old) = old {
+        for section in &FIXED {
+            let changed = (section.differs)(old.config, new.config);
+            let gone = section.may_go && !(section.is_set)(new.config);
+            if changed && !gone && !(section.overridden)(overrides) {
+                let why = "it cannot change on a machine that runs".to_owned();
+                all.push(Broken { part: Part::Section(section), field: "", why, remedy: INSTALL });
+            }
+        }
+        if old.fips != new.fips {
+            let why = format!("it cannot change from {} to {} on a machine that runs", old.fips, new.fips);
+            all.push(Broken { part: Part::Fips, field: "", why, remedy: INSTALL });
         }
     }
-    let (a, b) = (&old.config, &new.config);
-    let install =
-        "set it when the machine is installed; take it out of the MachineConfig of machines that run";
-    let sections = [
-        ("spec.config.passwd.groups", a.passwd.groups != b.passwd.groups),
-        ("spec.config.kernelArguments", a.kernel_arguments != b.kernel_arguments),
-        ("spec.config.storage.disks", a.storage.disks != b.storage.disks),
-        ("spec.config.storage.filesystems", a.storage.filesystems != b.storage.filesystems),
-        ("spec.config.storage.raid", a.storage.raid != b.storage.raid),
-        ("spec.config.storage.luks", a.storage.luks != b.storage.luks),
-    ];
-    for (path, changed) in sections {
-        if changed {
-            refuse(path, "it cannot change on a machine that runs", install);
+    for file in &new.config.storage.files {
+        all.extend(file_rules(file));
+        all.extend(path_rules(&file.path, Part::File(&file.path)));
+    }
+    for link in &new.config.storage.links {
+        all.extend(path_rules(&link.path, Part::Link(&link.path)));
+        all.extend(link_rules(link));
+    }
+    for directory in &new.config.storage.directories {
+        all.extend(path_rules(&directory.path, Part::Directory(&directory.path)));
+    }
+    for unit in &new.config.systemd.units {
+        all.extend(unit_rules(unit));
+    }
+    nested(new.config, &mut all);
+    // What the machines have is let be.
+    if old.is_none_or(|old| old.config.passwd.users != new.config.passwd.users) {
+        for user in &new.config.passwd.users {
+            all.extend(user_rules(user));
         }
     }
-    if old.fips != new.fips {
-        refuse("spec.fips", "it cannot change on a machine that runs", install);
+    all
+}
+
+/// The sections of a pool's first config that only machines get which are installed with it. Nothing is wrong with them;
+/// machines that run already will not follow.
+#[must_use]
+pub fn at_install(new: Compared<'_>) -> Vec<Broken<'_>> {
+    let set = FIXED.iter().filter(|section| (section.is_set)(new.config));
+    let warned = set.map(|section| Broken {
+        part: Part::Section(section),
+        field: "",
+        why: "only machines that are installed with it have it; those that run already refuse it".to_owned(),
+        remedy: "boot the machines with this config, or take the section out",
+    });
+    warned.collect()
+}
+
+fn file_rules(file: &File) -> Option<Broken<'_>> {
+    let of = |field, why: String, remedy| Some(Broken { part: Part::File(&file.path), field, why, remedy });
+    if !file.append.is_empty() {
+        let why = format!("{}: appending cannot be repeated or undone", file.path);
+        return of(".append", why, "give the whole file in contents, or write a drop-in");
     }
-    for (i, f) in b.storage.files.iter().enumerate() {
-        if !f.append.is_empty() {
-            let path = format!("spec.config.storage.files[{i}].append");
-            refuse(&path, "appending cannot be repeated or undone", "give the whole file in contents");
+    None
+}
+
+/// No config writes the agent's own records, nor the administrator's switch.
+fn path_rules<'a>(path: &'a str, part: Part<'a>) -> Option<Broken<'a>> {
+    let of = |why: String, remedy| Some(Broken { part, field: ".path", why, remedy });
+    if path == FORCE_FILE {
+        let why = format!("{FORCE_FILE} is the administrator's switch to have everything applied again");
+        return of(why, "take it out");
+    }
+    if is_reserved(path) {
+        return of(format!("{path} is the agent's own record of this host"), CORRECT);
+    }
+    None
+}
+
+fn link_rules(link: &Link) -> Option<Broken<'_>> {
+    let target = link.target.as_deref().unwrap_or_default();
+    (link.hard == Some(true) && (!target.starts_with('/') || is_reserved(target))).then(|| Broken {
+        part: Part::Link(&link.path),
+        field: ".target",
+        why: "a hard link needs the path of a file that is not the agent's own".to_owned(),
+        remedy: "use another target",
+    })
+}
+
+/// Why a file's source would be read differently by other implementations: they refuse characters that must be escaped,
+/// and a config must mean the same to all.
+#[must_use]
+pub fn unescaped(file: &File) -> Option<Broken<'_>> {
+    let source = file.contents.source.as_deref().unwrap_or_default();
+    let (head, data) = source.split_once(',')?;
+    let is_data = head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    if !is_data || data.bytes().all(|b| IN_URL.get(usize::from(b)).is_some_and(|known| *known)) {
+        return None;
+    }
+    Some(Broken {
+        part: Part::File(&file.path),
+        field: ".contents.source",
+        why: format!("{}: the data URL holds a character that must be escaped", file.path),
+        remedy: "write it as %XX, or use ;base64",
+    })
+}
+
+/// Bytes that may stand in a data URL.
+const IN_URL: [bool; 256] = in_url();
+
+const fn in_url() -> [bool; 256] {
+    let mut known = [false; 256];
+    let marks = b"%-_.!~*'();/?:@&=+$,\r\n";
+    let mut i = 0;
+    while i < 256 {
+        known[i] = (i as u8).is_ascii_alphanumeric();
+        i += 1;
+    }
+    let mut i = 0;
+    while i < marks.len() {
+        known[marks[i] as usize] = true;
+        i += 1;
+    }
+    known
+}
+
+fn unit_rules(unit: &Unit) -> Option<Broken<'_>> {
+    (unit.mask == Some(true) && unit.enabled == Some(true)).then(|| Broken {
+        part: Part::Unit(&unit.name),
+        field: "",
+        why: format!("{} is masked and enabled", unit.name),
+        remedy: "take away mask or enabled",
+    })
+}
+
+/// A file or link that is wanted where something else needs a folder.
+fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
+    // What is not a folder, and the part of the config that it is; units cannot be below one another.
+    let mut solid: BTreeMap<String, Option<Part<'a>>> = BTreeMap::new();
+    for unit in &config.systemd.units {
+        if unit.mask == Some(true) || has_contents(unit) {
+            solid.insert(paths::unit(&unit.name), None);
+        }
+        for dropin in unit.dropins.iter().filter(|d| d.contents.as_deref().is_some_and(|c| !c.is_empty())) {
+            solid.insert(paths::dropin(&unit.name, &dropin.name), None);
         }
     }
-    let files = b.storage.files.iter().map(|f| &f.path).enumerate().map(|(i, p)| ("files", i, p));
-    let links = b.storage.links.iter().map(|l| &l.path).enumerate().map(|(i, p)| ("links", i, p));
-    let directories = b.storage.directories.iter().map(|d| &d.path).enumerate();
-    for (list, i, at) in files.chain(links).chain(directories.map(|(i, p)| ("directories", i, p))) {
-        let path = format!("spec.config.storage.{list}[{i}].path");
-        if at == FORCE_FILE {
-            refuse(&path, "this file asks the daemon to apply everything again", "use another path");
-        } else if is_reserved(at) {
-            refuse(&path, &format!("{at} is the daemon's own record of this host"), "use another path");
+    solid.extend(config.storage.files.iter().map(|f| (f.path.clone(), Some(Part::File(&f.path)))));
+    solid.extend(config.storage.links.iter().map(|l| (l.path.clone(), Some(Part::Link(&l.path)))));
+    let folders = config.storage.directories.iter();
+    let folders: Vec<_> = folders.map(|d| (d.path.clone(), Some(Part::Directory(&d.path)))).collect();
+    for (path, part) in solid.iter().chain(folders.iter().map(|(path, part)| (path, part))) {
+        let mut at = path.as_str();
+        while let Some((folder, _)) = at.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()) {
+            if let Some(above) = solid.get(folder)
+                && let Some(part) = part.or(*above)
+            {
+                all.push(Broken {
+                    part,
+                    field: ".path",
+                    why: format!("{path}: the config also wants a file at {folder}"),
+                    remedy: "take one of the two away",
+                });
+            }
+            at = folder;
         }
     }
-    for (i, l) in b.storage.links.iter().enumerate() {
-        let target = l.target.as_deref().unwrap_or_default();
-        let path = format!("spec.config.storage.links[{i}].target");
-        if l.hard == Some(true) && (!target.starts_with('/') || is_reserved(target)) {
-            refuse(
-                &path,
-                "a hard link needs the path of a file that is not the daemon's own",
-                "use another target",
-            );
-        }
-    }
-    for (i, u) in b.systemd.units.iter().enumerate() {
-        if u.mask == Some(true) && u.enabled == Some(true) {
-            let path = format!("spec.config.systemd.units[{i}]");
-            refuse(&path, &format!("{} is masked and enabled", u.name), "take away mask or enabled");
-        }
-    }
-    if a.passwd != b.passwd {
-        users(&b.passwd, &mut refuse);
-    }
-    bad
 }
 
 /// Only `core`, with keys or a password and nothing else.
-fn users(passwd: &Passwd, refuse: &mut impl FnMut(&str, &str, &str)) {
-    for (i, user) in passwd.users.iter().enumerate() {
-        let path = format!("spec.config.passwd.users[{i}]");
-        if user.name != CORE {
-            let why = format!("user {:?} cannot be managed on a machine that runs", user.name);
-            refuse(&path, &why, "only the user core can; make others by other means");
-            continue;
+fn user_rules(user: &User) -> Option<Broken<'_>> {
+    let of = |why: String, remedy| Some(Broken { part: Part::User(&user.name), field: "", why, remedy });
+    if user.name != CORE {
+        let why = format!("user {:?} cannot be managed on a machine that runs", user.name);
+        return of(why, "only the user core can; make others by other means");
+    }
+    let only = User {
+        name: user.name.clone(),
+        password_hash: user.password_hash.clone(),
+        ssh_authorized_keys: user.ssh_authorized_keys.clone(),
+        ..User::default()
+    };
+    if *user != only {
+        let why = "of core only sshAuthorizedKeys and passwordHash can change on a machine that runs";
+        return of(why.to_owned(), "take the other fields away");
+    }
+    if user.password_hash.is_none() && user.ssh_authorized_keys.is_empty() {
+        let why = "core has neither keys nor a password".to_owned();
+        return of(why, "give sshAuthorizedKeys or passwordHash, or take the user away");
+    }
+    if user.password_hash.as_deref().is_some_and(|h| h.contains([':', '\n', '\r', '\0'])) {
+        let why = "the password hash of core holds a colon or a line break".to_owned();
+        return of(why, "make it with mkpasswd");
+    }
+    None
+}
+
+/// Every difference between two configs that cannot be applied to a running machine, whatever machine it is.
+#[must_use]
+pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
+    let finding = |path: String, why: String, remedy: &str| Irreconcilable {
+        path,
+        why,
+        remedy: remedy.to_owned(),
+        scope: Scope::Config,
+    };
+    let mut bad = Vec::new();
+    if let Err(errors) = ignition::validate(&new.config) {
+        let errors = errors.0.into_iter();
+        bad.extend(
+            errors.map(|e| {
+                finding(format!("spec.config.{}", e.path), e.message, "correct the Ignition config")
+            }),
+        );
+    }
+    let old = Compared { config: &old.config, fips: old.fips };
+    let new = Compared { config: &new.config, fips: new.fips };
+    let rules = broken(Some(old), new, Overrides::default()).into_iter();
+    bad.extend(rules.map(|b| finding(b.path(new), b.why, b.remedy)));
+    bad
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn config(sections: &Value) -> Config {
+        let mut value = sections.clone();
+        value["ignition"] = json!({"version": "3.5.0"});
+        ignition::parse_value(&value).unwrap().config
+    }
+
+    fn told(old: Option<&Value>, new: &Value) -> Vec<String> {
+        let (old, new) = (old.map(config), config(new));
+        let new = Compared { config: &new, fips: false };
+        let old = old.as_ref().map(|config| Compared { config, fips: false });
+        broken(old, new, Overrides::default()).iter().map(|b| b.path(new)).collect()
+    }
+
+    /// What no running machine can do is told with and without a config before.
+    #[test]
+    fn what_no_machine_can_do_is_told_whatever_was_before() {
+        let file =
+            |path: &str| json!({"storage": {"files": [{"path": path, "contents": {"source": "data:,x"}}]}});
+        let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
+        let user = |user: Value| json!({"passwd": {"users": [user]}});
+        let rows = [
+            (file("/etc/motd"), None),
+            (file("/run/machine-config-daemon-force"), Some("storage.files[0].path")),
+            (file("/etc/machine-config-daemon/currentconfig"), Some("storage.files[0].path")),
+            (file("/etc/machine-config-daemon/orig/etc/x.mcdorig"), Some("storage.files[0].path")),
+            (file("/etc/machine-config-daemon/node-annotations.json"), None),
+            (file("/etc/machine-config-daemon/originals"), None),
+            (file("/var/lib/machine-config-daemon"), Some("storage.files[0].path")),
+            (file("/var/lib/machine-config-daemon/journal/begin.json"), Some("storage.files[0].path")),
+            (
+                json!({"storage": {"files": [{"path": "/f", "append": [{"source": "data:,x"}]}]}}),
+                Some("storage.files[0].append"),
+            ),
+            (json!({"storage": {"directories": [{"path": "/d"}]}}), None),
+            (json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}}), None),
+            (
+                json!({"storage": {"directories": [{"path": "/var/lib/machine-config-daemon/x"}]}}),
+                Some("storage.directories[0].path"),
+            ),
+            (
+                json!({"storage": {"links": [{"path": "/run/machine-config-daemon-force", "target": "/t"}]}}),
+                Some("storage.links[0].path"),
+            ),
+            (
+                json!({"storage": {"links": [{"path": "/l", "hard": true, "target": "/var/lib/machine-config-daemon/x"}]}}),
+                Some("storage.links[0].target"),
+            ),
+            (
+                json!({"storage": {"directories": [{"path": "/etc/a"}], "files": [{"path": "/etc/a/b"}]}}),
+                None,
+            ),
+            (unit(json!({"name": "a.service", "mask": true})), None),
+            (unit(json!({"name": "a.service", "mask": true, "enabled": false})), None),
+            (unit(json!({"name": "a.service", "mask": true, "enabled": true})), Some("systemd.units[0]")),
+            (user(json!({"name": "core", "sshAuthorizedKeys": ["k"]})), None),
+            (user(json!({"name": "core", "passwordHash": "$6$a$b"})), None),
+            (user(json!({"name": "core", "passwordHash": "a:b"})), Some("passwd.users[0]")),
+            (user(json!({"name": "core"})), Some("passwd.users[0]")),
+            (user(json!({"name": "core", "uid": 1, "sshAuthorizedKeys": ["k"]})), Some("passwd.users[0]")),
+            (user(json!({"name": "bob", "sshAuthorizedKeys": ["k"]})), Some("passwd.users[0]")),
+            (
+                json!({"storage": {"files": [{"path": "/etc/a/b"}, {"path": "/etc/a"}]}}),
+                Some("storage.files[0].path"),
+            ),
+            (
+                json!({"storage": {"files": [{"path": "/etc/systemd/system/a.service.d"}]},
+                    "systemd": {"units": [{"name": "a.service", "dropins": [{"name": "x.conf", "contents": "[Unit]\n"}]}]}}),
+                Some("storage.files[0].path"),
+            ),
+        ];
+        for (new, want) in rows {
+            let want: Vec<String> = want.into_iter().map(|p| format!("spec.config.{p}")).collect();
+            assert_eq!(told(None, &new), want, "{new}");
+            assert_eq!(told(Some(&json!({})), &new), want, "{new}");
         }
-        let User { name, password_hash, ssh_authorized_keys, .. } = user.clone();
-        let allowed = User { name, password_hash, ssh_authorized_keys, ..User::default() };
-        if *user != allowed {
-            let why = "of core only sshAuthorizedKeys and passwordHash can change on a machine that runs";
-            refuse(&path, why, "take the other fields away");
-        } else if user.password_hash.is_none() && user.ssh_authorized_keys.is_empty() {
-            refuse(
-                &path,
-                "core has neither keys nor a password",
-                "give sshAuthorizedKeys or passwordHash, or take the user away",
-            );
+    }
+
+    #[test]
+    fn a_user_that_machines_have_already_is_let_be() {
+        let bob = json!({"passwd": {"users": [{"name": "bob"}]}});
+        assert_eq!(told(Some(&bob), &bob), [] as [String; 0]);
+    }
+
+    /// What only an installer can set: no change, but a first config may have it, with a warning.
+    #[test]
+    fn what_an_installer_sets_does_not_change() {
+        let rows = [
+            ("passwd.groups", json!({"passwd": {"groups": [{"name": "g"}]}}), false),
+            ("kernelArguments", json!({"kernelArguments": {"shouldExist": ["a"]}}), false),
+            ("storage.disks", json!({"storage": {"disks": [{"device": "/dev/a"}]}}), false),
+            ("storage.filesystems", json!({"storage": {"filesystems": [{"device": "/dev/a"}]}}), false),
+            (
+                "storage.raid",
+                json!({"storage": {"raid": [{"name": "r", "level": "raid0", "devices": ["/dev/a"]}]}}),
+                false,
+            ),
+            ("storage.luks", json!({"storage": {"luks": [{"name": "l", "device": "/dev/a"}]}}), true),
+        ];
+        assert_eq!(rows.len(), FIXED.len());
+        for (path, set, may_go) in rows {
+            let (place, empty) = (vec![format!("spec.config.{path}")], json!({}));
+            assert_eq!(told(Some(&empty), &set), place);
+            assert_eq!(told(Some(&set), &set), [] as [String; 0], "{path}");
+            assert_eq!(told(None, &set), [] as [String; 0], "{path}");
+            assert_eq!(told(Some(&set), &empty), if may_go { vec![] } else { place.clone() });
+            let set = config(&set);
+            let set = Compared { config: &set, fips: false };
+            assert_eq!(at_install(set).iter().map(|b| b.path(set)).collect::<Vec<_>>(), place);
+        }
+    }
+
+    #[test]
+    fn sources_that_others_refuse_are_told() {
+        for (source, good) in [
+            ("data:,hello%20world", true),
+            ("data:text/plain;charset=utf-8;base64,aGVsbG8=", true),
+            ("data:,hello world", false),
+            ("data:,a#b", false),
+            ("data:,\u{e9}", false),
+        ] {
+            let file = File {
+                contents: ignition::Resource { source: Some(source.to_owned()), ..Default::default() },
+                ..File::default()
+            };
+            assert_eq!(unescaped(&file).is_none(), good, "{source}");
         }
     }
 }

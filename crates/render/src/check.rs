@@ -5,6 +5,7 @@
 use crate::error::Finding;
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
+use desired::rules::{MODE_MAX, unescaped};
 use ignition::{Config, Version};
 use serde_json::Value;
 
@@ -14,9 +15,6 @@ pub const KERNEL_TYPES: [&str; 3] = ["default", "realtime", "64k-pages"];
 /// Extensions that a host knows how to install.
 pub const EXTENSIONS: [&str; 7] =
     ["two-node-ha", "ipsec", "usbguard", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat"];
-
-/// The largest file mode: no set-user-ID, set-group-ID or sticky bits.
-pub(crate) const MODE_MAX: i64 = 0o777;
 
 /// A MachineConfig that was read and keeps the rules.
 #[derive(Debug, Clone)]
@@ -41,7 +39,7 @@ impl Component<'_> {
     }
 
     /// What no host could apply although it breaks no rule: remote sources, packed bytes that do not unpack, wrong
-    /// hashes, and unknown extensions beside no Ignition config (other implementations look at them only there).
+    /// hashes, data URLs that hosts do not read, and unknown extensions beside no Ignition config (other implementations look at them only there).
     pub fn unusable(&self) -> Vec<Finding> {
         let mut findings = match self.config {
             Some(_) => Vec::new(),
@@ -49,6 +47,10 @@ impl Component<'_> {
         };
         for (i, f) in self.config.iter().flat_map(|c| &c.storage.files).enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
+            if let Some(b) = unescaped(f) {
+                let message = format!("{}; {}", b.why, b.remedy);
+                findings.push(Finding::on(self.name(), format!("{at}{}", b.field), message));
+            }
             let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
             for (at, resource) in [(format!("{at}.contents"), &f.contents)].into_iter().chain(append) {
                 if let Err(e) = resource.check() {

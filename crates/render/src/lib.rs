@@ -37,6 +37,7 @@ mod yaml;
 
 pub use check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
 pub use container_runtime::ContainerRuntimeError;
+pub use desired::Overrides;
 pub use diff::diff;
 pub use error::{Finding, Reason, RenderError};
 pub use kubelet_config::KubeletConfigError;
@@ -45,7 +46,6 @@ pub use merge::{Merged, OsImages, merge, sort};
 pub use mirrors::MirrorError;
 pub use name::name;
 pub use provenance::{Origin, Provenance, ProvenanceError};
-pub use reconcile::{Overrides, reconcilable};
 pub use registries::RegistriesError;
 pub use signatures::{Conflict, SignatureError};
 pub use streams::Stream;
@@ -57,6 +57,8 @@ use api::k8s::{ObjectMeta, ObjectReference, OwnerReference, ResourceExt as _};
 use api::names::{GROUP, MAX_RENDERED_BYTES, annotation};
 use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfigSpec};
+use desired::rules::{Broken, Compared, at_install, broken};
+use reconcile::blamed;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -176,7 +178,7 @@ fn pool_object(pool: &MachineConfigPool) -> String {
 /// # Errors
 /// See [`Reason`]; every cause names its object and path.
 pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
-    let Inputs { pool, configs, controller_config, current, versions, stream, overrides, mode } = *inputs;
+    let Inputs { pool, configs, controller_config, versions, stream, mode, .. } = *inputs;
     let pool_name = pool.name_any();
     let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
     if configs.is_empty() {
@@ -229,9 +231,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         warnings.extend(findings);
     }
     let name = name::name(&pool_name, &merged.spec);
-    if let Some(current) = current.filter(|c| c.metadata.name.as_ref() != Some(&name)) {
-        compare(current, &merged, &order, overrides).map_err(|f| fail(Reason::Irreconcilable, f))?;
-    }
+    warnings.extend(follow(inputs, &name, &merged, &order).map_err(|(reason, f)| fail(reason, f))?);
     let mut rendered = rendered(pool, controller_config, versions, &name, merged.spec);
     if overridden {
         let annotations = rendered.metadata.annotations.get_or_insert_default();
@@ -396,28 +396,48 @@ pub fn reference(machine_config: &str) -> ObjectReference {
     }
 }
 
-fn compare(
-    current: &MachineConfig,
+/// Can machines follow: those in the pool's present config, or where it has none, any machine? Before there is a cluster,
+/// and where only machines that are installed with the config will have all of it, the answer is a warning.
+fn follow(
+    inputs: &Inputs<'_>,
+    name: &str,
     merged: &Merged,
     order: &[&MachineConfig],
-    overrides: Overrides,
-) -> Result<(), Vec<Finding>> {
-    let name = current.name_any();
-    let old = match current.spec.config.as_ref().filter(|c| !c.is_null()) {
+) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
+    let new = Compared { config: &merged.config, fips: merged.spec.fips };
+    let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
+    let config = match other.and_then(|c| c.spec.config.as_ref()).filter(|c| !c.is_null()) {
         None => ignition::empty(),
         Some(raw) => {
-            ignition::parse_value(raw)
-                .map_err(|e| vec![Finding::on(&name, "spec.config", format!("the present config: {e}"))])?
-                .config
+            let unreadable = |e| {
+                let name = other.map(|c| c.name_any()).unwrap_or_default();
+                Finding::on(&name, "spec.config", format!("the present config: {e}"))
+            };
+            ignition::parse_value(raw).map_err(|e| (Reason::Irreconcilable, vec![unreadable(e)]))?.config
         }
     };
-    let new = (&merged.config, merged.spec.fips);
-    let old = (&old, current.spec.fips);
-    reconcilable(old, new, &[], overrides).or_else(|_| {
-        // Merging has used the configs up; they are read again only to say which of them asks for it.
+    let old = match (inputs.current, other) {
+        (None, _) => None,
+        (Some(_), Some(other)) => Some(Compared { config: &config, fips: other.spec.fips }),
+        // The pool is at this very config.
+        (Some(_), None) => Some(new),
+    };
+    // Merging has used the configs up; they are read again only to say which of them asks for it.
+    let blamed = |rules: &[Broken<'_>]| {
         let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
-        reconcilable(old, new, &components, overrides)
-    })
+        blamed(rules, new, &components)
+    };
+    let broken = broken(old, new, inputs.overrides);
+    match (inputs.current, inputs.mode) {
+        _ if broken.is_empty() => {}
+        (None, Mode::Cluster) => return Err((Reason::Refused, blamed(&broken))),
+        (Some(_), _) if other.is_some() => return Err((Reason::Irreconcilable, blamed(&broken))),
+        // Before there is a cluster; or nothing is asked of the machines that they have not been asked for already.
+        _ => return Ok(blamed(&broken)),
+    }
+    let warned = at_install(new);
+    let quiet = old.is_some() || inputs.mode == Mode::Bootstrap || warned.is_empty();
+    Ok(if quiet { Vec::new() } else { blamed(&warned) })
 }
 
 /// The files that take the most of what is too large.

@@ -664,6 +664,29 @@ mod tests {
     }
 
     #[test]
+    fn what_no_running_machine_can_do_is_an_error() {
+        let config = |sections: Value| {
+            let mut config = sections;
+            config["ignition"] = json!({"version": "3.4.0"});
+            rules(&[mk("50-a", "worker", json!({ "config": config }))])
+        };
+        let error = |path: &str| vec![(Severity::Error, format!("spec.config.{path}"))];
+        let file = |path: &str| json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": "data:,x"}}]}});
+        for (sections, path) in [
+            (
+                json!({"systemd": {"units": [{"name": "a.service", "mask": true, "enabled": true}]}}),
+                "systemd.units[0]",
+            ),
+            (file("/var/lib/machine-config-daemon/x"), "storage.files[0].path"),
+            (json!({"passwd": {"users": [{"name": "bob"}]}}), "passwd.users[0]"),
+        ] {
+            let told: Vec<_> =
+                config(sections).into_iter().map(|(severity, _, path)| (severity, path)).collect();
+            assert_eq!(told, error(path));
+        }
+    }
+
+    #[test]
     fn duplicates_and_strange_documents_are_told() {
         let one = mk("50-a", "worker", json!({"fips": true}));
         let found = rules(&[one.clone(), one, ("x.yaml".to_owned(), json!({"a": 1}))]);

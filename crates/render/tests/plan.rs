@@ -407,7 +407,7 @@ fn what_running_machines_cannot_follow_is_refused_and_blamed() {
         ),
         (json!({"storage": {"directories": [{"path": "/d"}]}}), None),
         (json!({"storage": {"links": [{"path": "/l", "target": "/t"}]}}), None),
-        (json!({"storage": {"luks": [{"name": "l", "device": "/dev/sdb"}]}}), None),
+        (json!({"storage": {"luks": [{"name": "l", "device": "/dev/sdb"}]}}), Some("storage.luks")),
         (
             json!({"storage": {"files": [{"path": "/f", "append": [{"source": "data:,x"}], "overwrite": false}]}}),
             Some("storage.files"),
@@ -445,6 +445,83 @@ fn what_running_machines_cannot_follow_is_refused_and_blamed() {
     assert!(e.to_string().contains("spec.config.kernelArguments"), "{e}");
     let e = plan_in(Mode::Cluster, &[base, mk("50-new", json!({"fips": true}))], Some(&current)).unwrap_err();
     assert!(e.to_string().contains("MachineConfig 50-new: spec.fips"), "{e}");
+}
+
+#[test]
+fn what_no_machine_can_do_is_refused_before_the_pools_first_config_too() {
+    let file = |path: &str| json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": "data:,x"}}]}});
+    let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
+    let masked = json!({"name": "a.service", "mask": true});
+    let rows = [
+        (
+            unit(json!({"name": "a.service", "mask": true, "enabled": true})),
+            "systemd.units[0]: a.service is masked",
+        ),
+        (file("/var/lib/machine-config-daemon/journal/x"), "storage.files[0].path: /var/lib"),
+        (file("/etc/machine-config-daemon/currentconfig"), "storage.files[0].path: /etc"),
+        (file("/run/machine-config-daemon-force"), "storage.files[0].path: /run"),
+        (
+            json!({"passwd": {"users": [{"name": "bob", "sshAuthorizedKeys": ["k"]}]}}),
+            "passwd.users[0]: user \"bob\"",
+        ),
+        (json!({"passwd": {"users": [{"name": "core"}]}}), "passwd.users[0]: core has neither"),
+        (
+            json!({"storage": {"files": [{"path": "/a", "contents": {"source": "data:,two words"}}]}}),
+            "storage.files[0].contents.source: /a: the data URL",
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/a", "contents": {"source": "data:,"}}, {"path": "/a/b", "contents": {"source": "data:,"}}]}}),
+            "storage.files[1].path: /a/b: the config also wants a file at /a",
+        ),
+    ];
+    // Another MachineConfig stands before it, so that places in the merged config are not those in this one.
+    let base = mk_config("00-base", {
+        let mut all = file("/etc/a");
+        all["systemd"] = unit(json!({"name": "z.service", "enabled": true}))["systemd"].clone();
+        all
+    });
+    for (sections, want) in rows {
+        let all = [base.clone(), mk_config("50-new", sections.clone())];
+        let e = plan_in(Mode::Cluster, &all, None).unwrap_err();
+        assert_eq!(e.reason, Reason::Refused, "{e}");
+        assert!(e.to_string().contains(&format!("MachineConfig 50-new: spec.config.{want}")), "{want}: {e}");
+        let before = plan_in(Mode::Bootstrap, &all, None).unwrap();
+        assert!(
+            before.warnings.iter().any(|w| w.to_string().contains(want)),
+            "{want}: {:?}",
+            before.warnings
+        );
+    }
+    // One masks, another one enables: both are named. A later one that takes the mask away makes it right.
+    let on = mk_config("60-on", unit(json!({"name": "a.service", "enabled": true})));
+    let off = mk_config("50-off", unit(masked));
+    let e = plan_in(Mode::Cluster, &[off.clone(), on.clone()], None).unwrap_err().to_string();
+    assert!(
+        e.contains("MachineConfigs 50-off, 60-on: spec.config.systemd.units[0]: a.service is masked"),
+        "{e}"
+    );
+    let again = mk_config("70-again", unit(json!({"name": "a.service", "mask": false})));
+    plan_in(Mode::Cluster, &[off, on, again], None).unwrap();
+}
+
+#[test]
+fn what_only_an_installer_sets_may_stand_in_a_first_config_with_a_warning() {
+    let disks = mk_config("50-new", json!({"storage": {"disks": [{"device": "/dev/sdb"}]}}));
+    let p = plan(std::slice::from_ref(&disks)).unwrap();
+    assert_eq!(p.warnings.len(), 1, "{:?}", p.warnings);
+    assert!(p.warnings[0].to_string().starts_with("MachineConfig 50-new: spec.config.storage.disks: only"));
+    let current = p.rendered;
+    assert!(plan_in(Mode::Cluster, &[disks], Some(&current)).unwrap().warnings.is_empty());
+}
+
+/// A pool that an earlier version put into such a config is not taken out of service: nothing new is asked of it.
+#[test]
+fn a_config_that_is_in_force_already_is_warned_of() {
+    let unit = json!({"systemd": {"units": [{"name": "a.service", "mask": true, "enabled": true}]}});
+    let all = [mk_config("50-new", unit)];
+    let current = plan_in(Mode::Bootstrap, &all, None).unwrap().rendered;
+    assert!(plan_in(Mode::Cluster, &all, None).is_err());
+    assert_eq!(plan_in(Mode::Cluster, &all, Some(&current)).unwrap().warnings.len(), 1);
 }
 
 #[test]
