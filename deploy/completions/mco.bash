@@ -440,7 +440,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__explain)
-            opts="-o -h --kubeconfig --context --kubeconfig-list --contested --output --log --log-json --no-color --help"
+            opts="-o -h --kubeconfig --context --kubeconfig-list --contested --show-secrets --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -688,7 +688,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__plan)
-            opts="-f -o -h --kubeconfig --context --kubeconfig-list --from --filename --pool --refuse --output --log --log-json --no-color --help"
+            opts="-f -o -h --kubeconfig --context --kubeconfig-list --from --filename --pool --refuse --show-secrets --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -804,7 +804,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__render)
-            opts="-f -h --kubeconfig --context --kubeconfig-list --filename --templates --pool --diff --diff-with --exit-code --log --log-json --no-color --help"
+            opts="-f -h --kubeconfig --context --kubeconfig-list --filename --templates --pool --diff --diff-with --exit-code --show-secrets --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

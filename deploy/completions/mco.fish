@@ -92,6 +92,7 @@ json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
@@ -123,6 +124,7 @@ yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -l contested -d 'Only what more than one MachineConfig sets'
+complete -c mco -n "__fish_mco_using_subcommand explain" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
@@ -136,6 +138,7 @@ complete -c mco -n "__fish_mco_using_subcommand render" -l log -d 'What to log: 
 complete -c mco -n "__fish_mco_using_subcommand render" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -l diff -d 'Show what differs from the live pools instead of the result'
 complete -c mco -n "__fish_mco_using_subcommand render" -l exit-code -d 'With a diff: exit with 3 when there is a difference'
+complete -c mco -n "__fish_mco_using_subcommand render" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
 complete -c mco -n "__fish_mco_using_subcommand render" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand render" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F

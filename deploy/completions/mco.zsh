@@ -103,6 +103,7 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -160,6 +161,7 @@ yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '()--contested[Only what more than one MachineConfig sets]' \
+'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -181,6 +183,7 @@ _arguments "${_arguments_options[@]}" : \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '(--diff-with)--diff[Show what differs from the live pools instead of the result]' \
 '--exit-code[With a diff\: exit with 3 when there is a difference]' \
+'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \

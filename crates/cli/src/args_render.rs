@@ -3,7 +3,22 @@
 use crate::args::Cluster;
 use crate::output::Format;
 use clap::Args;
+use desired::mask::Secrets;
 use std::path::PathBuf;
+
+/// Whether contents that may be secret are shown.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ShowSecrets {
+    /// Show contents that may be secret too: of files that not everybody may read, and where a line looks like one
+    #[arg(long)]
+    show_secrets: bool,
+}
+
+impl ShowSecrets {
+    pub(crate) fn secrets(self) -> Secrets {
+        if self.show_secrets { Secrets::Show } else { Secrets::Hide }
+    }
+}
 
 /// Manifests from files.
 #[derive(Debug, Clone, Args)]
@@ -41,6 +56,8 @@ pub(crate) struct Render {
     /// With a diff: exit with 3 when there is a difference
     #[arg(long)]
     pub(crate) exit_code: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowSecrets,
 }
 
 #[derive(Debug, Args)]
@@ -79,6 +96,8 @@ pub(crate) struct Explain {
     /// Only what more than one MachineConfig sets
     #[arg(long, conflicts_with = "what")]
     pub(crate) contested: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowSecrets,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,

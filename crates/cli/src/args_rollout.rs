@@ -1,6 +1,7 @@
 //! What the command line can say about rollouts: `plan`, `pause`, `resume`.
 
 use crate::args::Cluster;
+use crate::args_render::ShowSecrets;
 use crate::output::Format;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -67,6 +68,8 @@ pub(crate) struct Plan {
     /// With -f: exit with 3 when the change costs a node this or more
     #[arg(long, value_enum, requires = "files")]
     pub(crate) refuse: Option<Refuse>,
+    #[command(flatten)]
+    pub(crate) show: ShowSecrets,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,

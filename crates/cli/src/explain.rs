@@ -1,6 +1,8 @@
 //! What `mco explain` shows: who set what in a pool's rendered config, and who lost. Pure.
 
 use comfy_table::{Table, presets};
+use desired::mask::{Secrets, argument};
+use render::provenance::Kind;
 use render::{Origin, Provenance};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -56,12 +58,26 @@ impl Explanation {
             let kinds: Vec<String> = kinds.iter().map(|(k, n)| format!("{n} {k}")).collect();
             let hint = match near.as_slice() {
                 [] => format!("it has: {}; `mco explain {}` lists them", kinds.join(", "), self.pool),
-                near => format!("nearest: {}", near.join(", ")),
+                near => {
+                    let near: Vec<_> = near.iter().map(|n| argument(n)).collect();
+                    format!("nearest: {}", near.join(", "))
+                }
             };
             anyhow::bail!("no MachineConfig of pool {} sets {what:?} in {}; {hint}", self.pool, self.config);
         }
         self.origins = Provenance(found);
         Ok(self)
+    }
+
+    /// Without the values of kernel arguments that look like secrets: all else is names.
+    #[must_use]
+    pub fn masked(mut self, secrets: Secrets) -> Self {
+        if secrets == Secrets::Hide {
+            for origin in self.origins.0.iter_mut().filter(|o| o.kind == Kind::KernelArgument) {
+                origin.name = argument(&origin.name).into_owned();
+            }
+        }
+        self
     }
 
     /// A table for people.
@@ -94,7 +110,6 @@ fn kind(o: &Origin) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use render::provenance::Kind;
 
     fn mk() -> Explanation {
         let origin = |kind, name: &str, field: &str, set_by: &str, lost: &[&str]| Origin {
@@ -119,6 +134,23 @@ mod tests {
         let all = Explanation::new("worker", "rendered-worker-1", mk().origins, &why);
         insta::assert_snapshot!(all.only(Some("nosmt"), false).unwrap().text());
         assert_eq!(mk().only(None, true).unwrap().origins.0.len(), 1);
+    }
+
+    #[test]
+    fn kernel_arguments_keep_their_names_and_lose_what_looks_secret() {
+        let mut all = mk();
+        for origin in &mut all.origins.0 {
+            origin.name = "nbd.password=hunter2".to_owned();
+        }
+        let found = || all.clone().only(Some("nbd.password=hunter2"), false).unwrap();
+        let masked = found().masked(Secrets::Hide);
+        let text = format!("{}{}", masked.text(), serde_json::to_string(&masked).unwrap());
+        assert!(text.contains("nbd.password=***"), "{text}");
+        assert!(found().masked(Secrets::Show).text().contains("hunter2"));
+        let kargs = masked.origins.0.iter().filter(|o| o.kind == Kind::KernelArgument);
+        assert!(kargs.into_iter().all(|o| !o.name.contains("hunter2")));
+        let near = all.only(Some("nbd.password=hunter"), false).unwrap_err().to_string();
+        assert!(!near.contains("hunter2"), "{near}");
     }
 
     #[test]

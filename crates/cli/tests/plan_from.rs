@@ -363,6 +363,60 @@ fn what_programs_read_says_its_form_and_has_fields_in_camel_case() {
     }
 }
 
+/// Secrets in files, units, drop-ins and kernel arguments: neither `render`'s diff nor `plan` shows any, in any format,
+/// unless it is told to.
+#[test]
+fn secrets_are_shown_only_to_who_asks_for_them() {
+    const SECRET: &str = "hunter2";
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    with_configs(&from, "");
+    let manifests = |tail: &str| -> Value {
+        let file = |path: &str, mode: u32, text: String| json!({"path": path, "mode": mode, "contents": {"source": format!("data:,{text}")}});
+        let body = format!("[Service]\nEnvironment=\"SMTP_PASS={SECRET}{tail}\"\n");
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": {"name": "50-mail", "labels": {format!("{MCO}role"): "worker"}},
+            "spec": {"kernelArguments": [format!("nbd.password={SECRET}{tail}")],
+                "config": {"ignition": {"version": "3.4.0"},
+                "storage": {"files": [
+                    file("/etc/mail.conf", 0o644, format!("SMTP_PASS%3D{SECRET}{tail}%0A")),
+                    file("/etc/mail.private", 0o600, format!("{SECRET}{tail}")),
+                    file("/etc/ssl/private/mail", 0o644, format!("{SECRET}{tail}")),
+                ]},
+                "systemd": {"units": [{"name": "a.service", "contents": body,
+                    "dropins": [{"name": "x.conf", "contents": body}]}]}}}})
+    };
+    write(&from.join("mail.yaml"), &[manifests("")]);
+    let from_text = from.to_str().unwrap().to_owned();
+    let rendered: Value = api::yaml::from_str(&mco(&["render", "-f", &from_text]).out).unwrap();
+    with_configs(&from, rendered["metadata"]["name"].as_str().unwrap());
+    write(&from.join("rendered.yaml"), &[rendered]);
+    let empty = "data:,";
+    let mut emptied = manifests("");
+    for i in 0..3 {
+        emptied["spec"]["config"]["storage"]["files"][i]["contents"]["source"] = json!(empty);
+    }
+    for (name, changed) in [("other", manifests("x")), ("emptied", emptied)] {
+        let to = dir.path().join(format!("{name}.yaml"));
+        write(&to, &[changed]);
+        let to = to.to_str().unwrap();
+        let old = from.join("mail.yaml");
+        let old = old.to_str().unwrap();
+        for arguments in [
+            &["render", "-f", to, "--diff-with", old][..],
+            &["render", "-f", old, "--diff-with", to],
+            &["plan", "-f", to, "--from", &from_text],
+            &["plan", "-f", to, "--from", &from_text, "-o", "json"],
+        ] {
+            let said = mco(arguments);
+            assert!(said.out.contains("/etc/mail.conf"), "{arguments:?}: {}{}", said.out, said.err);
+            assert!(!said.out.contains(SECRET) && !said.err.contains(SECRET), "{arguments:?}: {}", said.out);
+            let shown = mco(&[arguments, &["--show-secrets"]].concat());
+            assert!(shown.out.contains(SECRET), "{arguments:?}: {}{}", shown.out, shown.err);
+        }
+    }
+}
+
 #[test]
 fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
     let dir = tempfile::tempdir().unwrap();

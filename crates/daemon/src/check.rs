@@ -7,8 +7,9 @@ use crate::machine::{Machine, MachineError, chain, refusal};
 use crate::protocol::{EventKind, Note};
 use crate::repair::{MOST, Turn, WINDOW};
 use api::drift::DriftAction;
-use api::v1::{MachineConfig, MachineConfigSpec};
-use host::{CurrentConfig, DisruptionPolicy, Drift, Host, Names};
+use api::v1::MachineConfig;
+use desired::Wanted;
+use host::{Change, CurrentConfig, DisruptionPolicy, Drift, Host, Names};
 
 /// So many paths are named in a reason; the rest is counted.
 const NAMED: usize = 10;
@@ -74,7 +75,8 @@ impl Machine {
         let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(None) };
         let name = config.metadata.name.clone().unwrap_or_default();
         let mut host = self.host();
-        let found = host.drifts(&config.spec)?;
+        let wanted = host::applied(&config.spec)?;
+        let found = host.drifts_from(&wanted)?;
         let now = Moment::now();
         let mut repairs = self.repairs();
         repairs.settle(&found, now);
@@ -98,7 +100,7 @@ impl Machine {
             for drift in &repair {
                 repairs.count(drift.path(), now);
             }
-            let found = words(&host, &config.spec, &name, &repair);
+            let found = words(&host, &wanted, &name, &repair);
             let config = CurrentConfig { name, spec: config.spec.clone() };
             return Ok(Some(Repair { config, drifts: repair, found }));
         }
@@ -106,7 +108,7 @@ impl Machine {
             let told = report.iter().map(ToString::to_string);
             let about = std::iter::once(name.clone()).chain(told).chain(gave_up.clone()).collect();
             let text = self.said().once(about, || {
-                let text = words(&host, &config.spec, &name, &report);
+                let text = words(&host, &wanted, &name, &report);
                 if gave_up.is_empty() { text } else { format!("{}; {text}", given_up(&gave_up)) }
             });
             return Err(MachineError::broken(text).with(EventKind::OnDiskStateValidationFailed));
@@ -114,9 +116,9 @@ impl Machine {
         *self.said() = Said::default();
         if recorded.is_none() {
             let names = Names { current: name.clone(), desired: name };
-            let facts = host.probe(&config.spec, &config.spec)?;
-            let plan = host::plan(&config.spec, &config.spec, &names, &DisruptionPolicy::default(), &facts)
-                .map_err(|e| refusal(&e))?;
+            let change = Change::parse(&config.spec, &config.spec, names).map_err(|e| refusal(&e))?;
+            let facts = host.look(&change)?;
+            let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(|e| refusal(&e))?;
             host.apply(&plan)?;
         }
         Ok(None)
@@ -153,28 +155,23 @@ impl Machine {
     }
 
     /// Refuses a change on a host that has drifted, but for drift that the change itself, or the rules, take care of.
-    pub(crate) fn refuse_drifted(
-        &self,
-        host: &mut Host,
-        from: &MachineConfig,
-        to: &MachineConfigSpec,
-    ) -> Result<(), MachineError> {
-        let mut found = host.drifts_before(&from.spec, to)?;
+    pub(crate) fn refuse_drifted(&self, host: &mut Host, change: &Change) -> Result<(), MachineError> {
+        let mut found = host.drifts_in_way(change)?;
         // What is to be repaired, the change writes too: it writes every path that is not as it should be.
         found.retain(|d| self.rules().action(d) == DriftAction::Report);
         if found.is_empty() {
             return Ok(());
         }
-        let name = from.metadata.name.as_deref().unwrap_or_default();
+        let name = change.names().current.as_str();
         let told = found.iter().map(ToString::to_string);
         let about = std::iter::once(name.to_owned()).chain(told).collect();
-        let text = self.said().once(about, || words(host, &from.spec, name, &found));
+        let text = self.said().once(about, || words(host, change.old(), name, &found));
         Err(MachineError::broken(text).with(EventKind::PreflightConfigDriftCheckFailed))
     }
 }
 
 /// What drifted, what to do about it, and how contents differ.
-fn words(host: &Host, config: &MachineConfigSpec, name: &str, drifts: &[Drift]) -> String {
+fn words(host: &Host, config: &Wanted, name: &str, drifts: &[Drift]) -> String {
     let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
     let mut text = format!(
         "unexpected on-disk state validating against {name}: {}; put back what {name} says, or create {} to have it written anew",
@@ -269,6 +266,58 @@ mod tests {
         assert!(machine.set_rules("ignore /etc/**"), "another pool annotation");
         assert!(machine.check(None).unwrap().is_none());
         assert_eq!(machine.remarks(), []);
+    }
+
+    /// Secrets in a file, a unit and a drop-in, each of which is changed, emptied and put beside another: no reason, event or
+    /// plan shows any of them.
+    #[test]
+    fn no_reason_event_or_plan_shows_a_secret() {
+        const SECRET: &str = "hunter2";
+        let dir = tempfile::tempdir().unwrap();
+        let machine = mk(dir.path());
+        let body = format!("[Service]\nEnvironment=\"SMTP_PASS={SECRET}\"\nExecStart=/bin/true\n");
+        let file = |path: &str, mode: u32| {
+            json!({"path": path, "mode": mode,
+                "contents": {"source": format!("data:,host%3Dmail%0ASMTP_PASS%3D{SECRET}%0A")}})
+        };
+        let config = json!({"ignition": {"version": "3.4.0"},
+            "storage": {"files": [file("/etc/mail.conf", 0o644), file("/etc/mail.private", 0o600)]},
+            "systemd": {"units": [{"name": "a.service", "contents": body, "dropins": [{"name": "x.conf", "contents": body}]}]}});
+        let two = MachineConfig::new("two", MachineConfigSpec { config: Some(config), ..Default::default() });
+        let one = self::config("one", "1");
+        let (_, work) = machine.prepare(&one, &two, &DisruptionPolicy::default()).unwrap();
+        let mut said = vec![format!("{work:?}")];
+        machine.apply(work).unwrap();
+        let paths = [
+            "etc/mail.conf",
+            "etc/mail.private",
+            "etc/systemd/system/a.service",
+            "etc/systemd/system/a.service.d/x.conf",
+        ];
+        for path in paths {
+            let path = dir.path().join(path);
+            let good = std::fs::read(&path).unwrap();
+            assert!(String::from_utf8_lossy(&good).contains(SECRET));
+            for found in
+                ["", "host=mail\n", "host=mail\nSMTP_PASS=hunter2x\n", "PIN=hunter2\n", "x hunter2\n"]
+            {
+                std::fs::write(&path, found).unwrap();
+                machine.set_rules("");
+                said.push(machine.check(None).unwrap_err().text);
+                let preflight = machine.prepare(&two, &one, &DisruptionPolicy::default());
+                said.extend(preflight.err().map(|e| e.text));
+                machine.set_rules("repair /etc/**");
+                let repair = machine.check(None).unwrap().unwrap();
+                said.extend(machine.repair(&repair, None).unwrap().into_iter().map(|n| n.text));
+                assert!(machine.check(None).unwrap().is_none());
+                *machine.repairs() = crate::repair::Repairs::default();
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), good);
+        }
+        assert!(said.len() >= 60, "{}", said.len());
+        for text in said {
+            assert!(!text.contains(SECRET) && !text.contains("1234"), "{text}");
+        }
     }
 
     #[test]

@@ -7,9 +7,10 @@
 use crate::check::Said;
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use crate::repair::{Repairs, Rules};
-use api::v1::{MachineConfig, MachineConfigSpec};
+use api::v1::MachineConfig;
 use host::{
-    DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope, ServiceAction, Watch,
+    Change, DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
+    ServiceAction, Watch,
 };
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -80,8 +81,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// A planned update, with what it was planned from.
 pub(crate) struct Work {
     plan: HostPlan,
-    from: MachineConfigSpec,
-    to: MachineConfigSpec,
+    change: Change,
     policy: DisruptionPolicy,
 }
 
@@ -102,11 +102,11 @@ impl Work {
     /// The same from what stands on the host now: pods may have taken hours to leave. What the host itself has at a
     /// path is kept only where it is found.
     fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
-        let Self { plan, from, to, policy } = self;
-        let mut facts = host.probe(&from, &to)?;
+        let Self { plan, change, policy } = self;
+        let mut facts = host.look(&change)?;
         // It is asked for when the pods have left, or where none have to.
         facts.cleared = true;
-        let again = host::plan(&from, &to, &plan.names, &policy, &facts).map_err(|e| refusal(&e))?;
+        let again = change.plan(&policy, &facts).map_err(|e| refusal(&e))?;
         if cost(&again) == cost(&plan) {
             return Ok(again);
         }
@@ -250,11 +250,13 @@ impl Machine {
         let mut host = self.host();
         // A change that is half made is finished or taken back first.
         host.recover()?;
-        let facts = host.probe(&from.spec, &to.spec)?;
-        let plan = host::plan(&from.spec, &to.spec, &names, policy, &facts).map_err(|e| refusal(&e))?;
+        let change = Change::parse(&from.spec, &to.spec, names).map_err(|e| refusal(&e))?;
+        let names = change.names();
+        let facts = host.look(&change)?;
+        let plan = change.plan(policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
             // What the update writes itself is no reason to refuse it: it is the repair.
-            self.refuse_drifted(&mut host, from, &to.spec)?;
+            self.refuse_drifted(&mut host, &change)?;
         }
         host.check_room(&plan)?;
         for note in &plan.notes {
@@ -262,7 +264,7 @@ impl Machine {
         }
         let cost = cost(&plan);
         tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
-        Ok((cost, Work { plan, from: from.spec.clone(), to: to.spec.clone(), policy: policy.clone() }))
+        Ok((cost, Work { plan, change, policy: policy.clone() }))
     }
 
     /// Does what was planned: all of it or nothing.
@@ -320,6 +322,7 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::v1::MachineConfigSpec;
     use serde_json::json;
 
     #[test]

@@ -12,6 +12,7 @@ use crate::content::Content;
 use crate::finding::{Irreconcilable, Scope};
 use crate::os::OsState;
 use crate::paths;
+use crate::rules::{self, MODE_MAX};
 
 /// The mode of files whose config does not say one, and of all unit files.
 pub const FILE_MODE: u32 = 0o644;
@@ -180,7 +181,7 @@ impl Wanted {
             let at = format!("spec.config.storage.files[{i}]");
             let mode = match f.mode.map(u32::try_from) {
                 None => FILE_MODE,
-                Some(Ok(m)) if m <= 0o777 => m,
+                Some(Ok(m)) if i64::from(m) <= MODE_MAX => m,
                 Some(_) => {
                     let m = f.mode.unwrap_or_default();
                     refuse(
@@ -191,10 +192,12 @@ impl Wanted {
                     FILE_MODE
                 }
             };
+            let unescaped = rules::unescaped(f);
+            if let Some(broken) = &unescaped {
+                refuse(&format!("{at}{}", broken.field), broken.why.clone(), broken.remedy);
+            }
             match f.contents.decode() {
-                Ok(_) if !is_escaped(f.contents.source.as_deref().unwrap_or_default()) => {
-                    let why = format!("{}: the data URL holds a character that must be escaped", f.path);
-                    refuse(&format!("{at}.contents.source"), why, "write it as %XX, or use ;base64");
+                Ok(_) if unescaped.is_some() => {
                     let (user, group) = (f.user.clone(), f.group.clone());
                     let empty = Content::new(Vec::new());
                     want(f.path.clone(), Want::File { content: empty, mode, user, group, at });
@@ -240,11 +243,18 @@ impl Wanted {
     /// The config without what would be refused today: that was not written as it stands there.
     #[must_use]
     pub fn as_applied(mut self) -> Self {
-        let refused = std::mem::take(&mut self.refused);
-        let is_refused =
-            |at: &str| refused.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')));
-        self.paths.retain(|(_, want)| !matches!(want, Want::File { at, .. } if is_refused(at)));
-        self
+        let mut paths = std::mem::take(&mut self.paths);
+        paths.retain(|(_, want)| self.was_applied(want));
+        Self { paths, refused: Vec::new(), ..self }
+    }
+
+    /// Whether an entry was written as it stands there when the config was applied: it would be today.
+    #[must_use]
+    pub fn was_applied(&self, want: &Want) -> bool {
+        let refused = |at: &str| {
+            self.refused.iter().any(|b| b.path.strip_prefix(at).is_some_and(|r| r.starts_with('.')))
+        };
+        !matches!(want, Want::File { at, .. } if refused(at))
     }
 
     /// What must stand at a path, if it is managed.
@@ -282,13 +292,6 @@ fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
 #[must_use]
 pub fn has_contents(u: &Unit) -> bool {
     u.contents.as_deref().is_some_and(|c| !c.is_empty())
-}
-
-/// Whether a data URL holds only characters that may stand in one. Other implementations refuse the others, and a
-/// config must mean the same to all of them.
-fn is_escaped(source: &str) -> bool {
-    let data = source.split_once(',').map_or("", |(_, data)| data);
-    data.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-_.!~*'();/?:@&=+$,\r\n".contains(&b))
 }
 
 fn is_empty_object(v: &serde_json::Value) -> bool {

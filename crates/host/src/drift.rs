@@ -5,14 +5,14 @@
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
-use desired::mask::{MAX_SHOWN, difference};
+use desired::mask::{Held, MAX_SHOWN, Side, Why, difference};
 use desired::{FILE_MODE, Irreconcilable, Want, Wanted};
 
 use crate::disruption::{Changes, disruption};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::plan::{HostPlan, hard_links};
+use crate::plan::{Change, HostPlan, hard_links};
 use crate::policy::{DisruptionPolicy, PolicyAction};
 use crate::record::{CurrentConfig, Names};
 use crate::steps::Steps;
@@ -24,7 +24,7 @@ impl Host {
     /// # Errors
     /// Something cannot be read.
     pub fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {
-        self.compare(config, |_| ())
+        self.drifts_from(&applied(config)?)
     }
 
     /// As [`Host::drifts`], before a change to another config: but for what the change writes or removes itself, which
@@ -38,10 +38,24 @@ impl Host {
         desired: &MachineConfigSpec,
     ) -> Result<Vec<Drift>, Error> {
         let new = Wanted::parse(desired).unwrap_or_default();
-        self.compare(current, |wanted| {
-            wanted.paths.retain(|(path, want)| new.at(path) == Some(want));
-            wanted.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
-        })
+        self.drifts_from(&kept(&applied(current)?, &new))
+    }
+
+    /// As [`Host::drifts_before`], for a change whose configs are parsed already.
+    ///
+    /// # Errors
+    /// As [`Host::drifts`].
+    pub fn drifts_in_way(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
+        self.drifts_from(&kept(&change.old, &change.new))
+    }
+
+    /// As [`Host::drifts`], from a config that is parsed already (see [`applied`]).
+    ///
+    /// # Errors
+    /// As [`Host::drifts`].
+    pub fn drifts_from(&mut self, wanted: &Wanted) -> Result<Vec<Drift>, Error> {
+        let facts = self.facts(&[wanted])?;
+        Ok(drifts(wanted, &facts))
     }
 
     /// The first of [`Host::drifts`].
@@ -64,31 +78,24 @@ impl Host {
         Ok(first(self.drifts_before(current, desired)?))
     }
 
-    fn compare(
-        &mut self,
-        config: &MachineConfigSpec,
-        narrow: impl FnOnce(&mut Wanted),
-    ) -> Result<Vec<Drift>, Error> {
-        let mut wanted = Wanted::parse(config).map(Wanted::as_applied).map_err(|bad| unreadable(&bad))?;
-        narrow(&mut wanted);
-        let facts = self.facts(&[&wanted])?;
-        Ok(drifts(&wanted, &facts))
-    }
-
     /// How the contents that drifted differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
     /// the difference says all itself.
     #[must_use]
-    pub fn explain(&self, config: &MachineConfigSpec, drift: &Drift) -> Option<String> {
+    pub fn explain(&self, wanted: &Wanted, drift: &Drift) -> Option<String> {
         let Drift::Content { path } = drift else { return None };
-        let wanted = Wanted::parse(config).ok()?.as_applied();
         let nothing: &[u8] = &[];
         let (want, mode) = match wanted.at(path)? {
             Want::File { content, mode, .. } => (content.bytes(), *mode),
             Want::Nothing => (nothing, FILE_MODE),
             Want::Mask | Want::Dir { .. } | Want::Link { .. } => return None,
         };
-        let (len, found) = self.root().read_short(path, MAX_SHOWN).ok()?;
-        Some(difference(want, found.as_deref(), len, mode))
+        let short = self.root().read_short(path, MAX_SHOWN).ok()?;
+        let mut want = Side::with_mode(want, mode);
+        if !self.root().is_open_to_all(path) {
+            want.private = Some(Why::Folder);
+        }
+        let read = short.bytes.as_deref().map(|bytes| Side::with_mode(bytes, short.mode));
+        Some(difference(path, want, Held { read, len: short.len }))
     }
 
     /// Plans to put back what drifted: these paths and units, nothing else. What the disruption policy has to say of
@@ -103,8 +110,7 @@ impl Host {
         drifts: &[Drift],
         policy: Option<&DisruptionPolicy>,
     ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
-        let mut wanted =
-            Wanted::parse(&config.spec).map(Wanted::as_applied).map_err(|bad| unreadable(&bad))?;
+        let mut wanted = applied(&config.spec)?;
         let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
         wanted.paths.retain(|(p, _)| paths.contains(p));
         wanted.config.passwd = ignition::Passwd::default();
@@ -152,11 +158,24 @@ fn first(drifts: Vec<Drift>) -> Result<(), Drift> {
     drifts.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn unreadable(bad: &[Irreconcilable]) -> Error {
-    Error::Config {
+/// Parses the config that a host is in, to compare the host with it.
+///
+/// # Errors
+/// The Ignition config as a whole cannot be read.
+pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
+    let unreadable = |bad: Vec<Irreconcilable>| Error::Config {
         name: "the config".to_owned(),
         why: bad.first().map(ToString::to_string).unwrap_or_default(),
-    }
+    };
+    Wanted::parse(config).map(Wanted::as_applied).map_err(unreadable)
+}
+
+/// What two configs want alike, units and paths: what a change from one to the other writes or removes is left out.
+fn kept(old: &Wanted, new: &Wanted) -> Wanted {
+    let mut kept = old.clone();
+    kept.paths.retain(|(path, want)| old.was_applied(want) && new.at(path) == Some(want));
+    kept.config.systemd.units.retain(|u| new.config.systemd.units.contains(u));
+    kept
 }
 
 /// The paths and units whose policies tell services of a change, and nothing more than that.

@@ -25,6 +25,8 @@ pub struct Facts {
     pub original_dirs: BTreeMap<String, Attributes>,
     /// Hard links of the configs that are one file with their target.
     pub same_files: BTreeSet<String>,
+    /// Paths below a folder that not everybody may open.
+    pub closed: BTreeSet<String>,
     /// Whether owners are set and compared.
     pub owners: bool,
     /// Users and groups.

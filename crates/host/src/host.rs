@@ -18,7 +18,7 @@ use crate::lock::Lock;
 use crate::obstacle::{InFolder, Obstacle};
 use crate::os::OsBackend;
 use crate::paths;
-use crate::plan::HostPlan;
+use crate::plan::{Change, HostPlan};
 use crate::record::{Boot, CurrentConfig, PendingReboot};
 use crate::root::Root;
 use crate::sshd;
@@ -124,12 +124,20 @@ impl Host {
     ) -> Result<Facts, Error> {
         // A config that cannot be read at all is the plan's to refuse.
         let old = Wanted::parse(current).unwrap_or_default();
-        if !old.refused.is_empty() {
-            let findings = old.refused.len();
-            tracing::warn!(findings, "the current config has entries that would be refused today");
-        }
         let new = Wanted::parse(desired).unwrap_or_default();
         self.facts(&[&old, &new])
+    }
+
+    /// As [`Host::probe`], for a change whose configs are parsed already.
+    ///
+    /// # Errors
+    /// Something cannot be read.
+    pub fn look(&mut self, change: &Change) -> Result<Facts, Error> {
+        if !change.old.refused.is_empty() {
+            let findings = change.old.refused.len();
+            tracing::warn!(findings, "the current config has entries that would be refused today");
+        }
+        self.facts(&[&change.old, &change.new])
     }
 
     pub(crate) fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
@@ -183,6 +191,9 @@ impl Host {
             Ok(())
         };
         for (path, _) in configs.iter().flat_map(|c| &c.paths) {
+            if !root.is_open_to_all(path) {
+                facts.closed.insert(path.clone());
+            }
             look(paths::original(path))?;
             look(paths::no_original(path))?;
             look(path.clone())?;
@@ -298,8 +309,8 @@ impl Host {
     /// The file of a user's own keys. It is that user's to make anything of it, such as a link, a pipe or a very long file:
     /// then it counts as none.
     fn own_keys(&self, path: &str) -> Option<String> {
-        let (_, bytes) = self.root.read_short(path, MOST_KEYS).ok()?;
-        String::from_utf8(bytes?).ok()
+        let short = self.root.read_short(path, MOST_KEYS).ok()?;
+        String::from_utf8(short.bytes?).ok()
     }
 
     /// Whether somebody else than core has a password or a key to log in with.

@@ -61,7 +61,66 @@ impl fmt::Display for HostPlan {
     }
 }
 
-/// Plans the way from one config to another.
+/// A change of one config to another: both are parsed here, once, and looked for, compared and planned from as often as it
+/// takes ([`crate::Host::look`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
+#[derive(Clone)]
+pub struct Change {
+    names: Names,
+    pub(crate) old: Wanted,
+    pub(crate) new: Wanted,
+    /// Of the new config, as it is noted on the disk.
+    spec: MachineConfigSpec,
+}
+
+impl fmt::Debug for Change {
+    /// Configs hold contents of files: only the names are shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Change {
+    /// Parses both configs.
+    ///
+    /// # Errors
+    /// What of the new one cannot be read, or the old one as a whole.
+    pub fn parse(
+        current: &MachineConfigSpec,
+        desired: &MachineConfigSpec,
+        names: Names,
+    ) -> Result<Self, Vec<Irreconcilable>> {
+        let new = Wanted::parse(desired)?.accepted()?;
+        let old = Wanted::parse(current).map_err(|mut bad| {
+            for b in &mut bad {
+                b.why = format!("in the current config {}: {}", names.current, b.why);
+            }
+            bad
+        })?;
+        Ok(Self { names, old, new, spec: desired.clone() })
+    }
+
+    /// The config that the host is in. Entries that would be refused today are told by `Wanted::was_applied`.
+    #[must_use]
+    pub fn old(&self) -> &Wanted {
+        &self.old
+    }
+
+    /// The names of both.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Plans the way, on a host of which these are the facts.
+    ///
+    /// # Errors
+    /// Every difference that cannot be applied, each with its remedy.
+    pub fn plan(&self, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
+        way(self, policy, facts)
+    }
+}
+
+/// Plans the way from one config to another, for who does it once: [`Change::parse`] and [`Change::plan`].
 ///
 /// # Errors
 /// Every difference that cannot be applied, each with its remedy.
@@ -72,14 +131,12 @@ pub fn plan(
     policy: &DisruptionPolicy,
     facts: &Facts,
 ) -> Result<HostPlan, Vec<Irreconcilable>> {
-    let new = Wanted::parse(desired)?.accepted()?;
-    let old = Wanted::parse(current).map_err(|mut bad| {
-        for b in &mut bad {
-            b.why = format!("in the current config {}: {}", names.current, b.why);
-        }
-        bad
-    })?;
-    let mut bad = irreconcilable(&old, &new);
+    Change::parse(current, desired, names.clone())?.plan(policy, facts)
+}
+
+fn way(change: &Change, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
+    let Change { names, old, new, spec } = change;
+    let mut bad = irreconcilable(old, new);
     if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
         bad.push(Irreconcilable {
             path: "spec.fips".to_owned(),
@@ -89,7 +146,7 @@ pub fn plan(
         });
     }
     let mut notes = Vec::new();
-    let changes = Changes::between(&old, &new);
+    let changes = Changes::between(old, new);
     if let Some(why) = &facts.os_unsupported {
         for field in &changes.os {
             bad.push(Irreconcilable {
@@ -103,21 +160,13 @@ pub fn plan(
             });
         }
     }
-    let disruption = disruption(&changes, &old, &new, policy, facts, &mut notes, &mut bad);
-    let mut steps = Steps {
-        old: &old,
-        new: &new,
-        facts,
-        changes: &changes,
-        steps: Vec::new(),
-        notes,
-        warnings: Vec::new(),
-        bad,
-    };
-    steps.all(names, desired, &disruption);
+    let disruption = disruption(&changes, old, new, policy, facts, &mut notes, &mut bad);
+    let mut steps =
+        Steps { old, new, facts, changes: &changes, steps: Vec::new(), notes, warnings: Vec::new(), bad };
+    steps.all(names, spec, &disruption);
     if steps.bad.is_empty() {
         let Steps { steps, notes, warnings, .. } = steps;
-        let hard_links = hard_links(&old, facts);
+        let hard_links = hard_links(old, facts);
         Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings, hard_links })
     } else {
         Err(steps.bad)

@@ -40,6 +40,19 @@ struct Inner {
     options: Options,
 }
 
+/// A file that was read if it is short.
+pub(crate) struct Short {
+    /// Length in bytes.
+    pub(crate) len: u64,
+    /// Permission bits.
+    pub(crate) mode: u32,
+    /// Contents; `None`: it is longer.
+    pub(crate) bytes: Option<Vec<u8>>,
+}
+
+/// No path has more folders.
+const MOST_FOLDERS: usize = 4096;
+
 /// The handle.
 #[derive(Clone, Debug)]
 pub struct Root(Arc<Inner>);
@@ -223,18 +236,56 @@ impl Root {
 
     /// The length of a file, and its contents where that is not more than `most`. Links at the last part are not
     /// followed.
-    pub(crate) fn read_short(&self, path: &str, most: u64) -> Result<(u64, Option<Vec<u8>>), FsError> {
+    pub(crate) fn read_short(&self, path: &str, most: u64) -> Result<Short, FsError> {
         let file = self.reader(path)?;
-        let read = || -> io::Result<(u64, Option<Vec<u8>>)> {
-            let len = file.metadata()?.len();
+        let read = || -> io::Result<Short> {
+            // The mode of the very file that is read: another one may take its place at any time.
+            let about = file.metadata()?;
+            let (len, mode) = (about.len(), std::os::unix::fs::MetadataExt::mode(&about) & 0o7777);
             if len > most {
-                return Ok((len, None));
+                return Ok(Short { len, mode, bytes: None });
             }
             let mut out = Vec::new();
             (&file).take(most).read_to_end(&mut out)?;
-            Ok((len, Some(out)))
+            Ok(Short { len, mode, bytes: Some(out) })
         };
         read().map_err(|e| FsError::new("read", path, e))
+    }
+
+    /// Whether everybody may open the folder that a path stands in: all folders above it, as links lead to them, let others
+    /// pass. A folder that is yet to be made does, as the agent makes it. What cannot be told is no.
+    pub(crate) fn is_open_to_all(&self, path: &str) -> bool {
+        const PASS: u32 = 0o001;
+        let mut dir = match split(path) {
+            Ok((dir, _)) => dir,
+            Err(_) => return false,
+        };
+        let mut at = loop {
+            match self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0) {
+                Ok(fd) => break fd,
+                Err(e) if e.kind() == io::ErrorKind::NotFound && dir != "/" => match split(dir) {
+                    Ok((above, _)) => dir = above,
+                    Err(_) => return false,
+                },
+                Err(_) => return false,
+            }
+        };
+        let Ok(root) = fs::fstat(&*self.0.fd) else { return false };
+        for _ in 0..MOST_FOLDERS {
+            let Ok(stat) = fs::fstat(&at) else { return false };
+            if (stat.st_dev, stat.st_ino) == (root.st_dev, root.st_ino) {
+                return true;
+            }
+            if stat.st_mode & PASS == 0 {
+                return false;
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            match fs::openat(&at, "..", flags, Mode::empty()) {
+                Ok(above) => at = above,
+                Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// As [`Root::read`]; nothing there is `None`.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use desired::mask::argument;
 use desired::{Content, OsState};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -94,6 +95,9 @@ pub enum Step {
         attributes: Attributes,
         /// What stood there.
         replaces: Replaces,
+        /// The hash of the contents may be shown.
+        #[serde(skip)]
+        public: bool,
     },
     /// Make a symbolic link.
     Link {
@@ -162,8 +166,10 @@ pub enum Step {
     /// Bring the operating system to another state at the next boot.
     Os {
         /// From this.
+        #[serde(serialize_with = "without_secrets")]
         from: OsState,
         /// To this.
+        #[serde(serialize_with = "without_secrets")]
         to: OsState,
     },
     /// Let systemd read its units again.
@@ -180,6 +186,13 @@ pub enum Step {
         /// Which.
         unit: String,
     },
+}
+
+/// A plan is shown to people: kernel arguments can hold passwords.
+fn without_secrets<S: Serializer>(os: &OsState, s: S) -> Result<S::Ok, S::Error> {
+    let mut os = os.clone();
+    os.kernel_arguments = os.kernel_arguments.iter().map(|a| argument(a).into_owned()).collect();
+    os.serialize(s)
 }
 
 impl Step {
@@ -210,10 +223,10 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Copy { from, to, why } => write!(f, "copy {from} to {to} ({why})"),
-            Self::Write { path, content, attributes: a, replaces } => {
+            Self::Write { path, content, attributes: a, replaces, public } => {
                 let verb = if *replaces == Replaces::Nothing { "write" } else { "replace" };
                 write!(f, "{verb} {path} {content:?} mode {:04o} owner {}:{}", a.mode, a.uid, a.gid)?;
-                if desired::mask::is_public(a.mode) {
+                if *public {
                     write!(f, " sha256 {}", content.sha256().get(..12).unwrap_or_default())?;
                 }
                 Ok(())
@@ -237,12 +250,15 @@ impl fmt::Display for Step {
             Self::Password { user, .. } => write!(f, "set the password hash of {user}"),
             Self::Os { from, to } => {
                 f.write_str("stage the operating system:")?;
+                let arguments = |os: &OsState| {
+                    os.kernel_arguments.iter().map(|a| argument(a).into_owned()).collect::<Vec<_>>()
+                };
                 let mut part = |what: &str, a: &dyn fmt::Debug, b: &dyn fmt::Debug, same: bool| {
                     if same { Ok(()) } else { write!(f, " {what} {a:?} -> {b:?}") }
                 };
                 part("image", &from.image, &to.image, from.image == to.image)?;
                 let same = from.kernel_arguments == to.kernel_arguments;
-                part("kernel arguments", &from.kernel_arguments, &to.kernel_arguments, same)?;
+                part("kernel arguments", &arguments(from), &arguments(to), same)?;
                 let same = from.kernel_type == to.kernel_type;
                 part("kernel type", &from.kernel_type, &to.kernel_type, same)?;
                 part("extensions", &from.extensions, &to.extensions, from.extensions == to.extensions)

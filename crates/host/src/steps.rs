@@ -5,6 +5,7 @@
 //! lost its contents) is cleaned up here.
 
 use api::v1::MachineConfigSpec;
+use desired::mask::may_show;
 use desired::{CORE, Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, has_contents};
 use ignition::{Owner, Unit};
 
@@ -48,7 +49,6 @@ pub(crate) struct Steps<'a> {
 impl Steps<'_> {
     /// All of them.
     pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
-        self.nested();
         let disabled = self.disable_rewritten();
         let last = |want: &Want| matches!(want, Want::Link { hard: true, .. });
         for (path, want) in self.new.paths.iter().filter(|(_, w)| !last(w)) {
@@ -96,26 +96,6 @@ impl Steps<'_> {
             remedy: remedy.to_owned(),
             scope: Scope::Machine,
         });
-    }
-
-    /// Refuses a file or link that is wanted where something else needs a folder.
-    fn nested(&mut self) {
-        let wanted = || self.new.paths.iter().filter(|(_, w)| *w != Want::Nothing);
-        let files: std::collections::BTreeSet<&str> =
-            wanted().filter(|(_, w)| !matches!(w, Want::Dir { .. })).map(|(p, _)| p.as_str()).collect();
-        let mut clashes = Vec::new();
-        for (path, _) in wanted() {
-            let mut at = path.as_str();
-            while let Ok((dir, _)) = split(at) {
-                if files.contains(dir) {
-                    clashes.push((path.clone(), dir.to_owned()));
-                }
-                at = dir;
-            }
-        }
-        for (path, dir) in clashes {
-            self.refuse(&path, format!("the config also wants a file at {dir}"), "take one of the two away");
-        }
     }
 
     /// Refuses steps that cannot be done where their paths stand. What stays as it is is not asked for.
@@ -173,7 +153,8 @@ impl Steps<'_> {
             return;
         }
         let replaces = self.replaces(path);
-        self.steps.push(Step::Write { path: path.to_owned(), content, attributes, replaces });
+        let public = !self.facts.closed.contains(path) && may_show(path, attributes.mode, content.bytes());
+        self.steps.push(Step::Write { path: path.to_owned(), content, attributes, replaces, public });
     }
 
     fn replaces(&self, path: &str) -> Replaces {
@@ -835,7 +816,8 @@ impl Steps<'_> {
         let attributes = Attributes { mode: 0o600, uid, gid };
         if fresh {
             let (path, replaces) = (paths::CORE_KEYS.to_owned(), Replaces::Nothing);
-            self.steps.push(Step::Write { path, content, attributes, replaces });
+            let public = false;
+            self.steps.push(Step::Write { path, content, attributes, replaces, public });
         } else if self.reachable(paths::CORE_KEYS) {
             self.write(paths::CORE_KEYS, content, attributes);
         }

@@ -324,10 +324,68 @@ fn a_repair_tells_services_as_an_update_would_but_never_reboots() {
 #[test]
 fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
     let (dir, mut host) = mk_applied();
-    fs::write(dir.path().join("etc/plain"), "text\npassword=hunter2\n").unwrap();
-    let drifts = host.drifts(&config()).unwrap();
-    let text = host.explain(&config(), &drifts[0]).unwrap();
-    assert_eq!(text, "(- config, + host)\n@@ line 1 @@\n-text (no newline at the end)\n+text\n+password=***");
+    let told = |host: &mut Host, found: &str| {
+        fs::write(dir.path().join("etc/plain"), found).unwrap();
+        let drifts = host.drifts(&config()).unwrap();
+        host.explain(&host::applied(&config()).unwrap(), &drifts[0]).unwrap()
+    };
+    assert_eq!(
+        told(&mut host, "text\nmore\n"),
+        "(- config, + host)\n@@ line 1 @@\n-text (no newline at the end)\n+text\n+more"
+    );
+    let hidden = "instead of 4; contents are not shown: a line looks like a secret";
+    assert_eq!(told(&mut host, "text\npassword=hunter2\n"), format!("22 bytes {hidden}"));
+}
+
+/// Whatever is wrong with a file that holds a secret, what is told of it is no part of its contents.
+#[test]
+fn no_state_of_a_file_makes_drift_tell_its_secret() {
+    let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "contents": {"source": text}});
+    let config = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [
+            file("/etc/mail.conf", "data:,host%3Dmail%0ASMTP_PASS%3Dhunter2%0A"),
+            file("/etc/words", "data:,hunter2%0A"),
+            file("/etc/open/words", "data:,hunter2%0A"),
+            file("/srv/link/words", "data:,hunter2%0A"),
+        ]}})),
+        ..MachineConfigSpec::default()
+    };
+    let dir = mk_host_tree();
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    // A link to a folder of a closed one: the path itself says nothing of that.
+    fs::create_dir_all(at("/srv/closed/inner")).unwrap();
+    fs::set_permissions(at("/srv/closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink("closed/inner", at("/srv/link")).unwrap();
+    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+    let start = MachineConfigSpec::default();
+    let facts = host.probe(&start, &config).unwrap();
+    let first = plan(&start, &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&first).unwrap();
+    let told = |path: &str, found: &str, mode: u32, folder: u32, why: &str| {
+        let before = fs::read(at(path)).unwrap();
+        fs::write(at(path), found).unwrap();
+        fs::set_permissions(at(path), fs::Permissions::from_mode(mode)).unwrap();
+        let above = at(path).parent().unwrap().to_owned();
+        fs::set_permissions(&above, fs::Permissions::from_mode(folder)).unwrap();
+        // Of a file with another mode the mode is told; its contents would be when that is put back.
+        let text = host
+            .explain(&host::applied(&config).unwrap(), &Drift::Content { path: path.to_owned() })
+            .unwrap();
+        assert!(!text.contains("hunter") && !text.contains("sha256"), "{path}: {text}");
+        assert!(text.ends_with(why), "{path}: {text}");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(at(path), before).unwrap();
+        fs::set_permissions(at(path), fs::Permissions::from_mode(0o644)).unwrap();
+    };
+    let line = "a line looks like a secret";
+    told("/etc/mail.conf", "", 0o644, 0o755, line);
+    told("/etc/mail.conf", "host=other\nSMTP_PASS=hunter2\n", 0o644, 0o755, line);
+    told("/etc/mail.conf", "host=mail\n", 0o644, 0o755, line);
+    told("/etc/words", "", 0o644, 0o755, "it was emptied");
+    told("/etc/words", "PIN=1234 hunter2", 0o644, 0o755, line);
+    told("/etc/words", "hunter2 too\n", 0o600, 0o755, "not everybody may read the file");
+    told("/etc/open/words", "hunter2 too\n", 0o644, 0o700, "not everybody may open its folder");
+    told("/srv/link/words", "hunter2 too\n", 0o644, 0o755, "not everybody may open its folder");
 }
 
 #[test]

@@ -1,36 +1,91 @@
 //! What differs between two rendered MachineConfigs, as people read it: decoded contents, units, kernel arguments,
-//! single values, as unified diffs. Pure. Secrets are never shown, only that they differ.
+//! single values, as unified diffs. Pure. What may be secret is shown only to who asks for it, else only that it differs.
 //!
-//! What it is not: what a host does about it; `host::plan` says that.
+//! What it is not: what a host does about it; `host::plan` says that. Nor what is secret; `desired::mask` says that.
 
+use crate::provenance;
 use api::v1::{MachineConfig, MachineConfigSpec};
-use ignition::{Config, File, Owner, Resource};
+use desired::FILE_MODE;
+use desired::mask::{self, Privacy, Secrets, Side, Why, text};
+use ignition::{Config, File, Owner};
 use similar::TextDiff;
 use std::collections::BTreeMap;
 
 /// Lines around a change; as `diff -u`.
 const CONTEXT: usize = 3;
-/// Files that hold the cluster's pull secret.
-const PULL_SECRETS: [&str; 2] =
-    ["/var/lib/kubelet/config.json", "/etc/mco/internal-registry-pull-secret.json"];
-/// Text that only stands in what nobody else may read: keys, registry logins, kubeconfigs and tokens.
-const SECRET_MARKS: [&str; 6] =
-    ["PRIVATE KEY-----", "\"auths\"", "client-key-data:", "token:", "password=", "password:"];
 
-/// One thing in a config: what is shown of it, and what must not be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// One thing in a config: what is always shown of it, and contents that may have to be hidden.
+#[derive(Clone, Default, PartialEq, Eq)]
 struct Item {
     shown: String,
+    /// Compared, and shown where nothing in any of it is secret on either side.
+    contents: Vec<Part>,
     /// Compared, never shown.
     hidden: Vec<u8>,
+}
+
+/// Contents of a file, unit or drop-in.
+#[derive(Clone, PartialEq, Eq)]
+struct Part {
+    bytes: Vec<u8>,
+    private: Option<Why>,
+}
+
+impl Part {
+    fn side(&self) -> Side<'_> {
+        Side { bytes: &self.bytes, private: self.private }
+    }
+}
+
+impl Item {
+    fn plain(shown: String) -> Self {
+        Self { shown, ..Self::default() }
+    }
+
+    /// The item as text, beside another version of it.
+    fn text(&self, why: Option<Why>, other: Option<&Self>, when: &str) -> String {
+        let mut out = self.shown.clone();
+        for (i, part) in self.contents.iter().enumerate() {
+            let len = part.bytes.len();
+            let binary = format!("(binary, {len} bytes)\n");
+            out += &match (why, text(&part.bytes)) {
+                (Some(why), _) => format!("({len} bytes, not shown: {why})\n"),
+                (None, Some(text)) => ended(text),
+                (None, None) => binary,
+            };
+            let unseen = why.is_some() || text(&part.bytes).is_none();
+            let differs = other.is_some_and(|o| o.contents.get(i).is_none_or(|o| o.bytes != part.bytes));
+            if unseen && differs {
+                out += &format!("(hidden value, {when})\n");
+            }
+        }
+        if !self.hidden.is_empty() && other.is_some_and(|o| o.hidden != self.hidden) {
+            out += &format!("(hidden value, {when})\n");
+        }
+        out
+    }
+}
+
+/// Why the contents of two versions are not shown.
+fn why_hidden(old: Option<&Item>, new: Option<&Item>) -> Option<Why> {
+    let part = |item: Option<&Item>, i: usize| item.and_then(|item| item.contents.get(i)).cloned();
+    let most = [old, new].into_iter().flatten().map(|i| i.contents.len()).max().unwrap_or_default();
+    (0..most).find_map(|i| {
+        let (old, new) = (part(old, i), part(new, i));
+        mask::hidden(old.as_ref().map(Part::side), new.as_ref().map(Part::side))
+    })
 }
 
 /// The differences, in the order scalars, arguments, files, units, users; empty when there are none.
 ///
 /// # Errors
 /// A config that cannot be read; the text names the MachineConfig.
-pub fn diff(old: Option<&MachineConfig>, new: Option<&MachineConfig>) -> Result<String, String> {
-    let (old, new) = (items(old)?, items(new)?);
+pub fn diff(
+    old: Option<&MachineConfig>,
+    new: Option<&MachineConfig>,
+    secrets: Secrets,
+) -> Result<String, String> {
+    let (old, new) = (items(old, secrets)?, items(new, secrets)?);
     let keys: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
     let mut out = String::new();
     for key in keys {
@@ -40,13 +95,11 @@ pub fn diff(old: Option<&MachineConfig>, new: Option<&MachineConfig>) -> Result<
         }
         let name = &key.1;
         let header = |item: Option<&Item>| if item.is_some() { name.clone() } else { "(none)".to_owned() };
-        let text = |item: Option<&Item>, other: Option<&Item>, hidden: &str| {
-            let Some(item) = item else { return String::new() };
-            let differs = !item.hidden.is_empty() && other.is_some_and(|o| o.hidden != item.hidden);
-            if differs { format!("{}{hidden}\n", item.shown) } else { item.shown.clone() }
+        let why = if secrets == Secrets::Show { None } else { why_hidden(a, b) };
+        let text = |item: Option<&Item>, other: Option<&Item>, when: &str| {
+            item.map(|i| i.text(why, other, when)).unwrap_or_default()
         };
-        let before = text(a, b, "(hidden value, before)");
-        let after = text(b, a, "(hidden value, after)");
+        let (before, after) = (text(a, b, "before"), text(b, a, "after"));
         if before == after {
             out += &format!("--- {}\n+++ {}\n", header(a), header(b));
             continue;
@@ -70,18 +123,18 @@ enum Section {
 
 type Items = BTreeMap<(Section, String), Item>;
 
-fn items(mc: Option<&MachineConfig>) -> Result<Items, String> {
+fn items(mc: Option<&MachineConfig>, secrets: Secrets) -> Result<Items, String> {
     let Some(mc) = mc else { return Ok(Items::new()) };
     let name = mc.metadata.name.as_deref().unwrap_or_default();
     let mut items = Items::new();
-    spec(&mut items, &mc.spec);
+    spec(&mut items, &mc.spec, secrets);
     let Some(raw) = mc.spec.config.as_ref().filter(|c| !c.is_null()) else { return Ok(items) };
     let parsed = ignition::parse_value(raw).map_err(|e| format!("MachineConfig {name}: spec.config: {e}"))?;
-    ignition_items(&mut items, parsed.config);
+    ignition_items(&mut items, parsed.config, secrets);
     Ok(items)
 }
 
-fn spec(items: &mut Items, spec: &MachineConfigSpec) {
+fn spec(items: &mut Items, spec: &MachineConfigSpec, secrets: Secrets) {
     let MachineConfigSpec {
         os_image_url,
         base_os_extensions_container_image,
@@ -99,58 +152,92 @@ fn spec(items: &mut Items, spec: &MachineConfigSpec) {
     ];
     // What is not said is not shown.
     for (name, value) in values.into_iter().filter(|(_, v)| !matches!(v.as_str(), "" | "false" | "default")) {
-        put(items, Section::Spec, name, format!("{value}\n"), Vec::new());
+        put(items, Section::Spec, name, Item::plain(format!("{value}\n")));
     }
     for (name, list) in [("kernelArguments", kernel_arguments), ("extensions", extensions)] {
-        let lines: String = list.iter().flatten().map(|l| format!("{l}\n")).collect();
+        let shown = |l: &String| match secrets {
+            Secrets::Show => format!("{l}\n"),
+            Secrets::Hide => format!("{}\n", mask::argument(l)),
+        };
+        let lines: String = list.iter().flatten().map(shown).collect();
         if !lines.is_empty() {
-            put(items, Section::Spec, name, lines, Vec::new());
+            let hidden = list.iter().flatten().flat_map(|l| [l.as_bytes(), b"\n"].concat()).collect();
+            // What is shown says all, unless something of it is masked.
+            let masked = list.iter().flatten().any(|l| !lines.lines().any(|shown| shown == l));
+            let hidden = if masked { hidden } else { Vec::new() };
+            put(items, Section::Spec, name, Item { shown: lines, hidden, ..Item::default() });
         }
     }
 }
 
-fn put(items: &mut Items, section: Section, name: impl Into<String>, shown: String, hidden: Vec<u8>) {
-    items.insert((section, name.into()), Item { shown, hidden });
+fn put(items: &mut Items, section: Section, name: impl Into<String>, item: Item) {
+    items.insert((section, name.into()), item);
 }
 
-fn ignition_items(items: &mut Items, mut config: Config) {
+fn ignition_items(items: &mut Items, mut config: Config, secrets: Secrets) {
+    let privacy = Privacy::of(&config);
     for f in std::mem::take(&mut config.storage.files) {
-        file(items, &f);
+        file(items, &f, &privacy);
     }
     for d in std::mem::take(&mut config.storage.directories) {
         let owner = owner("user", &d.user) + &owner("group", &d.group);
-        put(items, Section::Storage, format!("directory {}", d.path), mode(d.mode) + &owner, Vec::new());
+        put(items, Section::Storage, format!("directory {}", d.path), Item::plain(mode(d.mode) + &owner));
     }
     for l in std::mem::take(&mut config.storage.links) {
         let kind = if l.hard == Some(true) { "hard link to" } else { "link to" };
         let text = format!("{kind} {}\n", l.target.unwrap_or_default());
-        put(items, Section::Storage, format!("link {}", l.path), text, Vec::new());
+        put(items, Section::Storage, format!("link {}", l.path), Item::plain(text));
     }
     for u in std::mem::take(&mut config.systemd.units) {
-        let mut shown = flag("enabled", u.enabled) + &flag("mask", u.mask);
-        shown += &ended(u.contents.as_deref().unwrap_or_default());
-        put(items, Section::Units, format!("unit {}", u.name), shown, Vec::new());
+        let shown = flag("enabled", u.enabled) + &flag("mask", u.mask);
+        let contents = |path: &str, text: Option<&str>| {
+            let bytes = text.unwrap_or_default().as_bytes().to_vec();
+            let private = privacy.is_private(path).then_some(Why::Path);
+            vec![Part { bytes, private }]
+        };
+        let item = Item {
+            shown,
+            contents: contents(&desired::paths::unit(&u.name), u.contents.as_deref()),
+            ..Item::default()
+        };
+        put(items, Section::Units, format!("unit {}", u.name), item);
         for d in u.dropins {
-            let text = ended(d.contents.as_deref().unwrap_or_default());
-            put(items, Section::Units, format!("drop-in {}.d/{}", u.name, d.name), text, Vec::new());
+            let path = desired::paths::dropin(&u.name, &d.name);
+            let item = Item { contents: contents(&path, d.contents.as_deref()), ..Item::default() };
+            put(items, Section::Units, format!("drop-in {}.d/{}", u.name, d.name), item);
         }
     }
     for mut u in std::mem::take(&mut config.passwd.users) {
-        let hidden = u.password_hash.take().unwrap_or_default().into_bytes();
-        let mut shown = if hidden.is_empty() { String::new() } else { "passwordHash: (hidden)\n".to_owned() };
-        let keys = std::mem::take(&mut u.ssh_authorized_keys);
-        keys.iter().for_each(|k| shown += &format!("key: {k}\n"));
+        let mut hidden = u.password_hash.take().unwrap_or_default().into_bytes();
+        let mut shown = match (hidden.is_empty(), secrets) {
+            (true, _) => String::new(),
+            (false, Secrets::Hide) => "passwordHash: (hidden)\n".to_owned(),
+            (false, Secrets::Show) => format!("passwordHash: {}\n", String::from_utf8_lossy(&hidden)),
+        };
+        for key in std::mem::take(&mut u.ssh_authorized_keys) {
+            // What stands before the key's type can hold commands and variables.
+            match secrets {
+                Secrets::Show => shown += &format!("key: {key}\n"),
+                Secrets::Hide => shown += &format!("key: {}\n", provenance::short_key(&key)),
+            }
+            hidden.extend(key.bytes().chain([b'\n']));
+        }
+        if secrets == Secrets::Show {
+            hidden.clear();
+        }
         shown += &json(&u);
-        put(items, Section::Passwd, format!("user {}", u.name), shown, hidden);
+        put(items, Section::Passwd, format!("user {}", u.name), Item { shown, hidden, ..Item::default() });
     }
     for mut g in std::mem::take(&mut config.passwd.groups) {
         let hidden = g.password_hash.take().unwrap_or_default().into_bytes();
-        put(items, Section::Passwd, format!("group {}", g.name), json(&g), hidden);
+        let item = Item { shown: json(&g), hidden, ..Item::default() };
+        put(items, Section::Passwd, format!("group {}", g.name), item);
     }
     // What is left is seldom and not taken apart: disks, proxies, what Ignition fetches. It may hold keys.
     let rest = serde_json::to_vec(&config).unwrap_or_default();
     if config != ignition::empty() {
-        put(items, Section::Rest, "other sections of spec.config", "(present)\n".to_owned(), rest);
+        let item = Item { shown: "(present)\n".to_owned(), hidden: rest, ..Item::default() };
+        put(items, Section::Rest, "other sections of spec.config", item);
     }
 }
 
@@ -179,41 +266,28 @@ fn ended(text: &str) -> String {
     }
 }
 
-fn file(items: &mut Items, f: &File) {
-    let mut shown = mode(f.mode) + &owner("user", &f.user) + &owner("group", &f.group);
-    let mut hidden = Vec::new();
-    if f.contents.source.is_some() {
-        contents(&f.path, &f.contents, &mut shown, &mut hidden);
-    }
-    for r in &f.append {
-        shown += "append:\n";
-        contents(&f.path, r, &mut shown, &mut hidden);
-    }
-    put(items, Section::Storage, format!("file {}", f.path), shown, hidden);
-}
-
-fn contents(path: &str, r: &Resource, shown: &mut String, hidden: &mut Vec<u8>) {
-    match r.decode() {
-        Ok(bytes) => match std::str::from_utf8(&bytes) {
-            Ok(text) if is_secret(path, text) => {
-                *shown += &format!("(hidden, {} bytes)\n", bytes.len());
-                hidden.extend(bytes);
+fn file(items: &mut Items, f: &File, privacy: &Privacy) {
+    let shown = mode(f.mode) + &owner("user", &f.user) + &owner("group", &f.group);
+    let mut item = Item::plain(shown);
+    let file_mode = f.mode.and_then(|m| u32::try_from(m).ok()).unwrap_or(FILE_MODE);
+    let closed = privacy.is_private(&f.path).then_some(Why::Path);
+    let all = Some(&f.contents).filter(|c| c.source.is_some()).into_iter().chain(&f.append);
+    for (i, r) in all.enumerate() {
+        if i > 0 || f.contents.source.is_none() {
+            item.shown += "append: yes\n";
+        }
+        match r.decode() {
+            Ok(bytes) => {
+                let private = closed.or(Side::with_mode(&bytes, file_mode).private);
+                item.contents.push(Part { bytes, private });
             }
-            Ok(text) if !text.contains('\0') => *shown += &ended(text),
-            _ => {
-                *shown += &format!("(binary, {} bytes)\n", bytes.len());
-                hidden.extend(bytes);
+            Err(e) => {
+                item.shown += &format!("(cannot be read here: {e})\n");
+                item.hidden.extend(r.source.clone().unwrap_or_default().into_bytes());
             }
-        },
-        Err(e) => {
-            *shown += &format!("(cannot be read here: {e})\n");
-            hidden.extend(r.source.clone().unwrap_or_default().into_bytes());
         }
     }
-}
-
-fn is_secret(path: &str, text: &str) -> bool {
-    PULL_SECRETS.contains(&path) || SECRET_MARKS.iter().any(|mark| text.contains(mark))
+    put(items, Section::Storage, format!("file {}", f.path), item);
 }
 
 #[cfg(test)]
@@ -242,9 +316,9 @@ mod tests {
     #[test]
     fn equal_configs_have_no_differences_and_changes_are_shown_decoded() {
         let (a, b) = (mk_file("/etc/motd", "one\ntwo\n"), mk_file("/etc/motd", "one\n2\n"));
-        assert_eq!(diff(Some(&a), Some(&a)).unwrap(), "");
+        assert_eq!(diff(Some(&a), Some(&a), Secrets::Hide).unwrap(), "");
         assert_eq!(
-            diff(Some(&a), Some(&b)).unwrap(),
+            diff(Some(&a), Some(&b), Secrets::Hide).unwrap(),
             "--- file /etc/motd\n+++ file /etc/motd\n@@ -1,3 +1,3 @@\n mode: 0644\n one\n-two\n+2\n"
         );
     }
@@ -260,11 +334,71 @@ mod tests {
             (pull("SECRET-A"), pull("SECRET-B")),
             (key("SECRET-A"), key("SECRET-B")),
         ] {
-            let text = diff(Some(&a), Some(&b)).unwrap();
+            let text = diff(Some(&a), Some(&b), Secrets::Hide).unwrap();
             assert!(text.contains("+(hidden value, after)"), "{text}");
             assert!(!text.contains("SECRET"), "{text}");
-            let added = diff(None, Some(&b)).unwrap();
-            assert!(added.contains("hidden") && !added.contains("SECRET"), "{added}");
+            let added = diff(None, Some(&b), Secrets::Hide).unwrap();
+            assert!(!added.is_empty() && !added.contains("SECRET"), "{added}");
+        }
+    }
+
+    /// Seeds a secret in every place that holds text, and in every state of the other side.
+    #[test]
+    fn no_place_and_no_state_shows_a_secret() {
+        const SECRET: &str = "hunter2";
+        let line = format!("one\nSMTP_PASS={SECRET}\n");
+        let file = |path: &str, mode: u32, text: &str| {
+            let source = ignition::data_url::encode(text.as_bytes());
+            mk_config(json!({"storage": {
+                "directories": [{"path": "/etc/closed", "mode": 0o700}],
+                "files": [{"path": path, "mode": mode, "contents": {"source": source}}]}}))
+        };
+        let unit =
+            |text: &str| mk_config(json!({"systemd": {"units": [{"name": "a.service", "contents": text}]}}));
+        let dropin = |text: &str| {
+            mk_config(
+                json!({"systemd": {"units": [{"name": "a.service", "dropins": [{"name": "x.conf", "contents": text}]}]}}),
+            )
+        };
+        let unit_text = format!("[Service]\nEnvironment=\"SMTP_PASS={SECRET}\"\n");
+        let pairs = [
+            (file("/etc/app.conf", 0o644, &line), file("/etc/app.conf", 0o644, "one\n")),
+            (file("/etc/app.conf", 0o644, &line), file("/etc/app.conf", 0o644, "")),
+            (file("/etc/app.conf", 0o644, "one\n"), file("/etc/app.conf", 0o644, &line)),
+            (file("/etc/app.conf", 0o600, "hunter2"), file("/etc/app.conf", 0o644, "hunter2 too")),
+            (file("/etc/closed/app.conf", 0o644, "hunter2"), file("/etc/closed/app.conf", 0o644, "x")),
+            (file("/etc/ssl/private/app", 0o644, "hunter2"), file("/etc/ssl/private/app", 0o644, "x")),
+            (unit(&unit_text), unit("[Service]\n")),
+            (unit(&unit_text), unit("")),
+            (dropin(&unit_text), dropin("[Service]\n")),
+            (
+                mk(json!({"kernelArguments": ["nbd.password=hunter2"]})),
+                mk(json!({"kernelArguments": ["nbd.password=hunter2x"]})),
+            ),
+            (
+                mk_config(
+                    json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["environment=\"X=hunter2\" ssh-ed25519 AAAA me"]}]}}),
+                ),
+                mk_config(json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["hunter2"]}]}})),
+            ),
+        ];
+        for (a, b) in &pairs {
+            for (old, new) in [(Some(a), Some(b)), (Some(b), Some(a))] {
+                let masked = diff(old, new, Secrets::Hide).unwrap();
+                assert!(!masked.is_empty() && !masked.contains(SECRET), "{masked}");
+                let shown = diff(old, new, Secrets::Show).unwrap();
+                assert!(shown.contains(SECRET), "{shown}");
+            }
+        }
+        // What was emptied is in nobody's file any more, whatever it looked like.
+        let words = file("/etc/app.conf", 0o644, SECRET);
+        let emptied = diff(Some(&words), Some(&file("/etc/app.conf", 0o644, "")), Secrets::Hide).unwrap();
+        assert!(emptied.contains("emptied") && !emptied.contains(SECRET), "{emptied}");
+        for (a, _) in &pairs[..4] {
+            for (old, new) in [(Some(a), None), (None, Some(a))] {
+                let masked = diff(old, new, Secrets::Hide).unwrap();
+                assert!(!masked.is_empty() && !masked.contains(SECRET), "{masked}");
+            }
         }
     }
 
@@ -278,7 +412,7 @@ mod tests {
             (json!({"osImageURL": "os@sha256:1"}), "+os@sha256:1"),
         ];
         for (spec, want) in rows {
-            let text = diff(Some(&mk(json!({}))), Some(&mk(spec))).unwrap();
+            let text = diff(Some(&mk(json!({}))), Some(&mk(spec)), Secrets::Hide).unwrap();
             assert!(text.contains(want), "{text}");
         }
         let sections = [
@@ -292,7 +426,8 @@ mod tests {
             json!({"storage": {"disks": [{"device": "/dev/a", "wipeTable": true}]}}),
         ];
         for section in sections {
-            let text = diff(Some(&mk_config(json!({}))), Some(&mk_config(section.clone()))).unwrap();
+            let text =
+                diff(Some(&mk_config(json!({}))), Some(&mk_config(section.clone())), Secrets::Hide).unwrap();
             assert!(!text.is_empty(), "{section}");
         }
     }

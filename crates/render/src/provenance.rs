@@ -257,14 +257,22 @@ fn ignition(ledger: &mut Ledger, c: &Component<'_>) {
         .for_each(|(name, _)| ledger.set(Kind::Section, name, "", by));
 }
 
-/// A public key by its type, the end of its body and its comment: enough to tell it, short enough to show.
-fn short_key(key: &str) -> String {
+/// A public key by its type, the end of its body and its comment: enough to tell it, short enough to show. Options before
+/// the type, which can hold commands and variables, are not shown.
+pub(crate) fn short_key(key: &str) -> String {
     const TAIL: usize = 8;
-    let mut words = key.split_whitespace();
-    let (kind, body) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    const TYPES: [&str; 3] = ["ssh-", "ecdsa-", "sk-"];
+    let words: Vec<&str> = key.split_whitespace().collect();
+    let Some(at) = words.iter().position(|w| TYPES.iter().any(|t| w.starts_with(t))) else {
+        return "a key of no known type".to_owned();
+    };
+    let options = if at > 0 { "(options) " } else { "" };
+    let (kind, body) =
+        (words.get(at).copied().unwrap_or_default(), words.get(at + 1).copied().unwrap_or_default());
     let tail: String = body.chars().rev().take(TAIL).collect::<Vec<_>>().into_iter().rev().collect();
-    let comment = words.collect::<Vec<_>>().join(" ");
-    format!("{kind} …{tail} {comment}").trim_end().to_owned()
+    let comment = words.get(at + 2..).unwrap_or_default().join(" ");
+    let comment = if desired::mask::looks_secret(&comment) { "" } else { &comment };
+    format!("{options}{kind} …{tail} {comment}").trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) async fn run(a: Explain) -> anyhow::Result<u8> {
         tokio::time::timeout(REQUEST_TIMEOUT, gather(&client, &a.pool)).await.map_err(|_| {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
         })??;
-    let explanation = explanation.only(a.what.as_deref(), a.contested)?;
+    let explanation = explanation.only(a.what.as_deref(), a.contested)?.masked(a.show.secrets());
     output::print(a.output, Kind::Explanation, &explanation, || explanation.text())?;
     Ok(exit::OK)
 }

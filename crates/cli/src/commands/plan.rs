@@ -14,6 +14,7 @@ use crate::{client, exit, manifests, output};
 use anyhow::{Context, bail};
 use api::k8s::Time;
 use api::v1::MachineConfig;
+use desired::mask::Secrets;
 use host::{Disruption, DisruptionPolicy, Irreconcilable, Severity};
 use kube::ResourceExt;
 use render::TemplateSet;
@@ -95,7 +96,7 @@ pub(super) struct PoolChange {
     from: String,
     /// The config that it would have.
     to: String,
-    /// What differs, as a unified diff; secrets are masked.
+    /// What differs, as a unified diff; secrets are masked unless they are asked for.
     diff: String,
     /// What it costs, for each config that nodes of the pool are in.
     costs: Vec<Cost>,
@@ -172,7 +173,7 @@ fn changes(a: &Plan, objects: &Documents, situation: &Situation, now: &Time) -> 
         if from == to.name_any() && goes(&then).is_subset(&goes(situation)) {
             continue;
         }
-        let mut change = change(pool, from, to, &configs, &policy, &then, now)?;
+        let mut change = change(pool, from, to, &configs, &policy, &then, now, a.show.secrets())?;
         if let Some(pin) = situation.pools.get(pool).and_then(rollout::pinned) {
             change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
         }
@@ -182,6 +183,7 @@ fn changes(a: &Plan, objects: &Documents, situation: &Situation, now: &Time) -> 
 }
 
 /// What a pool and its nodes go through on the way to a config. `then`: the cluster with the pool in it.
+#[allow(clippy::too_many_arguments, reason = "all that one line of the answer needs")]
 pub(super) fn change(
     pool: &str,
     from: &str,
@@ -190,8 +192,9 @@ pub(super) fn change(
     policy: &DisruptionPolicy,
     then: &Situation,
     now: &Time,
+    secrets: Secrets,
 ) -> anyhow::Result<PoolChange> {
-    let diff = render::diff(configs.get(from), Some(to)).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let diff = render::diff(configs.get(from), Some(to), secrets).map_err(|e| anyhow::anyhow!("{e}"))?;
     let forecast = then.forecast(now);
     let planned = forecast.pools.iter().find(|p| &*p.pool == pool);
     let nodes: Vec<Queued> = then.queue(pool, now);

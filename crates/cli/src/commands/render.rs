@@ -58,7 +58,7 @@ fn show(a: &Render, before: &Rendered, after: &Rendered) -> anyhow::Result<u8> {
     let pools: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     for pool in pools.into_iter().filter(|p| a.pools.is_empty() || a.pools.contains(p)) {
         let (old, new) = (before.get(pool), after.get(pool));
-        let text = render::diff(old, new).map_err(|e| anyhow::anyhow!("{e}"))?;
+        let text = render::diff(old, new, a.show.secrets()).map_err(|e| anyhow::anyhow!("{e}"))?;
         if !text.is_empty() {
             let name =
                 |mc: Option<&MachineConfig>| mc.map_or_else(|| "(none)".to_owned(), ResourceExt::name_any);

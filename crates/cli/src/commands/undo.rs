@@ -13,6 +13,7 @@ use crate::{client, exit, output};
 use anyhow::{Context, bail};
 use api::k8s::{ObjectMeta, Time};
 use api::v1::{MachineConfig, MachineConfigPool};
+use desired::mask::Secrets;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use render::TemplateSet;
@@ -77,7 +78,7 @@ pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
     let policy = plan::policy(objects.iter().map(|(_, v)| v))?;
     let then = plan::situation(&objects)?.with_target(&a.pool, &to.name_any());
     let change = (from != to.name_any())
-        .then(|| plan::change(&a.pool, &from, &to, &configs, &policy, &then, &now))
+        .then(|| plan::change(&a.pool, &from, &to, &configs, &policy, &then, &now, Secrets::Hide))
         .transpose()?;
     let metadata: BTreeMap<&str, &ObjectMeta> =
         all.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, &c.metadata))).collect();

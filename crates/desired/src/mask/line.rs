@@ -1,0 +1,444 @@
+//! Which lines look like a secret: a value beside a word that names one, a name and password in a URL, keys as runs of
+//! letters and digits, PEM and YAML blocks.
+//!
+//! It would rather hide a harmless line than show a secret: of the words that name secrets, any counts, and every value
+//! beside one does that is not plainly something else. What it is not: a parser of any format.
+
+use std::borrow::Cow;
+
+/// What a word that names a secret holds, written together.
+const HELD: [&str; 13] = [
+    "passw",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "credential",
+    "cookie",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "connectionstring",
+    "mnemonic",
+    "community",
+];
+/// Parts of words that name a secret.
+const PARTS: [&str; 24] = [
+    "pass",
+    "passes",
+    "pwd",
+    "pw",
+    "pin",
+    "pins",
+    "puk",
+    "key",
+    "keys",
+    "auth",
+    "authorization",
+    "bearer",
+    "psk",
+    "cred",
+    "creds",
+    "otp",
+    "totp",
+    "jwt",
+    "dsn",
+    "sasl",
+    "hmac",
+    "salt",
+    "signature",
+    "sig",
+];
+/// What such words end with when they are written together.
+const ENDS: [&str; 7] = ["pass", "pwd", "pw", "key", "keys", "auth", "psk"];
+/// Words that end like this and mean something else.
+const OTHERS: [&str; 5] = ["bypass", "compass", "monkey", "hotkey", "turkey"];
+/// Values that are no secret, whatever they belong to.
+const HARMLESS: [&str; 12] = [
+    "yes", "no", "true", "false", "on", "off", "none", "null", "required", "optional", "enabled", "disabled",
+];
+/// Last parts of words whose value is a number.
+const COUNTS: [&str; 20] = [
+    "count",
+    "counts",
+    "size",
+    "length",
+    "len",
+    "max",
+    "min",
+    "timeout",
+    "ttl",
+    "seconds",
+    "days",
+    "age",
+    "limit",
+    "bits",
+    "retries",
+    "lifetime",
+    "interval",
+    "period",
+    "duration",
+    "expiration",
+];
+/// Last parts of words whose value is a path.
+const PLACES: [&str; 6] = ["file", "files", "path", "dir", "directory", "folder"];
+/// Folders that a path begins with; a secret seldom does.
+const ROOTS: [&str; 15] = [
+    "/etc/", "/usr/", "/var/", "/run/", "/opt/", "/proc/", "/sys/", "/dev/", "/lib/", "/bin/", "/sbin/",
+    "/boot/", "/srv/", "/tmp/", "/home/",
+];
+/// A run of letters and some digits from this length on looks like a key.
+const LONG: usize = 20;
+/// The same with any digit: a hash.
+const LONGER: usize = 32;
+/// The same of hexadecimal digits.
+const HEX: usize = 16;
+/// Padded base64 from this length on.
+const PADDED: usize = 8;
+/// What is shown in place of a value.
+const MASK: &str = "***";
+
+/// Whether any line of a text looks like a secret.
+#[must_use]
+pub fn looks_secret(text: &str) -> bool {
+    let plain: Cow<'_, str> =
+        if text.contains('\0') { Cow::Owned(text.replace('\0', "")) } else { Cow::Borrowed(text) };
+    let mut lines = plain.lines().filter(|l| !l.trim().is_empty()).peekable();
+    while let Some(line) = lines.next() {
+        let follows = lines.peek().is_some_and(|next| belongs(line, next));
+        if is_marked(line) || has_userinfo(line) || has_key(line) || names_value(line, follows) {
+            return true;
+        }
+    }
+    false
+}
+
+/// An argument of a command or the kernel, without its value where it looks like a secret.
+#[must_use]
+pub fn argument(argument: &str) -> Cow<'_, str> {
+    if !looks_secret(argument) {
+        return Cow::Borrowed(argument);
+    }
+    match argument.split_once('=') {
+        Some((name, _)) if !looks_secret(name) => Cow::Owned(format!("{name}={MASK}")),
+        _ => Cow::Borrowed(MASK),
+    }
+}
+
+/// Whether the next line goes on with the value that a line began: it is indented more, or an entry of a list.
+fn belongs(line: &str, next: &str) -> bool {
+    let indent = |l: &str| l.len() - l.trim_start().len();
+    indent(next) > indent(line) || next.trim_start().starts_with('-') || line.trim_end().ends_with('>')
+}
+
+/// PEM blocks, and password hashes as crypt(5) writes them.
+fn is_marked(line: &str) -> bool {
+    let hash = || {
+        line.match_indices('$').any(|(at, _)| {
+            let rest = line.get(at + 1..).unwrap_or_default();
+            let id = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'-').count();
+            (1..=12).contains(&id) && rest.as_bytes().get(id) == Some(&b'$')
+        })
+    };
+    line.contains("-----BEGIN") || hash()
+}
+
+/// `scheme://user:password@host`, `user:password@host`, and curl's `-u user:password`.
+fn has_userinfo(line: &str) -> bool {
+    let words =
+        || line.split(|c: char| c.is_whitespace() || "\"'`<>,;".contains(c)).filter(|w| !w.is_empty());
+    let with_name = |word: &str| {
+        let at = word.match_indices('@').find(|(at, _)| {
+            let after = word.get(at + 1..).unwrap_or_default();
+            !after.starts_with("sha256:") && !after.starts_with("sha512:") && !after.is_empty()
+        });
+        let Some((at, _)) = at else { return false };
+        let before = word.get(..at).unwrap_or_default();
+        before.contains("://")
+            || before.split_once(':').is_some_and(|(user, pass)| !user.is_empty() && !pass.is_empty())
+    };
+    if words().any(with_name) {
+        return true;
+    }
+    let mut words = words().map(|w| w.rsplit_once('=').map_or(w, |(_, last)| last)).peekable();
+    while let Some(word) = words.next() {
+        if matches!(word, "-u" | "--user" | "--proxy-user" | "-U")
+            && words.peek().is_some_and(|v| v.contains(':'))
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Runs of letters and digits as keys, tokens and hashes have them. Digests of images are public.
+fn has_key(line: &str) -> bool {
+    let in_run = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '=';
+    let mut rest = line;
+    let mut before = String::new();
+    while let Some(start) = rest.find(in_run) {
+        before.push_str(rest.get(..start).unwrap_or_default());
+        let run = rest.get(start..).unwrap_or_default();
+        let end = run.find(|c| !in_run(c)).unwrap_or(run.len());
+        let (run, after) = run.split_at(end);
+        let digest = before.ends_with("sha256:") || before.ends_with("sha512:");
+        // A name and its value: each for itself, but the padding of base64 stays.
+        let value = run.trim_end_matches('=');
+        let padding = run.len() - value.len();
+        if !digest {
+            let parts: Vec<&str> = value.split('=').collect();
+            let last = parts.len().saturating_sub(1);
+            for (i, part) in parts.into_iter().enumerate() {
+                let padding = if i == last && after.trim_start().is_empty() { padding } else { 0 };
+                if is_key(part, padding) {
+                    return true;
+                }
+            }
+        }
+        before.push_str(run);
+        rest = after;
+    }
+    false
+}
+
+fn is_key(run: &str, padding: usize) -> bool {
+    let count = |f: fn(&u8) -> bool| run.bytes().filter(f).count();
+    let (digits, letters) = (count(u8::is_ascii_digit), count(u8::is_ascii_alphabetic));
+    let hex = run.len() >= HEX && count(u8::is_ascii_hexdigit) == run.len();
+    let long = run.len() >= LONG && digits >= 3 && letters > 0 || run.len() >= LONGER && digits > 0;
+    let padded = (1..=2).contains(&padding)
+        && run.len() + padding >= PADDED
+        && (run.len() + padding).is_multiple_of(4);
+    long || padded || hex && digits >= 4 && letters > 0
+}
+
+/// Whether a word that names a secret has a value; `follows`: the next line goes on with this one.
+fn names_value(line: &str, follows: bool) -> bool {
+    let in_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    // A section of an INI or TOML file: what follows is of it.
+    let header = line.trim();
+    if header.starts_with('[') && header.ends_with(']') && !header.contains('=') {
+        return follows_header(header);
+    }
+    let mut at = 0;
+    while let Some(start) = line.get(at..).and_then(|rest| rest.find(in_word)).map(|s| at + s) {
+        let rest = line.get(start..).unwrap_or_default();
+        let len = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(len);
+        at = start + len;
+        let in_path = line.get(..start).is_some_and(|b| b.ends_with('/')) || after.starts_with('/');
+        if !in_path && names_secret(word) && has_value(word, after, follows) {
+            return true;
+        }
+    }
+    false
+}
+
+fn follows_header(header: &str) -> bool {
+    header.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-')).any(names_secret)
+}
+
+/// `DB_PASSWORD` and `dbPassword` as `db`, `password`.
+fn parts(word: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut lower = false;
+    for c in word.chars() {
+        let new = !c.is_alphanumeric() || lower && c.is_uppercase();
+        if new {
+            all.push(String::new());
+        }
+        if c.is_alphanumeric()
+            && let Some(part) = all.last_mut()
+        {
+            part.extend(c.to_lowercase());
+        }
+        lower = c.is_lowercase();
+    }
+    all.retain(|p| !p.is_empty());
+    all
+}
+
+fn names_secret(word: &str) -> bool {
+    let parts = parts(word);
+    let joined = parts.concat();
+    HELD.iter().any(|h| joined.contains(h))
+        || parts.iter().any(|p| {
+            let p = p.trim_end_matches(|c: char| c.is_ascii_digit());
+            PARTS.contains(&p) || ENDS.iter().any(|e| p.ends_with(e)) && !OTHERS.contains(&p)
+        })
+}
+
+/// Whether what stands after a word is a value that may be secret.
+fn has_value(word: &str, after: &str, follows: bool) -> bool {
+    let between = |c: char| c.is_whitespace() || "\"'`=:>,|([{".contains(c);
+    let rest = after.trim_start_matches(between);
+    let skipped = after.get(..after.len() - rest.len()).unwrap_or_default();
+    if rest.is_empty() {
+        let opened = skipped.contains(['|', '[', '{', '(']);
+        return opened || follows && skipped.contains(['=', ':', '>', '"']);
+    }
+    if skipped.is_empty() {
+        return false;
+    }
+    let end = rest.find(|c: char| c.is_whitespace() || "\"'`,;})]<&".contains(c)).unwrap_or(rest.len());
+    let value = rest.get(..end).unwrap_or_default();
+    !is_harmless(word, value) || !skipped.contains(['=', ':']) && goes_on(rest.get(end..).unwrap_or_default())
+}
+
+/// Whether a harmless word after a secret's is only the first of several, as in `password is hunter2`.
+fn goes_on(rest: &str) -> bool {
+    rest.trim_start().starts_with(|c: char| c.is_alphanumeric())
+}
+
+fn is_harmless(word: &str, value: &str) -> bool {
+    let parts = parts(word);
+    let last = parts.last().map(String::as_str).unwrap_or_default();
+    let lower = value.to_ascii_lowercase();
+    let is_path = |v: &str| v.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-%@".contains(&b));
+    let rooted = value.strip_prefix("file://").unwrap_or(value);
+    let number = || {
+        let digits = value.trim_start_matches(|c: char| c.is_ascii_digit());
+        digits.len() < value.len() && matches!(digits, "" | "s" | "m" | "h" | "d" | "ms" | "min")
+    };
+    value.is_empty()
+        || HARMLESS.contains(&lower.as_str())
+        || value.bytes().all(|b| b == b'*')
+        || ROOTS.iter().any(|r| rooted.starts_with(r)) && is_path(rooted)
+        || PLACES.contains(&last) && value.contains(['/', '.']) && is_path(value)
+        || COUNTS.contains(&last) && number()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every line holds a secret, by one rule or another.
+    #[test]
+    fn what_looks_like_a_secret_does() {
+        for text in [
+            "SMTP_PASS=hunter2",
+            "smtp-pass: hunter2",
+            "pass hunter2",
+            "DB_PASSWORD: hunter2",
+            "dbPassword=hunter2",
+            "PGPASSWORD=x",
+            "requirepass foobared",
+            "masterauth foobared",
+            "rootpw hunter2",
+            "MYSQL_PWD=hunter2",
+            "pwd: x",
+            "PIN=1234",
+            "pin 0000",
+            "sim.pin: \"1234\"",
+            "cookie=abc",
+            "Set-Cookie: SID=abc",
+            "session_cookie: abc",
+            "token: abc",
+            "max_token hunter2",
+            "key = abcdef",
+            "api_key: 12",
+            "apikey=12",
+            "client_secret = 's'",
+            "credentials: me",
+            "AWS_CREDS=x",
+            "auth = dXNlcg",
+            "  \"auth\": \"dXNlcg==\",",
+            "{\"user\":\"me\",\"pass\":\"hunter2\"}",
+            "Authorization: Bearer abc",
+            "Authorization: Basic abc",
+            "wpa_psk=12345678",
+            "<password>hunter2</password>",
+            "machine h login me password hunter2",
+            "# password: hunter2",
+            "password is hunter2",
+            "the password hunter2",
+            "ExecStart=/usr/bin/app --password hunter2",
+            "ExecStart=/usr/bin/app --token=abc",
+            "Environment=\"SMTP_PASS=hunter2\"",
+            "Environment=A=b PIN=1234",
+            "rd.luks.key=abc",
+            "password: yes-this-is-it",
+            "PasswordAuthentication=hunter2",
+            "tokens: [abc]",
+            "tokens: [\n  abc]",
+            "password: |\n  hunter2\n",
+            "password: >-\n  hunter2\n",
+            "password:\n  hunter2\n",
+            "passwords:\n- hunter2\n",
+            "passwords:\n\n  - hunter2\n",
+            "<password>\nhunter2\n</password>",
+            "[auth]\nvalue=hunter2",
+            "[plugins.\"x\".auth]\nusername = \"me\"",
+            "--password \\\n  hunter2",
+            "proxy=http://me:pw@proxy:3128/",
+            "proxy=http://me:p/w@proxy:3128/",
+            "proxy=me:pw@proxy:3128",
+            "http://me@proxy/",
+            "curl -u me:hunter2 https://host/",
+            "ExecStart=curl --user me:hunter2 https://host/",
+            "-----BEGIN PRIVATE KEY-----",
+            "-----BEGIN OPENSSH PRIVATE KEY-----\nabc",
+            "core:$6$salt$hash",
+            "me:$apr1$x$y",
+            "x: $2b$10$abc",
+            "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj",
+            "x 0123456789abcdef0123456789abcdef",
+            "x deadbeef12345678",
+            "x AKIAIOSFODNN7EXAMPLE123",
+            "x ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+            "data: aHVudGVyMg==",
+            "https://h/x?sig=abc",
+            "p\0a\0s\0s\0=\0x\0",
+        ] {
+            assert!(looks_secret(text), "{text:?}");
+            assert!(looks_secret(&format!("harmless\n{text}\nharmless\n")), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ordinary_configuration_is_shown() {
+        for text in [
+            "hello",
+            "server time.example.com iburst",
+            "keyboard = us",
+            "passthrough",
+            "bypass on",
+            "PasswordAuthentication no",
+            "PasswordAuthentication yes",
+            "UsePAM yes",
+            "max_token_count 40",
+            "token_ttl: 30s",
+            "HostKey /etc/ssh/ssh_host_rsa_key",
+            "clientTokenFile: run/x.conf",
+            "password =",
+            "password:\nuser: me",
+            "proxy=http://proxy:3128/",
+            "image: quay.io/a/b@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "ExecStart=/usr/lib/systemd/system-generators/a",
+            "ExecStart=/usr/bin/fetch-token /run/x",
+            "[Unit]\nDescription=A service\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+            "root=UUID=11111111-2222-3333-4444-555555555555",
+            "vm.swappiness = 10",
+            "unqualified-search-registries = [\"docker.io\"]",
+            "[[registry]]\nlocation = \"quay.io\"",
+            "After=user@1000.service",
+            "# comment",
+            "",
+        ] {
+            assert!(!looks_secret(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_keep_their_names() {
+        for (given, shown) in [
+            ("quiet", "quiet"),
+            ("console=ttyS0,115200", "console=ttyS0,115200"),
+            ("nbd.password=hunter2", "nbd.password=***"),
+            ("root=nfs://me:pw@host/x", "root=***"),
+            ("0123456789abcdef0123456789abcdef", "***"),
+        ] {
+            assert_eq!(argument(given), shown);
+        }
+    }
+}

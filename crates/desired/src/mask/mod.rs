@@ -1,0 +1,275 @@
+//! What of contents may be shown to people: the one masker, for reasons of drift, diffs, plans, events, logs and
+//! conditions, which more people read than the files themselves. Pure.
+//!
+//! Contents are shown only where every side of a comparison is public by mode and by path ([`Privacy`]) and no line of any
+//! looks like a secret ([`looks_secret`]). Otherwise sizes are told, and no hash: that would tell whether a guess is right.
+//! What it is not: a proof. A secret that looks like ordinary text is taken for that.
+
+mod line;
+mod path;
+
+use std::fmt::{self, Write as _};
+
+use similar::{ChangeTag, TextDiff};
+
+pub use line::{argument, looks_secret};
+pub use path::{Privacy, is_private_path};
+
+use crate::content::sha256;
+
+/// Larger files are told by size and hash: nobody reads their lines in an annotation.
+pub const MAX_SHOWN: u64 = 64 * 1024;
+/// So many changed lines are shown.
+const MAX_LINES: usize = 12;
+/// So many characters of each.
+const MAX_WIDTH: usize = 100;
+/// Characters of a hash: enough to tell two versions of a public file apart.
+const HASH: usize = 12;
+/// The bit by which everybody may read a file.
+const READ: u32 = 0o004;
+
+/// Whether somebody with the right to read contents asked to see them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Secrets {
+    /// Mask them.
+    #[default]
+    Hide,
+    /// Show them.
+    Show,
+}
+
+/// Why contents are not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The mode of one of the files.
+    Mode,
+    /// A folder above.
+    Folder,
+    /// The path is one of those where secrets stand.
+    Path,
+    /// A line.
+    Line,
+    /// The new side is empty: what is left of the old one is in nobody's file any more.
+    Emptied,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mode => "not everybody may read the file",
+            Self::Folder => "not everybody may open its folder",
+            Self::Path => "files at such paths hold secrets",
+            Self::Line => "a line looks like a secret",
+            Self::Emptied => "it was emptied",
+        })
+    }
+}
+
+/// One side of a comparison.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    /// Contents.
+    pub bytes: &'a [u8],
+    /// Why these contents are private, whatever stands in them.
+    pub private: Option<Why>,
+}
+
+impl fmt::Debug for Side<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes, private: {:?}>", self.bytes.len(), self.private)
+    }
+}
+
+impl<'a> Side<'a> {
+    /// Contents that nobody calls private.
+    #[must_use]
+    pub fn public(bytes: &'a [u8]) -> Self {
+        Self { bytes, private: None }
+    }
+
+    /// Contents of a file of this mode.
+    #[must_use]
+    pub fn with_mode(bytes: &'a [u8], mode: u32) -> Self {
+        Self { bytes, private: (mode & READ == 0).then_some(Why::Mode) }
+    }
+}
+
+/// Why a comparison cannot be shown; `None`: it can. A side that is not there hides nothing.
+#[must_use]
+pub fn hidden(old: Option<Side<'_>>, new: Option<Side<'_>>) -> Option<Why> {
+    let sides = || [old, new].into_iter().flatten();
+    if let Some(why) = sides().find_map(|s| s.private) {
+        return Some(why);
+    }
+    if sides().any(|s| looks_secret(&String::from_utf8_lossy(s.bytes))) {
+        return Some(Why::Line);
+    }
+    let emptied = old.is_some_and(|o| !o.bytes.is_empty()) && new.is_some_and(|n| n.bytes.is_empty());
+    emptied.then_some(Why::Emptied)
+}
+
+/// Whether the contents of a file, or their hash, may be shown; those of large files are not looked through for it.
+#[must_use]
+pub fn may_show(path: &str, mode: u32, bytes: &[u8]) -> bool {
+    bytes.len() as u64 <= MAX_SHOWN
+        && !is_private_path(path)
+        && hidden(None, Some(Side::with_mode(bytes, mode))).is_none()
+}
+
+/// Bytes as text, where that is what they are.
+#[must_use]
+pub fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|t| !t.contains('\0'))
+}
+
+/// What a host has at a path, to be compared with what the config says.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// Contents; without them the file is too long to be read.
+    pub read: Option<Side<'a>>,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+/// Says how what a host has at a path differs from what is wanted there, in a form that may be shown.
+#[must_use]
+pub fn difference(path: &str, want: Side<'_>, found: Held<'_>) -> String {
+    let (len, wanted) = (found.len, want.bytes.len());
+    let why = match (is_private_path(path), found.read) {
+        (true, _) => Some(Why::Path),
+        (false, Some(read)) => hidden(Some(want), Some(read)),
+        // What cannot be looked at is not told apart from a secret.
+        (false, None) => return format!("{len} bytes instead of {wanted}"),
+    };
+    if let Some(why) = why {
+        return format!("{len} bytes instead of {wanted}; contents are not shown: {why}");
+    }
+    let read = found.read.map_or(&[][..], |s| s.bytes);
+    if read.len().max(wanted) as u64 <= MAX_SHOWN
+        && let (Some(a), Some(b)) = (text(want.bytes), text(read))
+    {
+        return lines(a, b);
+    }
+    let hash = |bytes: &[u8]| sha256(bytes).get(..HASH).unwrap_or_default().to_owned();
+    format!("{len} bytes (sha256 {}…) instead of {wanted} (sha256 {}…)", hash(read), hash(want.bytes))
+}
+
+/// The changed lines: `-` as the config says, `+` as the host has it.
+fn lines(want: &str, found: &str) -> String {
+    let mut out = String::from("(- config, + host)");
+    let (mut shown, mut more, mut at) = (0, 0, None);
+    let diff = TextDiff::from_lines(want, found);
+    for change in diff.iter_all_changes() {
+        let sign = match change.tag() {
+            ChangeTag::Equal => {
+                at = None;
+                continue;
+            }
+            ChangeTag::Delete => '-',
+            ChangeTag::Insert => '+',
+        };
+        if shown == MAX_LINES {
+            more += 1;
+            continue;
+        }
+        if at.is_none() {
+            let line = change.old_index().or(change.new_index()).unwrap_or_default() + 1;
+            let _ = write!(out, "\n@@ line {line} @@");
+            at = Some(line);
+        }
+        let line = change.value();
+        let end = if line.ends_with('\n') { "" } else { " (no newline at the end)" };
+        let _ = write!(out, "\n{sign}{}{end}", cut(line.trim_end_matches(['\n', '\r'])));
+        shown += 1;
+    }
+    if more > 0 {
+        let _ = write!(out, "\n… and {more} more changed lines");
+    }
+    out
+}
+
+fn cut(line: &str) -> String {
+    let clean = line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
+    let mut out: String = clean.take(MAX_WIDTH).collect();
+    if line.chars().count() > MAX_WIDTH {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(want: &[u8], found: &[u8]) -> String {
+        let read = Some(Side::public(found));
+        difference("/etc/app.conf", Side::public(want), Held { read, len: found.len() as u64 })
+    }
+
+    #[test]
+    fn changed_lines_are_shown_with_their_place() {
+        assert_eq!(told(b"a\nb\nc\n", b"a\nX\nc\n"), "(- config, + host)\n@@ line 2 @@\n-b\n+X");
+        let end = told(b"a\nb\nc\n", b"a\nb\nc");
+        assert!(end.ends_with("+c (no newline at the end)"), "{end}");
+        let many: String = (0..50).map(|i| format!("{i}\n")).collect();
+        let text = told(b"", many.as_bytes());
+        assert!(text.ends_with("… and 38 more changed lines"), "{text}");
+        assert!(told(b"", "x y ".repeat(1000).as_bytes()).len() < 400);
+    }
+
+    #[test]
+    fn binary_and_large_files_are_told_by_size_and_hash() {
+        let text = told(b"text", b"\0\x01");
+        assert!(
+            text.starts_with("2 bytes (sha256 ") && text.contains("instead of 4 (sha256 982d9e3eb996…"),
+            "{text}"
+        );
+        let large = "a b\n".repeat(20_000);
+        assert!(told(b"text", large.as_bytes()).starts_with("80000 bytes (sha256 "));
+        let unread = difference("/a", Side::public(b"text"), Held { read: None, len: 1 << 40 });
+        assert_eq!(unread, "1099511627776 bytes instead of 4");
+        // Not even a hash, which tells whether a guess is right.
+        let wide: Vec<u8> = b"pin=1234".iter().flat_map(|b| [*b, 0]).collect();
+        assert!(!told(b"text", &wide).contains("sha256"));
+    }
+
+    /// Mode, folder, path or a line of either side: one is enough.
+    #[test]
+    fn contents_are_shown_only_where_both_sides_are_public() {
+        let public = Side::public(b"hello\n");
+        let (other, empty) = (Side::public(b"hunter2\n"), Side::public(b""));
+        let private = |why| Side { private: Some(why), ..other };
+        let rows = [
+            ("/etc/a", public, other, None),
+            ("/etc/a", public, Side::with_mode(b"hunter2\n", 0o600), Some(Why::Mode)),
+            ("/etc/a", public, Side::with_mode(b"hunter2\n", 0o640), Some(Why::Mode)),
+            ("/etc/a", Side::with_mode(b"hunter2\n", 0o600), public, Some(Why::Mode)),
+            ("/etc/a", private(Why::Folder), public, Some(Why::Folder)),
+            ("/etc/a", public, private(Why::Folder), Some(Why::Folder)),
+            ("/etc/kubernetes/pki/a", public, other, Some(Why::Path)),
+            ("/etc/a", public, Side::public(b"pwd=hunter2"), Some(Why::Line)),
+            ("/etc/a", Side::public(b"pwd=hunter2"), public, Some(Why::Line)),
+            // The line did not change: what stands beside it is not shown either.
+            (
+                "/etc/a",
+                Side::public(b"x\nPASS=hunter2\n"),
+                Side::public(b"y\nPASS=hunter2\n"),
+                Some(Why::Line),
+            ),
+            ("/etc/a", other, empty, Some(Why::Emptied)),
+        ];
+        for (path, want, found, why) in rows {
+            let held = Held { read: Some(found), len: found.bytes.len() as u64 };
+            let text = difference(path, want, held);
+            match why {
+                None => assert!(text.contains("+hunter2"), "{text}"),
+                Some(why) => {
+                    assert!(text.ends_with(&format!("contents are not shown: {why}")), "{text}");
+                    assert!(!text.contains("hunter") && !text.contains("sha256"), "{text}");
+                }
+            }
+        }
+        assert_eq!(hidden(Some(empty), Some(other)), None, "an empty file was filled");
+        assert_eq!(hidden(Some(other), None), None);
+    }
+}
