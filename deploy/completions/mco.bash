@@ -482,7 +482,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__install)
-            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --require-token --open --proxy-protocol-from --api-server-url --daemon-image --openshift-config-crds --dry-run --output --log --log-json --no-color --help"
+            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --require-token --open --proxy-protocol-from --api-server-url --api-server-ca --daemon-image --openshift-config-crds --dry-run --output --output-dir --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -520,6 +520,10 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --api-server-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --daemon-image)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -530,6 +534,10 @@ _mco() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --output-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --log)

@@ -37,10 +37,11 @@ _arguments "${_arguments_options[@]}" : \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
-'--cluster-dns-ip=[The address of the cluster'\''s DNS service]:IP:_default' \
+'--cluster-dns-ip=[The address of the cluster'\''s DNS service \[default\: that of Service kube-system/kube-dns, else 10.96.0.10\]]:IP:_default' \
 '--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
 '*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times]:IP[/BITS]:_default' \
-'--api-server-url=[The API server, as machines reach it \[default\: as the kubeconfig says\]]:URL:_default' \
+'--api-server-url=[The API server, as machines reach it \[default\: as the kubeconfig says, unless that is this computer'\''s own address\]]:URL:_default' \
+'--api-server-ca=[The CA that the API server'\''s clients trust, PEM \[default\: the kubeconfig'\''s\]]:FILE:_files' \
 '--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \
 '-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
 json\:"For programs"
@@ -48,6 +49,7 @@ yaml\:"For programs and people"))' \
 '--output=[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
+'(-o --output)--output-dir=[With --dry-run\: write the objects into this folder for kubectl, the CRDs into a file of their own]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \

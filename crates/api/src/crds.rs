@@ -109,6 +109,9 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
         version.retain(|key, v| !is_none(key, v));
         if let Some(schema) = version.get_mut("schema").and_then(|s| s.get_mut("openAPIV3Schema")) {
             describe(&kind, schema);
+            if kind == "ControllerConfig" {
+                may_be_absent(schema);
+            }
             if let Some(at) = crate::rules::add(&kind, schema).first() {
                 return Err(CrdError::Missing { file, field: at });
             }
@@ -127,6 +130,17 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
         "spec": spec,
     });
     Ok(Crd { plural, group, ours, object })
+}
+
+/// A field of the ControllerConfig that may be null, or that holds certificates which nobody may know yet, may be absent as
+/// well: `kubectl apply` leaves out what is null, and the API server takes no empty text for bytes.
+fn may_be_absent(schema: &mut Value) {
+    let Some(spec) = schema.pointer_mut("/properties/spec") else { return };
+    let fields = spec.get("properties").cloned().unwrap_or_default();
+    let optional = |field: &Value| field["nullable"] == true || field["format"] == "byte";
+    if let Some(required) = spec.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !name.as_str().and_then(|n| fields.get(n)).is_some_and(optional));
+    }
 }
 
 /// Lays the descriptions of our Rust types over a published schema.

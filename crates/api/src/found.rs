@@ -6,6 +6,7 @@
 
 use crate::k8s::ObjectMeta;
 use crate::names::annotation::FOUND_OUT;
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 
 /// `spec.infra.status.controlPlaneTopology` of the ControllerConfig.
@@ -20,6 +21,11 @@ pub const CLUSTER_DNS_IP: &str = "clusterDNSIP";
 pub const API_SERVER_CA: &str = "kubeAPIServerServingCAData";
 /// `spec.replicas` of the controller's Deployment.
 pub const REPLICAS: &str = "replicas";
+
+/// What stands in the record for a value that is too long for it: its SHA-256, in hex.
+pub fn digest(value: &[u8]) -> String {
+    crate::server_tls::hex(&Sha256::digest(value))
+}
 
 /// The record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 use crate::k8s::{ByteString, ObjectMeta, OwnerReference, Secret};
 use crate::v1::{ControllerConfigSpec, MachineConfigPool};
 use serde_json::Value;
+use std::net::IpAddr;
 
 /// The port that machines fetch their config from.
 pub const PORT: u16 = 22623;
@@ -40,6 +41,24 @@ fn addresses<'a>(facts: &'a ControllerConfigSpec, platforms: &[(&str, &str)]) ->
 fn api_int(facts: &ControllerConfigSpec) -> Option<String> {
     let url = url::Url::parse(facts.infra_status(&["apiServerInternalURI"])?).ok()?;
     url.host_str().map(str::to_owned)
+}
+
+/// The host of an `https` URL, as it stands there; none: it is no such URL.
+pub fn url_host(url: &str) -> Option<String> {
+    let url = url::Url::parse(url).ok().filter(|u| u.scheme() == "https")?;
+    url.host_str().filter(|h| !h.is_empty()).map(str::to_owned)
+}
+
+/// Whether a host, as it stands in a URL, is whichever machine asks: a machine that boots would ask itself.
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+    match host.parse::<IpAddr>() {
+        Ok(address) => {
+            let address = address.to_canonical();
+            address.is_loopback() || address.is_unspecified()
+        }
+        Err(_) => host == "localhost" || host == "localhost.localdomain" || host.ends_with(".localhost"),
+    }
 }
 
 /// The host that machines of this cluster reach the server by, as it stands in a URL.
@@ -99,6 +118,35 @@ mod tests {
     #[allow(clippy::needless_pass_by_value, reason = "reads better in the table")]
     fn mk_facts(status: Value) -> ControllerConfigSpec {
         ControllerConfigSpec { infra: Some(json!({ "status": status })), ..ControllerConfigSpec::default() }
+    }
+
+    #[test]
+    fn a_machines_own_address_is_told_from_others() {
+        let own = [
+            "localhost",
+            "LOCALHOST.",
+            "api.localhost",
+            "localhost.localdomain",
+            "127.0.0.1",
+            "127.1.2.3",
+            "[::1]",
+            "::1",
+            "0.0.0.0",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+        ];
+        assert_eq!(own.map(is_loopback), [true; 11]);
+        let others = ["api.example.com", "10.0.0.1", "localhost.example.com", "[fd00::1]", "128.0.0.1", ""];
+        assert_eq!(others.map(is_loopback), [false; 6]);
+        for (url, host) in [
+            ("https://api.example.com:6443", Some("api.example.com")),
+            ("https://[fd00::5]:6443/x", Some("[fd00::5]")),
+            ("http://api.example.com", None),
+            ("api.example.com:6443", None),
+            ("https://", None),
+        ] {
+            assert_eq!(url_host(url).as_deref(), host, "{url}");
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(crate) struct Cluster {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Running it again upgrades the CRDs and leaves ControllerConfig and pools as they are.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
+    after_help = "Running it again upgrades the CRDs and the parts. Pools stay as they are. Of the ControllerConfig that changes\nwhich you say now, and what was found out before and is otherwise now.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
 )]
 pub(crate) struct Install {
     #[command(flatten)]
@@ -123,9 +123,9 @@ pub(crate) struct Install {
     /// A pool to create; may be given several times
     #[arg(long = "pool", value_name = "NAME", default_values = ["master", "worker"])]
     pub(crate) pools: Vec<String>,
-    /// The address of the cluster's DNS service
-    #[arg(long, value_name = "IP", default_value = "10.96.0.10")]
-    pub(crate) cluster_dns_ip: String,
+    /// The address of the cluster's DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]
+    #[arg(long, value_name = "IP")]
+    pub(crate) cluster_dns_ip: Option<std::net::IpAddr>,
     /// Run controller, config server and operator as pods of this image [default: they run elsewhere]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
@@ -141,9 +141,12 @@ pub(crate) struct Install {
     /// several times
     #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = network, requires = "image")]
     pub(crate) balancers: Vec<ipnet::IpNet>,
-    /// The API server, as machines reach it [default: as the kubeconfig says]
+    /// The API server, as machines reach it [default: as the kubeconfig says, unless that is this computer's own address]
     #[arg(long, value_name = "URL")]
     pub(crate) api_server_url: Option<String>,
+    /// The CA that the API server's clients trust, PEM [default: the kubeconfig's]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) api_server_ca: Option<PathBuf>,
     /// Run the node agents as pods of this image [default: they run as services of their hosts]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) daemon_image: Option<String>,
@@ -156,6 +159,9 @@ pub(crate) struct Install {
     /// With --dry-run: how to print the objects
     #[arg(short, long, value_enum, default_value_t, requires = "dry_run")]
     pub(crate) output: Format,
+    /// With --dry-run: write the objects into this folder for kubectl, the CRDs into a file of their own
+    #[arg(long, value_name = "DIR", requires = "dry_run", conflicts_with = "output")]
+    pub(crate) output_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -29,6 +29,15 @@ pub(crate) fn client(config: kube::Config) -> anyhow::Result<kube::Client> {
     kube::Client::try_from(config).map_err(|e| anyhow!("{}", told(&e)))
 }
 
+/// The configuration alone; `None`: nobody says which cluster, and this is no pod.
+pub(crate) async fn config_if_any(cluster: &Cluster) -> anyhow::Result<Option<kube::Config>> {
+    let said = cluster.context.is_some() || files(cluster, std::env::home_dir().as_deref()).is_some();
+    if !said && kube::Config::incluster().is_err() {
+        return Ok(None);
+    }
+    config(cluster).await.map(Some)
+}
+
 /// The configuration alone.
 pub(crate) async fn config(cluster: &Cluster) -> anyhow::Result<kube::Config> {
     Ok(resolve(cluster).await?.0)

@@ -4,7 +4,7 @@
 mod product;
 
 use product::{Cluster, lab, machine_config, one_file};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const GROUP: &str = "machineconfiguration.openshift.io";
 
@@ -64,6 +64,158 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
     unknown_fields(&cluster).await;
     refused_by_schema(&cluster).await;
     cluster.stop().await;
+}
+
+/// The objects of a file of YAML documents.
+fn objects(path: &std::path::Path) -> Vec<Value> {
+    api::yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// What counts of an object in the cluster: everything but what the API server and the writers' records add.
+async fn standing(cluster: &Cluster, wanted: &Value) -> Value {
+    let kind = wanted["kind"].as_str().unwrap().to_lowercase();
+    let name = wanted["metadata"]["name"].as_str().unwrap();
+    let mut arguments = vec!["get", &kind, name, "-o", "json"];
+    arguments.extend(wanted["metadata"]["namespace"].as_str().into_iter().flat_map(|n| ["-n", n]));
+    let said = cluster.kubectl(&arguments).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let mut object: Value = serde_json::from_str(&said.out).unwrap();
+    let fields = object.as_object_mut().unwrap();
+    fields.remove("status");
+    let metadata = fields["metadata"].as_object_mut().unwrap();
+    metadata.retain(|key, _| {
+        ["name", "namespace", "labels", "annotations", "generation"].contains(&key.as_str())
+    });
+    if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        notes.remove("kubectl.kubernetes.io/last-applied-configuration");
+        if notes.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    // Filled in by a controller of the cluster's own.
+    if kind == "secret" {
+        fields.remove("data");
+    }
+    object
+}
+
+const FIRST: &str = "--api-server-url=https://first.example.com:6443";
+const IMAGE: &str = "--image=registry.example.com/mco:1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder).await;
+    let folder = cluster.lab.folder().join("manifests");
+    let folder_text = folder.display().to_string();
+    let dry = async |more: &[&str]| {
+        let said =
+            cluster.mco(&[&["install", "--dry-run", "--output-dir", &folder_text], more].concat()).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out
+    };
+    // As the files are, each in one go, by the very commands that are printed.
+    let commands = dry(&[IMAGE, FIRST]).await;
+    let (crds, rest) = (folder.join("00-crds.yaml"), folder.join("10-mco.yaml"));
+    for command in commands.lines() {
+        let arguments: Vec<&str> = command.strip_prefix("kubectl ").unwrap().split(' ').collect();
+        let said = cluster.kubectl(&arguments).await;
+        // OpenShift's own schemas name formats that the API server does not check; and it thinks that nobody has the older
+        // of the two labels any more.
+        let expected =
+            |l: &&str| l.contains("unrecognized format") || l.contains("node-role.kubernetes.io/master");
+        let warnings: Vec<&str> = said.err.lines().filter(|l| !expected(l)).collect();
+        assert_eq!((said.code, warnings), (0, vec![]), "{command}: {said:?}");
+    }
+    let all = [objects(&crds), objects(&rest)].concat();
+    assert!(
+        all.iter().any(|o| o["kind"] == "Deployment") && all.iter().any(|o| o["kind"] == "ControllerConfig")
+    );
+    let mut applied = vec![];
+    for object in &all {
+        applied.push(standing(&cluster, object).await);
+    }
+    // Installing changes nothing then: the same objects, to the generation.
+    let said = cluster.mco(&["install", IMAGE, FIRST]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(!said.out.contains("MachineConfigPool") && !said.out.contains("update"), "{}", said.out);
+    for (object, before) in all.iter().zip(&applied) {
+        assert_eq!(standing(&cluster, object).await, *before);
+    }
+    // The dry run now says just that; and one more apply of the first files changes nothing.
+    let (first_crds, first_rest) = (folder.join("first-crds.yaml"), folder.join("first-mco.yaml"));
+    std::fs::rename(&crds, &first_crds).unwrap();
+    std::fs::rename(&rest, &first_rest).unwrap();
+    dry(&[IMAGE, FIRST]).await;
+    assert!(
+        !objects(&rest).iter().any(|o| o["kind"] == "ControllerConfig" || o["kind"] == "MachineConfigPool")
+    );
+    for file in [&first_crds, &first_rest] {
+        let said = cluster.kubectl(&["apply", "-f", &file.display().to_string()]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    for (object, before) in all.iter().zip(&applied) {
+        assert_eq!(standing(&cluster, object).await, *before);
+    }
+    said_wins(&cluster).await;
+    cluster.stop().await;
+}
+
+/// A first installation guesses; the second one is told.
+async fn said_wins(cluster: &Cluster) {
+    const CONFIG: &str = "machine-config-controller";
+    cluster.delete("ControllerConfig", CONFIG).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let guessed = cluster.get("ControllerConfig", CONFIG).await;
+    let status = |config: &Value, field: &str| config["spec"]["infra"]["status"][field].clone();
+    assert_eq!(guessed["spec"]["clusterDNSIP"], "10.96.0.10");
+    assert_eq!(
+        status(&guessed, "apiServerURL"),
+        Value::Null,
+        "the kubeconfig names this computer's own address"
+    );
+    let ca = cluster.lab.folder().join("other-ca.crt");
+    let pem = "-----BEGIN CERTIFICATE-----\nb3RoZXI=\n-----END CERTIFICATE-----\n";
+    std::fs::write(&ca, pem).unwrap();
+    let ca = format!("--api-server-ca={}", ca.display());
+    let second = [
+        "install",
+        IMAGE,
+        "--api-server-url=https://second.example.com:6443",
+        "--cluster-dns-ip=10.43.0.10",
+        &ca,
+    ];
+    let said = cluster.mco(&second).await;
+    assert!(said.code == 0 && said.out.contains("update ControllerConfig"), "{said:?}");
+    let check = async || {
+        let config = cluster.get("ControllerConfig", CONFIG).await;
+        for field in ["apiServerURL", "apiServerInternalURI"] {
+            assert_eq!(status(&config, field), "https://second.example.com:6443");
+        }
+        assert_eq!(config["spec"]["clusterDNSIP"], "10.43.0.10");
+        let want = serde_json::to_value(api::k8s::ByteString(pem.as_bytes().to_vec())).unwrap();
+        assert_eq!(
+            (&config["spec"]["rootCAData"], &config["spec"]["kubeAPIServerServingCAData"]),
+            (&want, &want)
+        );
+    };
+    check().await;
+    // What was said stays when nothing is said; a server's pods are told it, too.
+    let said = cluster.mco(&["install", IMAGE]).await;
+    assert!(said.code == 0 && !said.out.contains("update ControllerConfig"), "{said:?}");
+    check().await;
+    let server =
+        cluster.kubectl(&["-n", "openshift-machine-config-operator", "get", "ds", "-o", "json"]).await;
+    assert!(server.out.contains("--apiserver-url=https://second.example.com:6443"), "{}", server.out);
+    // No machine can use this computer's own address.
+    let said = cluster.mco(&["install", "--api-server-url=https://127.0.0.1:6443"]).await;
+    assert!(said.code == 1 && said.err.contains("own address"), "{said:?}");
+    let own = json!({"spec": {"infra": {"status": {"apiServerInternalURI": "https://localhost:6443"}}}});
+    cluster.patch("ControllerConfig", CONFIG, own).await;
+    let said = cluster.mco(&["pointer", "worker"]).await;
+    assert!(said.code == 1 && said.err.contains("localhost is each machine's own address"), "{said:?}");
+    let said = cluster.mco(&["operator", "start", "--once"]).await;
+    assert!(said.code != 0 && said.err.contains("machines would ask themselves"), "{said:?}");
 }
 
 /// Short names and columns are what people type and read.

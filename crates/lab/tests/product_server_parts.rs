@@ -22,7 +22,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use support::{Answer, PATIENCE, connect};
+use support::{Answer, PATIENCE, connect_as};
 use tokio::process::{Child, Command};
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -156,9 +156,10 @@ async fn boot(addr: SocketAddr, ca: &[u8], user_data: &Value) -> (u16, Value) {
     let path = format!("/config/{}", merge["source"].as_str().unwrap().rsplit('/').next().unwrap());
     let header = &merge["httpHeaders"][0];
     let config = support::client(rustls::DEFAULT_VERSIONS, roots).unwrap();
-    let stream = connect(addr, config, |_| {}).await.unwrap();
+    let here = std::net::Ipv4Addr::LOCALHOST.into();
+    let stream = connect_as("api.lab.test", here, addr, config).await.unwrap();
     let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}: {}\r\n\
+        "GET {path} HTTP/1.1\r\nHost: api.lab.test\r\nConnection: close\r\n{}: {}\r\n\
         Accept: application/vnd.coreos.ignition+json;version=3.5.0\r\n\r\n",
         header["name"].as_str().unwrap(),
         header["value"].as_str().unwrap(),
@@ -189,7 +190,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
             "install",
             "--openshift-config-crds",
             "--image=registry.example.com/mco:1",
-            "--api-server-url=https://localhost:6443",
+            "--api-server-url=https://api.lab.test:6443",
         ])
         .await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -197,7 +198,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
 
     // The same as kubectl takes it, which refuses a field that does not exist. (Our own kinds are too new to it here: it
     // does not have their schemas yet.)
-    let url = "--api-server-url=https://localhost:6443";
+    let url = "--api-server-url=https://api.lab.test:6443";
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
     assert!(said.out.contains("--require-token") && !said.out.contains("22624"), "{}", said.out);
     let mut list: Value = serde_json::from_str(&said.out).unwrap();
@@ -290,7 +291,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     let args = [
         "server".to_owned(),
         "start".to_owned(),
-        "--apiserver-url=https://localhost:6443".to_owned(),
+        "--apiserver-url=https://api.lab.test:6443".to_owned(),
         format!("--secure-port={port}"),
         "--insecure-port=0".to_owned(),
         "--metrics-listen=off".to_owned(),

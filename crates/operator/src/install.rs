@@ -1,20 +1,22 @@
 //! `mco install`: the objects that must stand in a cluster before a controller can work.
 //!
-//! Objects that a user may edit afterwards (ControllerConfig, pools) are only created where they are missing; the
-//! namespace and the CRDs are applied, so that running it again upgrades them.
+//! CRDs, namespaces, rights and pods are applied, so that running it again upgrades them. Pools are only created where they
+//! are missing. Of the ControllerConfig what `settings` says is brought up to date, and nothing else.
+//!
+//! What [`plan`] is not: a look at the cluster. What was found there is an input.
 
 use crate::pods::Parts;
 pub use crate::rights::PullSecret;
+use crate::settings::{self, Settings, SettingsError};
 use api::crds::{Crd, CrdError};
-use api::found::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
-use api::k8s::{ByteString, LabelSelector};
-use api::names::{self, annotation, label};
-use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfigPool, MachineConfigPoolSpec};
+use api::k8s::LabelSelector;
+use api::names::{self, label};
+use api::v1::{ControllerConfig, MachineConfigPool, MachineConfigPoolSpec};
 use ipnet::IpNet;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -33,16 +35,16 @@ const ESTABLISH_POLL: Duration = Duration::from_millis(50);
 pub struct Options {
     /// The built-in pools to create.
     pub pools: Vec<String>,
-    /// The address of the cluster's DNS service.
-    pub cluster_dns_ip: String,
-    /// The CA that clients of the API server trust (PEM).
-    pub kube_api_ca: Vec<u8>,
-    /// The API server's URL as nodes reach it.
-    pub api_server_url: String,
-    /// The topology of the control plane as its nodes tell it, `HighlyAvailable` or `SingleReplica`; `None`: not known.
-    pub control_plane_topology: Option<&'static str>,
-    /// The same for the nodes that run the workload.
-    pub infrastructure_topology: Option<&'static str>,
+    /// What the administrator says of the cluster.
+    pub said: Settings,
+    /// What was found out about it.
+    pub found: Settings,
+    /// The ControllerConfig that is there, as the API server gives it.
+    pub controller_config: Option<Value>,
+    /// The pools that are there.
+    pub pools_there: Vec<String>,
+    /// The topology of the control plane as it counts now; empty: not known.
+    pub control_plane_topology: String,
     /// The image of the agents' pods. `None`: agents run as services of their hosts.
     pub daemon_image: Option<String>,
     /// The image of the pods of controller, config server and operator. `None`: they run elsewhere.
@@ -62,11 +64,11 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             pools: vec![names::MASTER.to_owned(), names::WORKER.to_owned()],
-            cluster_dns_ip: "10.96.0.10".to_owned(),
-            kube_api_ca: vec![],
-            api_server_url: String::new(),
-            control_plane_topology: None,
-            infrastructure_topology: None,
+            said: Settings::default(),
+            found: Settings::default(),
+            controller_config: None,
+            pools_there: vec![],
+            control_plane_topology: String::new(),
             daemon_image: None,
             image: None,
             require_token: true,
@@ -78,12 +80,14 @@ impl Default for Options {
 }
 
 /// How an object is put into the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum How {
     /// Ours: brought to this form each time.
     Apply,
     /// The user's after the first time: created where it is missing.
     CreateIfMissing,
+    /// The user's, of which some fields change: by this merge patch, bound to the version that was read.
+    Update(Value),
 }
 
 /// One object of the plan.
@@ -91,8 +95,15 @@ pub enum How {
 pub struct Step {
     /// How.
     pub how: How,
-    /// What.
+    /// What, as it stands afterwards.
     pub object: Value,
+}
+
+impl Step {
+    /// Whether it is the definition of a kind: those come first, and the rest when they are served.
+    pub fn is_definition(&self) -> bool {
+        self.object.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition")
+    }
 }
 
 impl fmt::Display for Step {
@@ -101,6 +112,7 @@ impl fmt::Display for Step {
         let how = match self.how {
             How::Apply => "apply",
             How::CreateIfMissing => "create if missing:",
+            How::Update(_) => "update",
         };
         write!(f, "{how} {} {}", text("/kind"), text("/metadata/name"))
     }
@@ -141,8 +153,17 @@ pub enum InstallError {
         step: String,
     },
     /// The config server tells machines how they reach the API server.
-    #[error("the config server's pods must know how machines reach the API server: pass --api-server-url")]
+    #[error(
+        "the config server's pods must know how machines reach the API server, and neither the ControllerConfig nor the \
+        kubeconfig names an address that other machines can use: pass --api-server-url"
+    )]
     NoUrl,
+    /// The administrator says what cannot be.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The ControllerConfig changed between being read and being written.
+    #[error("ControllerConfig {} changed meanwhile; run it again", names::CONTROLLER_CONFIG)]
+    Changed,
     /// The API server took a CRD and does not serve it.
     #[error("{name} is not served {} s after it was applied: {why}", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {
@@ -156,10 +177,16 @@ pub enum InstallError {
 /// The objects, in the order in which they must come.
 ///
 /// # Errors
-/// Pods without an API server's URL; else only a fault in this build's own data.
+/// Pods without an API server's URL, a URL that no machine can use, a ControllerConfig that cannot be read; else only a
+/// fault in this build's own data.
 pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
+    settings::check(&options.said)?;
+    let (config, step) = controller_config(options)?;
     let apply = |object| Step { how: How::Apply, object };
-    let mut steps = vec![apply(json!({
+    let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
+    let mut steps: Vec<Step> =
+        api::crds::all()?.into_iter().filter(wanted).map(|crd| apply(crd.object)).collect();
+    steps.push(apply(json!({
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
@@ -167,37 +194,93 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
             // Agents that run as pods change their hosts.
             "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
         },
-    }))];
+    })));
+    // Before the parts: a controller that starts anew writes it, too.
+    steps.extend(step);
+    for name in options.pools.iter().filter(|name| !options.pools_there.contains(name)) {
+        steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
+    }
     steps.extend(crate::agent::rights().into_iter().map(apply));
     steps.extend(options.daemon_image.as_deref().map(crate::agent::daemon_set).map(apply));
     if let Some(image) = &options.image {
-        if options.api_server_url.is_empty() {
-            return Err(InstallError::NoUrl);
-        }
         let parts = Parts {
             image,
-            api_server_url: &options.api_server_url,
+            api_server_url: settings::api_server_url(&config.spec).ok_or(InstallError::NoUrl)?,
             require_token: options.require_token,
             balancers: &options.balancers,
-            controllers: crate::pods::controllers(options.control_plane_topology.unwrap_or_default()),
+            controllers: crate::pods::controllers(&options.control_plane_topology),
         };
         let rights = crate::rights::all(options.require_token, options.pull_secret.as_ref());
         steps.extend(rights.into_iter().map(apply));
         steps.extend(crate::pods::all(&parts).into_iter().map(apply));
     }
-    let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
-    steps.extend(api::crds::all()?.into_iter().filter(wanted).map(|crd| apply(crd.object)));
-    steps.push(create("ControllerConfig", &controller_config(options))?);
-    for name in &options.pools {
-        steps.push(create("MachineConfigPool", &pool(name))?);
-    }
     Ok(steps)
 }
 
-fn create<T: serde::Serialize>(what: &str, object: &T) -> Result<Step, InstallError> {
-    let object = serde_json::to_value(object)
-        .map_err(|source| InstallError::Json { what: what.to_owned(), source })?;
-    Ok(Step { how: How::CreateIfMissing, object })
+/// The ControllerConfig as it is to stand, and the step to it; none: it stands so.
+fn controller_config(options: &Options) -> Result<(ControllerConfig, Option<Step>), InstallError> {
+    let wrong = |source| InstallError::Json { what: "ControllerConfig".to_owned(), source };
+    let there = options.controller_config.as_ref();
+    let (mut object, config) = match there {
+        Some(there) => (bare(there), serde_json::from_value(there.clone()).map_err(wrong)?),
+        None => {
+            let config = settings::empty();
+            (serde_json::to_value(&config).map_err(wrong)?, config)
+        }
+    };
+    let mut patch = settings::patch(&config, there.is_none(), &options.said, &options.found);
+    let changes = patch != json!({});
+    json_patch::merge(&mut object, &patch);
+    let config = serde_json::from_value(object.clone()).map_err(wrong)?;
+    let how = match there {
+        None => {
+            without_empty(&mut object);
+            How::CreateIfMissing
+        }
+        Some(_) if !changes => return Ok((config, None)),
+        Some(there) => {
+            patch["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+            How::Update(patch)
+        }
+    };
+    Ok((config, Some(Step { how, object })))
+}
+
+/// Takes away what says nothing and would not be taken: null, which kubectl leaves out, and bytes that are not known.
+fn without_empty(config: &mut Value) {
+    let Some(spec) = config.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    spec.retain(|key, value| !value.is_null() && !(key.ends_with("CAData") && value == ""));
+}
+
+/// An object as somebody would write it: without what the API server adds.
+fn bare(object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for key in ["name", "labels", "annotations"] {
+        metadata.extend(object["metadata"].get(key).map(|v| (key.to_owned(), v.clone())));
+    }
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    json!({
+        "apiVersion": format!("{}/v1", names::GROUP),
+        "kind": "ControllerConfig",
+        "metadata": metadata,
+        "spec": object["spec"],
+    })
+}
+
+/// A built-in pool as it is written: nothing in it that others write later, or the next `kubectl apply` of the same file
+/// would take it back.
+fn pool_object(name: &str) -> Result<Value, InstallError> {
+    let wrong = |source| InstallError::Json { what: "MachineConfigPool".to_owned(), source };
+    let mut object = serde_json::to_value(pool(name)).map_err(wrong)?;
+    if let Some(object) = object.as_object_mut() {
+        object.remove("status");
+    }
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|key, _| ["machineConfigSelector", "nodeSelector"].contains(&key.as_str()));
+    }
+    Ok(object)
 }
 
 /// A built-in pool: MachineConfigs with its role label, nodes with its role label.
@@ -221,47 +304,6 @@ pub fn pool(name: &str) -> MachineConfigPool {
         labels.insert(label::REQUIRED_FOR_UPGRADE.to_owned(), String::new());
     }
     pool
-}
-
-/// The ControllerConfig of a cluster that has no `config.openshift.io` objects to take it from.
-pub fn controller_config(options: &Options) -> ControllerConfig {
-    let mut spec = ControllerConfigSpec {
-        cluster_dns_ip: options.cluster_dns_ip.clone(),
-        kube_api_server_serving_ca_data: ByteString(options.kube_api_ca.clone()),
-        root_ca_data: ByteString(options.kube_api_ca.clone()),
-        ip_families: "IPv4".to_owned(),
-        infra: Some(json!({
-            "apiVersion": "config.openshift.io/v1",
-            "kind": "Infrastructure",
-            "metadata": {"name": names::CLUSTER},
-            "spec": {"cloudConfig": {"name": ""}, "platformSpec": {"type": "None"}},
-            "status": {
-                "apiServerURL": options.api_server_url,
-                "apiServerInternalURI": options.api_server_url,
-                "infrastructureName": "",
-                "etcdDiscoveryDomain": "",
-                "platform": "None",
-                "platformStatus": {"type": "None"},
-            },
-        })),
-        ..Default::default()
-    };
-    let mut record = Found::default();
-    for (field, value) in [
-        (CONTROL_PLANE_TOPOLOGY, options.control_plane_topology),
-        (INFRASTRUCTURE_TOPOLOGY, options.infrastructure_topology),
-    ] {
-        if let (Some(value), Some(infra)) = (value, &mut spec.infra) {
-            infra["status"][field] = json!(value);
-            record.set(field, value);
-        }
-    }
-    let mut config = ControllerConfig::new(names::CONTROLLER_CONFIG, spec);
-    config.annotations_mut().extend(record.text().map(|t| (annotation::FOUND_OUT.to_owned(), t)));
-    config
-        .annotations_mut()
-        .insert(annotation::GENERATED_BY_VERSION.to_owned(), names::VERSION_RAW.to_owned());
-    config
 }
 
 /// What an installation that is there says about the next one.
@@ -335,19 +377,12 @@ pub async fn apply(
     steps: &[Step],
     mut progress: impl FnMut(&Step),
 ) -> Result<(), InstallError> {
-    let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps
-        .iter()
-        .partition(|s| s.object.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"));
-    let (first, last): (Vec<&Step>, Vec<&Step>) = rest.into_iter().partition(|s| s.how == How::Apply);
-    for step in first {
-        one(client, step).await?;
-        progress(step);
-    }
+    let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
     // All at once: each is a request of its own, and the API server takes them in parallel.
     futures::future::try_join_all(definitions.iter().map(|step| one(client, step))).await?;
     definitions.iter().for_each(|step| progress(step));
     futures::future::try_join_all(definitions.iter().map(|step| established(client, step))).await?;
-    for step in last {
+    for step in rest {
         one(client, step).await?;
         progress(step);
     }
@@ -390,7 +425,7 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
         None => Api::all_with(client.clone(), &resource),
     };
     let request = async {
-        match step.how {
+        match &step.how {
             How::Apply => {
                 let params = PatchParams::apply(FIELD_MANAGER).force();
                 api.patch(name, &params, &Patch::Apply(&step.object)).await.map(drop)
@@ -402,11 +437,19 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
                     other => other.map(drop),
                 }
             }
+            How::Update(patch) => {
+                let params =
+                    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+                api.patch(name, &params, &Patch::Merge(patch)).await.map(drop)
+            }
         }
     };
     let step_text = || step.to_string();
     match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Err(_) => Err(InstallError::Timeout { step: step_text() }),
+        Ok(Err(kube::Error::Api(e))) if e.code == 409 && matches!(step.how, How::Update(_)) => {
+            Err(InstallError::Changed)
+        }
         Ok(Err(source)) => Err(InstallError::Api { step: step_text(), source: Box::new(source) }),
         Ok(Ok(())) => Ok(()),
     }
@@ -440,14 +483,20 @@ async fn established(client: &Client, step: &Step) -> Result<(), InstallError> {
 mod tests {
     use super::*;
 
+    fn lines(options: &Options) -> Vec<String> {
+        plan(options).unwrap().iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn kinds_come_before_their_objects_and_the_users_objects_are_only_created() {
-        let steps = plan(&Options::default()).unwrap();
-        let lines: Vec<String> = steps.iter().map(ToString::to_string).collect();
-        assert_eq!(lines[0], format!("apply Namespace {}", names::NAMESPACE));
+        let lines = lines(&Options::default());
+        let namespace = format!("apply Namespace {}", names::NAMESPACE);
+        let at = lines.iter().position(|l| *l == namespace).unwrap();
+        assert!(lines[..at].iter().all(|l| l.starts_with("apply CustomResourceDefinition ")), "{lines:?}");
+        assert!(!lines[at..].iter().any(|l| l.contains("CustomResourceDefinition")), "{lines:?}");
         assert!(lines.contains(&format!("apply CustomResourceDefinition machineconfigs.{}", names::GROUP)));
         assert_eq!(
-            lines[lines.len() - 3..],
+            lines[at + 1..at + 4],
             [
                 "create if missing: ControllerConfig machine-config-controller",
                 "create if missing: MachineConfigPool master",
@@ -457,21 +506,75 @@ mod tests {
         assert!(!lines.iter().any(|l| l.contains("config.openshift.io")), "only ours by default");
     }
 
+    fn url(url: &str) -> Settings {
+        Settings { api_server_url: Some(url.to_owned()), ..Settings::default() }
+    }
+
     #[test]
     fn the_parts_are_pods_where_an_image_is_given_and_every_object_can_be_applied() {
         let none = plan(&Options::default()).unwrap();
         assert!(!none.iter().any(|s| s.object["kind"] == "Deployment"));
         let with = Options { image: Some("mco:1".to_owned()), ..Options::default() };
         assert!(matches!(plan(&with), Err(InstallError::NoUrl)));
-        let api_server_url = "https://api:6443".to_owned();
-        let steps = plan(&Options { api_server_url, ..with }).unwrap();
+        let own = Options { found: url("https://127.0.0.1:6443"), ..with.clone() };
+        assert!(
+            matches!(plan(&own), Err(InstallError::NoUrl)),
+            "a kubeconfig's loopback address is no machine's"
+        );
+        let own = Options { said: url("https://127.0.0.1:6443"), ..with.clone() };
+        assert!(matches!(plan(&own), Err(InstallError::Settings(SettingsError::Loopback { .. }))));
+        let with = Options { said: url("https://api:6443"), ..with };
+        let steps = plan(&with).unwrap();
         for step in &steps {
             assert!(resource(&step.object).is_some(), "{step}");
         }
-        let lines: Vec<String> = steps.iter().map(ToString::to_string).collect();
+        let lines = lines(&with);
         for part in ["Deployment machine-config-controller", "DaemonSet machine-config-server"] {
             assert!(lines.contains(&format!("apply {part}")), "{part}");
         }
+        let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
+        assert!(server.object.to_string().contains("--apiserver-url=https://api:6443"));
+    }
+
+    #[test]
+    fn of_what_is_there_only_what_is_said_changes() {
+        let first = plan(&Options { found: url("https://a:6443"), ..Options::default() }).unwrap();
+        let mut there = first.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap().object.clone();
+        there["metadata"]["resourceVersion"] = json!("7");
+        there["metadata"]["uid"] = json!("u");
+        there["spec"]["newer"] = json!("field");
+        there["spec"]["images"] = json!({"mine": "i"});
+        let pools_there = vec!["master".to_owned(), "worker".to_owned()];
+        let again = Options { controller_config: Some(there), pools_there, ..Options::default() };
+        let kinds =
+            |o: &Options| lines(o).into_iter().filter(|l| !l.starts_with("apply")).collect::<Vec<_>>();
+        assert_eq!(kinds(&again), Vec::<String>::new(), "nothing of the user's changes");
+        let written = &again.controller_config.as_ref().unwrap()["spec"];
+        assert!(
+            written.as_object().unwrap().values().all(|v| !v.is_null()),
+            "kubectl leaves out what is null"
+        );
+        assert!(written.get("rootCAData").is_none(), "nobody knows it");
+        let image = Some("mco:1".to_owned());
+        let said = Options { said: url("https://b:6443"), image, ..again };
+        assert_eq!(kinds(&said), ["update ControllerConfig machine-config-controller"]);
+        let steps = plan(&said).unwrap();
+        let step = steps.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap();
+        let How::Update(patch) = &step.how else { panic!("{step:?}") };
+        let urls = json!({"apiServerInternalURI": "https://b:6443", "apiServerURL": "https://b:6443"});
+        assert_eq!(patch["spec"], json!({"infra": {"status": urls}}));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        let object = &step.object;
+        assert_eq!(
+            (&object["spec"]["newer"], &object["spec"]["images"]["mine"]),
+            (&json!("field"), &json!("i"))
+        );
+        assert!(
+            object["metadata"].get("resourceVersion").is_none() && object["metadata"].get("uid").is_none()
+        );
+        // The server's pods get the address that counts, also when it was said before.
+        let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
+        assert!(server.object.to_string().contains("--apiserver-url=https://b:6443"));
     }
 
     #[test]
@@ -481,6 +584,9 @@ mod tests {
         assert_eq!(worker["spec"]["nodeSelector"]["matchLabels"]["node-role.kubernetes.io/worker"], "");
         assert!(worker["metadata"]["labels"].get(label::REQUIRED_FOR_UPGRADE).is_none());
         assert_eq!(pool("master").labels()[label::REQUIRED_FOR_UPGRADE], "");
+        let written = pool_object("worker").unwrap();
+        let fields: Vec<&String> = written["spec"].as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["machineConfigSelector", "nodeSelector"], "the rest is for others to write");
     }
 
     #[test]
@@ -488,7 +594,7 @@ mod tests {
         assert!(Options::default().require_token);
         let with = |require_token| Options {
             image: Some("mco:1".to_owned()),
-            api_server_url: "https://api:6443".to_owned(),
+            said: url("https://api:6443"),
             require_token,
             ..Options::default()
         };

@@ -73,6 +73,16 @@ pub enum KeepError {
         spec.infra.status.apiServerInternalURI"
     )]
     NoHost,
+    /// It names each machine itself.
+    #[error(
+        "no user data is written: machines would ask themselves for their config at {host}. Set \
+        spec.infra.status.apiServerInternalURI of ControllerConfig {CONTROLLER_CONFIG} to an address that machines \
+        reach, or run `mco install --api-server-url`"
+    )]
+    Loopback {
+        /// The host that the ControllerConfig names.
+        host: String,
+    },
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     Random,
@@ -135,6 +145,10 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     let controllers = keep_controllers(client, facts.control_plane_topology(), &mut done).await;
     let host = api::user_data::host(&facts).ok_or(KeepError::NoHost)?;
     let ca = keep_certificates(client, &api::user_data::host_names(&facts), now, &mut done).await?;
+
+    if api::user_data::is_loopback(&host) {
+        return Err(KeepError::Loopback { host });
+    }
 
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pools = call("list MachineConfigPools".to_owned(), pools.list(&all)).await?.items;

@@ -4,7 +4,7 @@
 //! config server's CA and certificate, and user data of machines; [`tokens`]: where boot tokens stand. What does not: ClusterOperator status and
 //! upgrades.
 //!
-//! Flow: [`install::plan`] says which objects are to stand in the cluster, in order (pure); [`install::apply`] puts
+//! Flow of an installation: [`settings`] says what stands in the ControllerConfig, [`install::plan`] says which objects are to stand in the cluster, in order (pure); [`install::apply`] puts
 //! them there by server-side apply and waits until the API server serves the new kinds.
 
 mod agent;
@@ -13,5 +13,6 @@ pub mod install;
 pub mod keep;
 mod pods;
 mod rights;
+pub mod settings;
 pub mod tokens;
 pub mod user_data;

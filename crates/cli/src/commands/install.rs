@@ -1,58 +1,80 @@
 //! `mco install`.
+//!
+//! Flow: what the arguments say, what the kubeconfig and the cluster tell → [`operator::install::plan`] → the cluster,
+//! standard output or files.
 
 use crate::args::Install;
 use crate::{client, exit, output};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use api::k8s::Node;
-use kube::api::{Api, ListParams};
-use operator::install::{Options, There, apply, plan, there};
+use api::names::CONTROLLER_CONFIG;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::{Client, ResourceExt};
+use operator::install::{Options, Step, There, apply, plan, there};
+use operator::settings::{DEFAULT_DNS_IP, Settings};
 use operator::tokens;
-use rollout::topology::Topology;
+use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
+use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
 /// One request to the API server.
 const CALL: Duration = Duration::from_secs(30);
+/// The files that kubectl takes, in order: it looks up each object's kind before it applies the first one.
+const FILES: [&str; 2] = ["00-crds.yaml", "10-mco.yaml"];
 
 pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
+    let ca = a.api_server_ca.as_deref().map(read_ca).transpose()?;
     let mut options = Options {
         pools: a.pools,
-        cluster_dns_ip: a.cluster_dns_ip,
+        said: Settings {
+            cluster_dns_ip: a.cluster_dns_ip.map(|ip| ip.to_string()),
+            api_server_url: a.api_server_url.map(|url| url.trim_end_matches('/').to_owned()),
+            api_server_ca: ca,
+            ..Settings::default()
+        },
         daemon_image: a.daemon_image,
         image: a.image,
-        balancers: a.balancers.clone(),
-        api_server_url: a.api_server_url.clone().unwrap_or_default(),
+        balancers: a.balancers,
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
-    if a.dry_run {
-        // Of a cluster that cannot be asked nothing is there.
-        let found = match client::connect(&a.cluster).await {
-            Ok(client) => there(&client).await.unwrap_or_default(),
-            Err(_) => There::default(),
-        };
-        follow(&mut options, a.open, a.require_token, found);
-        if options.image.is_some() && a.api_server_url.is_none() {
-            options.api_server_url = url(&client::config(&a.cluster).await?);
+    options.found.cluster_dns_ip = Some(DEFAULT_DNS_IP.to_owned());
+    // Without one: objects for a cluster that is not there yet.
+    let config = match a.dry_run {
+        true => client::config_if_any(&a.cluster).await?,
+        false => Some(client::config(&a.cluster).await?),
+    };
+    let client = match config {
+        None => {
+            follow(&mut options, a.open, a.require_token, There::default());
+            None
         }
-        let steps = plan(&options)?;
-        let objects: Vec<_> = steps.iter().map(|s| &s.object).collect();
-        // As kubectl takes it.
-        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        output::print_object(a.output, &list, || steps.iter().map(|s| format!("{s}\n")).collect())?;
-        return Ok(exit::OK);
-    }
-    let config = client::config(&a.cluster).await?;
-    if a.api_server_url.is_none() {
-        options.api_server_url = url(&config);
-    }
-    options.kube_api_ca = pem(config.root_cert.as_deref().unwrap_or_default());
-    let client = client::client(config)?;
-    let topology = topology(&client).await?;
-    options.control_plane_topology = topology.control_plane;
-    options.infrastructure_topology = topology.infrastructure;
-    follow(&mut options, a.open, a.require_token, there(&client).await?);
+        Some(config) => {
+            options.found.api_server_url =
+                Some(config.cluster_url.to_string().trim_end_matches('/').to_owned());
+            options.found.api_server_ca = Some(pem(config.root_cert.as_deref().unwrap_or_default()));
+            let client = client::client(config)?;
+            look(&client, &mut options).await?;
+            follow(&mut options, a.open, a.require_token, there(&client).await?);
+            Some(client)
+        }
+    };
     let steps = plan(&options)?;
+    let Some(client) = client.filter(|_| !a.dry_run) else {
+        match a.output_dir {
+            Some(folder) => write_files(&folder, &steps)?,
+            None => {
+                let objects: Vec<_> = steps.iter().map(|s| &s.object).collect();
+                let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+                output::print_object(a.output, &list, || steps.iter().map(|s| format!("{s}\n")).collect())?;
+            }
+        }
+        return Ok(exit::OK);
+    };
     let with_tokens = options.image.is_some() && options.require_token;
     if options.image.is_some() && !with_tokens && !a.open {
         eprintln!(
@@ -73,13 +95,36 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// As the nodes say.
-async fn topology(client: &kube::Client) -> anyhow::Result<Topology> {
-    let (nodes, all) = (Api::<Node>::all(client.clone()), ListParams::default());
-    let listed =
-        tokio::time::timeout(CALL, nodes.list(&all)).await.context("the API server does not answer")??;
-    let views: Vec<NodeView> = listed.items.iter().map(NodeView::from_node).collect();
-    Ok(Topology::of(&views))
+/// What the cluster itself tells.
+async fn look(client: &Client, options: &mut Options) -> anyhow::Result<()> {
+    let resource = ApiResource::erase::<ControllerConfig>(&());
+    let configs: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
+    let all = ListParams::default();
+    let (config, pools, nodes, dns) = tokio::try_join!(
+        ask("ControllerConfig", configs.get(CONTROLLER_CONFIG)),
+        ask("MachineConfigPools", pools.list(&all)),
+        ask("Nodes", nodes.list(&all)),
+        ask("Service kube-system/kube-dns", services.get("kube-dns")),
+    )?;
+    options.controller_config = config.map(|c| json!(c));
+    options.pools_there = pools.iter().flatten().map(ResourceExt::name_any).collect();
+    let address = dns.and_then(|s| s.spec?.cluster_ip).filter(|ip| !["", "None"].contains(&ip.as_str()));
+    options.found.cluster_dns_ip = address.or_else(|| options.found.cluster_dns_ip.take());
+    let views: Vec<NodeView> = nodes.iter().flatten().map(NodeView::from_node).collect();
+    let found = Topology::of(&views);
+    options.found.control_plane_topology = found.control_plane.map(str::to_owned);
+    options.found.infrastructure_topology = found.infrastructure.map(str::to_owned);
+    let config: Option<ControllerConfig> = match &options.controller_config {
+        Some(config) => {
+            Some(serde_json::from_value(config.clone()).context("ControllerConfig cannot be read")?)
+        }
+        None => None,
+    };
+    topology::control_plane(config.as_ref(), found).clone_into(&mut options.control_plane_topology);
+    Ok(())
 }
 
 /// Tokens unless somebody wants it open; an installation that is there stays as it is.
@@ -88,24 +133,53 @@ fn follow(options: &mut Options, open: bool, require_token: bool, found: There) 
     options.pull_secret = found.pull_secret;
 }
 
-fn url(config: &kube::Config) -> String {
-    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+/// `None`: it is not there, or its kind is not.
+async fn ask<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<Option<T>> {
+    match tokio::time::timeout(CALL, request).await {
+        Ok(Ok(answer)) => Ok(Some(answer)),
+        Ok(Err(kube::Error::Api(e))) if e.code == 404 => Ok(None),
+        Ok(Err(error)) => Err(error).with_context(|| format!("cannot look at {what}")),
+        Err(_) => bail!(
+            "cannot look at {what}: no answer within {} s; is the API server reachable?",
+            CALL.as_secs()
+        ),
+    }
+}
+
+fn read_ca(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
+        bail!("--api-server-ca {}: holds no certificate in PEM", path.display());
+    }
+    Ok(pem)
+}
+
+/// What kubectl applies: one file after the other, each in one go.
+fn write_files(folder: &Path, steps: &[Step]) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
+    let [crds, objects] = FILES.map(|name| folder.join(name));
+    for (path, steps) in [(&crds, definitions), (&objects, rest)] {
+        let mut text = String::new();
+        for step in steps {
+            text += "---\n";
+            text += &api::yaml::to_string::<Value>(&step.object)?;
+            if !text.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let (crds, objects) = (crds.display(), objects.display());
+    output::write(&format!(
+        "kubectl apply -f {crds}\nkubectl wait --for condition=Established -f {crds}\nkubectl apply -f {objects}\n"
+    ))
 }
 
 /// The client holds certificates in DER; ControllerConfig wants PEM.
 fn pem(certificates: &[Vec<u8>]) -> Vec<u8> {
-    use base64::Engine;
-    let mut out = String::new();
-    for der in certificates {
-        out.push_str("-----BEGIN CERTIFICATE-----\n");
-        let text = base64::engine::general_purpose::STANDARD.encode(der);
-        for line in text.as_bytes().chunks(64) {
-            out.push_str(&String::from_utf8_lossy(line));
-            out.push('\n');
-        }
-        out.push_str("-----END CERTIFICATE-----\n");
-    }
-    out.into_bytes()
+    certificates.iter().map(|der| api::server_tls::pem("CERTIFICATE", der)).collect::<String>().into_bytes()
 }
 
 #[cfg(test)]

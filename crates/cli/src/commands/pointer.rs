@@ -41,6 +41,12 @@ pub(super) async fn run(a: Arguments) -> anyhow::Result<u8> {
             })?
         }
     };
+    if user_data::is_loopback(&host) {
+        bail!(
+            "{host} is each machine's own address: it would ask itself for its config. Pass --host with an address that \
+            machines reach, or tell the cluster by `mco install --api-server-url`"
+        );
+    }
     let ca = match a.ca {
         Some(path) => std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?,
         None => {

@@ -122,10 +122,20 @@ pub(crate) async fn connect_from(
     adjust: impl FnOnce(&mut rustls::ClientConfig),
 ) -> Result<TlsStream<TcpStream>> {
     adjust(&mut config);
+    connect_as("localhost", from, addr, config).await
+}
+
+/// To a server whose certificate is for this name.
+pub(crate) async fn connect_as(
+    name: &'static str,
+    from: std::net::IpAddr,
+    addr: SocketAddr,
+    config: rustls::ClientConfig,
+) -> Result<TlsStream<TcpStream>> {
     let socket = tokio::net::TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(from, 0))?;
     let stream = socket.connect(addr).await?;
-    let name = ServerName::try_from("localhost")?;
+    let name = ServerName::try_from(name)?;
     Ok(tokio::time::timeout(PATIENCE, TlsConnector::from(Arc::new(config)).connect(name, stream)).await??)
 }
 

@@ -1,0 +1,333 @@
+//! What `mco install` writes into the ControllerConfig: how machines reach the cluster, and how it is laid out. Pure.
+//!
+//! Of each value there may be four, and the first that there is counts: what the administrator says now, what somebody
+//! wrote into the object before, what is found out now, and what was found out before. The object's record
+//! ([`api::found`]) tells what was written from what was found out. What it is not: the finding out, and the writing.
+
+use api::found::{
+    API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY,
+    digest,
+};
+use api::k8s::ByteString;
+use api::names;
+use api::names::annotation::{FOUND_OUT, GENERATED_BY_VERSION};
+use api::user_data::{is_loopback, url_host};
+use api::v1::{ControllerConfig, ControllerConfigSpec};
+use serde_json::{Map, Value, json};
+
+/// Where the cluster's DNS service is unless somebody knows better: kubeadm's default.
+pub const DEFAULT_DNS_IP: &str = "10.96.0.10";
+/// `.apiServerURL`, which has the same value as [`API_SERVER_URL`] unless somebody parts them.
+const PUBLIC_URL: &str = "apiServerURL";
+/// Has the same value as [`API_SERVER_CA`].
+const ROOT_CA: &str = "rootCAData";
+
+/// Values for a ControllerConfig, where they are known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The address of the cluster's DNS service.
+    pub cluster_dns_ip: Option<String>,
+    /// The API server's URL as machines reach it.
+    pub api_server_url: Option<String>,
+    /// The CA that clients of the API server trust (PEM).
+    pub api_server_ca: Option<Vec<u8>>,
+    /// The topology of the control plane, `HighlyAvailable` or `SingleReplica`.
+    pub control_plane_topology: Option<String>,
+    /// The same for the nodes that run the workload.
+    pub infrastructure_topology: Option<String>,
+}
+
+/// Why these settings are not written.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SettingsError {
+    /// Each machine would ask itself.
+    #[error(
+        "{url} is this computer's own address, where no other machine reaches the API server: pass --api-server-url \
+        with an address that machines reach"
+    )]
+    Loopback {
+        /// The URL.
+        url: String,
+    },
+    /// Not a URL.
+    #[error("--api-server-url {url:?} is no https URL with a host, such as https://api.example.com:6443")]
+    NoUrl {
+        /// As it stands.
+        url: String,
+    },
+}
+
+/// Looks at what the administrator says, before anything is done with it.
+///
+/// # Errors
+/// A URL that no machine can use.
+pub(crate) fn check(said: &Settings) -> Result<(), SettingsError> {
+    let Some(url) = &said.api_server_url else { return Ok(()) };
+    match url_host(url) {
+        None => Err(SettingsError::NoUrl { url: url.clone() }),
+        Some(host) if is_loopback(&host) => Err(SettingsError::Loopback { url: url.clone() }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// What a URL is worth that nobody said: nothing, where machines cannot use it.
+fn usable(url: Option<&str>) -> Option<&str> {
+    url.filter(|u| url_host(u).is_some_and(|h| !is_loopback(&h)))
+}
+
+/// The URL that machines reach the API server by, as this object says; none where they cannot use it.
+pub(crate) fn api_server_url(spec: &ControllerConfigSpec) -> Option<&str> {
+    usable(spec.infra_status(&[API_SERVER_URL]))
+}
+
+/// One value: which counts, and what of it is recorded. `None`: what stands there stays.
+fn choose(
+    record: &mut Found,
+    field: &str,
+    has: &str,
+    said: Option<&str>,
+    found: Option<&str>,
+) -> Option<String> {
+    if let Some(said) = said {
+        record.forget(field);
+        return (said != has).then(|| said.to_owned());
+    }
+    let ours = has.is_empty() || record.is_ours(field, has);
+    let found = found.filter(|found| ours && *found != has)?;
+    record.set(field, found);
+    Some(found.to_owned())
+}
+
+/// The merge patch that brings a ControllerConfig to these settings; `{}` where it is so already. `is_new`: it does not
+/// stand in a cluster yet. There, the controller keeps the topology.
+pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, found: &Settings) -> Value {
+    let (spec, before) = (&config.spec, Found::of(&config.metadata));
+    let mut record = before.clone();
+    let (mut fields, mut status) = (Map::new(), Map::new());
+
+    let (dns, dns_found) = (said.cluster_dns_ip.as_deref(), found.cluster_dns_ip.as_deref());
+    if let Some(dns) = choose(&mut record, CLUSTER_DNS_IP, &spec.cluster_dns_ip, dns, dns_found) {
+        fields.insert(CLUSTER_DNS_IP.to_owned(), json!(dns));
+    }
+
+    // Nobody meant an address that no machine can use: earlier versions took it from the kubeconfig.
+    let has = api_server_url(spec).unwrap_or_default();
+    let (url, url_found) = (said.api_server_url.as_deref(), usable(found.api_server_url.as_deref()));
+    let chosen = choose(&mut record, API_SERVER_URL, has, url, url_found);
+    // Whoever says one means both.
+    if let Some(url) = chosen.as_deref().or(url) {
+        for field in [API_SERVER_URL, PUBLIC_URL].into_iter().filter(|f| spec.infra_status(&[f]) != Some(url))
+        {
+            status.insert(field.to_owned(), json!(url));
+        }
+    }
+
+    let some = |ca: &Option<Vec<u8>>| ca.clone().filter(|ca| !ca.is_empty());
+    let (ca, ca_found) = (some(&said.api_server_ca), some(&found.api_server_ca));
+    let has = some(&Some(spec.kube_api_server_serving_ca_data.0.clone()));
+    let hash = |ca: &Option<Vec<u8>>| ca.as_deref().map(digest);
+    let hashes = (hash(&has).unwrap_or_default(), hash(&ca), hash(&ca_found));
+    if choose(&mut record, API_SERVER_CA, &hashes.0, hashes.1.as_deref(), hashes.2.as_deref()).is_some() {
+        let pem = json!(ca.or(ca_found).map(ByteString));
+        fields.insert(API_SERVER_CA.to_owned(), pem.clone());
+        fields.insert(ROOT_CA.to_owned(), pem);
+    }
+
+    for (field, value) in [
+        (CONTROL_PLANE_TOPOLOGY, found.control_plane_topology.as_deref()),
+        (INFRASTRUCTURE_TOPOLOGY, found.infrastructure_topology.as_deref()),
+    ] {
+        if let Some(value) = choose(&mut record, field, "", None, value.filter(|_| is_new)) {
+            status.insert(field.to_owned(), json!(value));
+        }
+    }
+
+    if !status.is_empty() {
+        let mut infra = json!({ "status": status });
+        if spec.infra.is_none() {
+            // The kind asks for these of an object within it.
+            infra["apiVersion"] = json!("config.openshift.io/v1");
+            infra["kind"] = json!("Infrastructure");
+            infra["spec"] = json!({});
+        }
+        fields.insert("infra".to_owned(), infra);
+    }
+    let mut patch = Map::new();
+    if record != before {
+        patch.insert("metadata".to_owned(), json!({"annotations": {FOUND_OUT: record.text()}}));
+    }
+    if !fields.is_empty() {
+        patch.insert("spec".to_owned(), fields.into());
+    }
+    patch.into()
+}
+
+/// The ControllerConfig of a cluster about which nothing is said and nothing is known, for rendering without a cluster.
+pub fn unknown() -> ControllerConfig {
+    let mut config = empty();
+    DEFAULT_DNS_IP.clone_into(&mut config.spec.cluster_dns_ip);
+    config
+}
+
+/// The ControllerConfig of a cluster that has no `config.openshift.io` objects to take it from, before any setting.
+pub(crate) fn empty() -> ControllerConfig {
+    let spec = ControllerConfigSpec {
+        ip_families: "IPv4".to_owned(),
+        infra: Some(json!({
+            "apiVersion": "config.openshift.io/v1",
+            "kind": "Infrastructure",
+            "metadata": {"name": names::CLUSTER},
+            "spec": {"cloudConfig": {"name": ""}, "platformSpec": {"type": "None"}},
+            "status": {
+                "infrastructureName": "",
+                "etcdDiscoveryDomain": "",
+                "platform": "None",
+                "platformStatus": {"type": "None"},
+            },
+        })),
+        ..Default::default()
+    };
+    let mut config = ControllerConfig::new(names::CONTROLLER_CONFIG, spec);
+    let version = [(GENERATED_BY_VERSION.to_owned(), names::VERSION_RAW.to_owned())];
+    config.metadata.annotations = Some(version.into());
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(dns: &str, url: &str, ca: &str) -> Settings {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Settings {
+            cluster_dns_ip: some(dns),
+            api_server_url: some(url),
+            api_server_ca: some(ca).map(String::into_bytes),
+            ..Settings::default()
+        }
+    }
+
+    /// As it stands after an installation.
+    fn after(there: &ControllerConfig, is_new: bool, said: &Settings, found: &Settings) -> ControllerConfig {
+        let mut object = serde_json::to_value(there).unwrap();
+        json_patch::merge(&mut object, &patch(there, is_new, said, found));
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn values(config: &ControllerConfig) -> [String; 3] {
+        let spec = &config.spec;
+        let url = spec.infra_status(&[API_SERVER_URL]).unwrap_or_default();
+        assert_eq!(spec.infra_status(&[PUBLIC_URL]).unwrap_or_default(), url);
+        assert_eq!(spec.kube_api_server_serving_ca_data, spec.root_ca_data);
+        let ca = String::from_utf8(spec.root_ca_data.0.clone()).unwrap();
+        [spec.cluster_dns_ip.clone(), url.to_owned(), ca]
+    }
+
+    const A: &str = "https://a.example.com:6443";
+    const B: &str = "https://b.example.com:6443";
+
+    #[test]
+    fn what_is_said_now_wins_over_what_was_said_before_and_that_over_what_is_found() {
+        let none = Settings::default();
+        // Said and found at the first installation, said and found at the second one, what stands then.
+        let rows = [
+            (
+                &none,
+                settings("1", A, "ca1"),
+                settings("2", B, "ca2"),
+                settings("1", A, "ca1"),
+                ["2", B, "ca2"],
+            ),
+            (&none, settings("1", A, "ca1"), none.clone(), settings("2", B, "ca2"), ["2", B, "ca2"]),
+            (&none, settings("1", A, "ca1"), none.clone(), none.clone(), ["1", A, "ca1"]),
+            (
+                &settings("1", A, "ca1"),
+                settings("0", B, "ca0"),
+                none.clone(),
+                settings("2", B, "ca2"),
+                ["1", A, "ca1"],
+            ),
+            (&settings("1", A, "ca1"), none.clone(), settings("2", B, "ca2"), none.clone(), ["2", B, "ca2"]),
+            (
+                &settings("", A, ""),
+                settings("1", B, "ca1"),
+                settings("3", "", ""),
+                settings("2", B, "ca2"),
+                ["3", A, "ca2"],
+            ),
+            // This computer's own address is no machine's.
+            (
+                &none,
+                settings("1", "https://127.0.0.1:6443", "ca1"),
+                none.clone(),
+                none.clone(),
+                ["1", "", "ca1"],
+            ),
+            (
+                &none,
+                settings("1", A, "ca1"),
+                none.clone(),
+                settings("", "https://localhost:6443", ""),
+                ["1", A, "ca1"],
+            ),
+        ];
+        for (said, found, said_then, found_then, want) in rows {
+            let first = after(&empty(), true, said, &found);
+            let second = after(&first, false, &said_then, &found_then);
+            assert_eq!(values(&second), want, "{said:?} {found:?}, then {said_then:?} {found_then:?}");
+            assert_eq!(
+                patch(&second, false, &said_then, &found_then),
+                json!({}),
+                "once more, nothing changes"
+            );
+        }
+    }
+
+    #[test]
+    fn what_somebody_wrote_into_the_object_stays_until_something_else_is_said() {
+        let mut config = after(&empty(), true, &Settings::default(), &settings("1", A, "ca1"));
+        config.spec.cluster_dns_ip = "9".to_owned();
+        config.spec.kube_api_server_serving_ca_data = ByteString(b"rotated".to_vec());
+        config.spec.root_ca_data = ByteString(b"rotated".to_vec());
+        let found = settings("2", B, "ca2");
+        assert_eq!(values(&after(&config, false, &Settings::default(), &found)), ["9", B, "rotated"]);
+        assert_eq!(values(&after(&config, false, &settings("3", "", "ca3"), &found)), ["3", B, "ca3"]);
+        // Of an earlier version, without a record: a URL that no machine can use is nobody's word, the rest may be.
+        let mut old = empty();
+        old.spec.cluster_dns_ip = "10.96.0.10".to_owned();
+        old.spec.infra.as_mut().unwrap()["status"][API_SERVER_URL] = json!("https://127.0.0.1:6443");
+        let then = after(&old, false, &Settings::default(), &found);
+        assert_eq!(values(&then), ["10.96.0.10", B, "ca2"]);
+        assert_eq!(then.metadata.annotations.unwrap()[GENERATED_BY_VERSION], names::VERSION_RAW);
+    }
+
+    #[test]
+    fn the_topology_is_found_once_and_kept_by_the_controller_then() {
+        let found = |t: &str| Settings { control_plane_topology: Some(t.to_owned()), ..Settings::default() };
+        let first = after(&empty(), true, &Settings::default(), &found("SingleReplica"));
+        assert_eq!(first.spec.control_plane_topology(), "SingleReplica");
+        assert!(Found::of(&first.metadata).is_ours(CONTROL_PLANE_TOPOLOGY, "SingleReplica"));
+        assert_eq!(patch(&first, false, &Settings::default(), &found("HighlyAvailable")), json!({}));
+        let mut bare = empty();
+        bare.spec.infra = None;
+        let infra = patch(&bare, false, &settings("", A, ""), &Settings::default())["spec"]["infra"].clone();
+        assert_eq!((&infra["kind"], &infra["status"][PUBLIC_URL]), (&json!("Infrastructure"), &json!(A)));
+    }
+
+    #[test]
+    fn a_url_that_machines_cannot_use_is_refused() {
+        for bad in ["", "api.example.com", "http://api.example.com", "https://"] {
+            let url = bad.to_owned();
+            let said = Settings { api_server_url: Some(url.clone()), ..Settings::default() };
+            assert_eq!(check(&said), Err(SettingsError::NoUrl { url }));
+        }
+        for own in ["https://127.0.0.1:6443", "https://localhost:6443", "https://[::1]:6443"] {
+            let error = check(&settings("", own, "")).unwrap_err();
+            assert!(
+                matches!(error, SettingsError::Loopback { .. }) && error.to_string().contains(own),
+                "{error}"
+            );
+        }
+        assert_eq!(check(&settings("", A, "")), Ok(()));
+    }
+}
