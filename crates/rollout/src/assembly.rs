@@ -115,6 +115,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn time() -> Time {
+        Time(jiff::Timestamp::UNIX_EPOCH)
+    }
+
     #[test]
     fn nothing_that_is_known_is_left_out() {
         let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "infra"},
@@ -155,7 +159,7 @@ mod tests {
         assert_eq!(facts.operator_node.as_deref(), Some("m"));
         let pivots = BTreeMap::from([("rendered-infra-0".into(), "infra".into())]);
         assert_eq!(facts.first_pivot_pools, pivots);
-        let inputs = sources.inputs(&facts, Time::default());
+        let inputs = sources.inputs(&facts, time());
         let input = &inputs.pools[0];
         assert_eq!((input.stream, input.config_exists), (Some("second"), true));
         assert!(input.layering.is_layered());
@@ -164,11 +168,11 @@ mod tests {
             assert_eq!(Sources { operator_nodes, ..sources.clone() }.facts().operator_node, None);
         }
         let unknown = Sources { streams: Streams::Unknown, configs: None, ..sources.clone() };
-        let inputs = unknown.inputs(&facts, Time::default());
+        let inputs = unknown.inputs(&facts, time());
         assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (Some("old"), true));
         let none = BTreeMap::new();
         let off = Sources { streams: Streams::Known(None), configs: Some(&none), ..sources };
-        let inputs = off.inputs(&facts, Time::default());
+        let inputs = off.inputs(&facts, time());
         assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (None, false));
     }
 }
