@@ -11,6 +11,7 @@
 
 mod content;
 mod finding;
+mod login;
 pub mod mask;
 mod os;
 pub mod paths;
@@ -19,6 +20,7 @@ mod wanted;
 
 pub use content::{Content, sha256};
 pub use finding::{Irreconcilable, Scope};
+pub use login::shuts_core_out;
 pub use os::OsState;
 pub use rules::{CORE, Overrides, irreconcilable};
 pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, has_contents};

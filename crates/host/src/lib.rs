@@ -59,7 +59,7 @@ pub use obstacle::Obstacle;
 pub use os::{FakeOs, OsBackend, OsError, Unsupported};
 pub use plan::{Change, HostPlan, plan};
 pub use policy::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UnitPolicy};
-pub use preview::{Severity, preview};
+pub use preview::{Severity, preview, warnings};
 pub use record::{Boot, CurrentConfig, Names, PendingReboot};
 pub use root::{Options, Root};
 pub use step::{Replaces, Secret, ServiceAction, Step, UnitAction};

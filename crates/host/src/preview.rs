@@ -47,6 +47,19 @@ impl Disruption {
     }
 }
 
+/// What people should know before one config takes the place of another, whatever host it is.
+#[must_use]
+pub fn warnings(current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Vec<String> {
+    match (Wanted::parse(current), Wanted::parse(desired)) {
+        (Ok(old), Ok(new)) if desired::shuts_core_out(&old, &new) => {
+            let text =
+                "core loses its keys and password: on hosts where no other user has any, nobody can log in";
+            vec![text.to_owned()]
+        }
+        _ => vec![],
+    }
+}
+
 /// What the change of one config to another costs on a host that has every service that the policies name.
 ///
 /// # Errors

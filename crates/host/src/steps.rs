@@ -719,18 +719,14 @@ impl Steps<'_> {
             all.map(|k| format!("{k}\n")).collect()
         };
         let (had, has) = (keys(self.old), keys(self.new));
-        let password = |w: &Wanted| {
-            let mut core = w.config.passwd.users.iter().filter(|u| u.name == CORE);
-            core.any(|u| u.password_hash.as_ref().is_some_and(|h| !h.is_empty()))
-        };
-        if had.is_empty() && has.is_empty() {
+        let shut_out = desired::shuts_core_out(self.old, self.new);
+        if had.is_empty() && has.is_empty() && !shut_out {
             return false;
         }
-        let was_way_in = !had.is_empty() || password(self.old);
         let own = self.facts.core_own_keys.as_ref().map(|k| k.0.clone());
         let theirs = own.as_deref().map(|text| with_block(text, "")).unwrap_or_default();
         let other_way = self.facts.others_log_in || has_key(&theirs);
-        if was_way_in && has.is_empty() && !password(self.new) && !other_way {
+        if shut_out && !other_way {
             self.warnings.push(
                 "nobody can log in to this host after it: core loses its keys and password, and no other user has any; leave a key in spec.config.passwd until there is another way in"
                     .to_owned(),

@@ -177,6 +177,10 @@ fn changes(a: &Plan, objects: &Documents, situation: &Situation, now: &Time) -> 
         if let Some(pin) = situation.pools.get(pool).and_then(rollout::pinned) {
             change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
         }
+        if let Some(from) = configs.get(from) {
+            let warnings = host::warnings(&from.spec, &to.spec);
+            all.notes.extend(warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
+        }
         all.pools.push(change);
     }
     Ok(all)
