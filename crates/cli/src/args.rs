@@ -7,6 +7,7 @@ use crate::args_render::{Explain, Lint, Render};
 use crate::args_rollout::{Pause, Plan};
 use crate::args_status::Status;
 use crate::output::Format;
+use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
     arguments and the OS image of every node, from MachineConfig objects, rolled out a few nodes at a time."
 )]
 #[command(
-    after_help = "Start here:\n  mco install                      put CRDs, settings and pools into the cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start --root-mount /   run the agent of this host, as root\n  mco status -w                    watch a rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (where asked for)."
+    after_help = "Start here:\n  mco install                      put CRDs, settings and pools into the cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start --root-mount /   run the agent of this host, as root\n  mco status -w                    watch a rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (where asked for), 4 the time that was given is over."
 )]
 pub struct Mco {
     #[command(subcommand)]
@@ -39,7 +40,7 @@ pub struct Log {
     #[arg(long, global = true, env = "MCO_LOG", default_value = DEFAULT_LOG, value_name = "FILTER")]
     pub(crate) log: String,
     /// One JSON object per log line
-    #[arg(long, global = true, env = "MCO_LOG_JSON")]
+    #[arg(long, global = true, env = "MCO_LOG_JSON", value_parser = FalseyValueParser::new())]
     pub(crate) log_json: bool,
     /// Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself
     #[arg(long, global = true, hide = true, env = "NO_COLOR", value_name = "ANY")]
