@@ -2,6 +2,7 @@
 
 use crate::found::FsError;
 use crate::os::OsError;
+use crate::step::ServiceAction;
 use crate::systemd::SystemdError;
 use crate::users::ShadowError;
 
@@ -117,11 +118,14 @@ impl Error {
     /// restarts them again.
     #[must_use]
     pub fn disturbed_services(&self) -> bool {
-        let told = |e: &Self| matches!(e, Self::Systemd(e) if ["restart", "reload"].contains(&e.call));
+        let verbs = ServiceAction::ALL.map(ServiceAction::verb);
+        let told = |e: &Self| matches!(e, Self::Systemd(e) if verbs.contains(&e.call));
         match self {
             Self::Undone { source, .. } => told(source),
             // The text of the cause is all that is left of it.
-            Self::UndoIncomplete { step, .. } => step.starts_with("restart ") || step.starts_with("reload "),
+            Self::UndoIncomplete { step, .. } => {
+                step.split_once(' ').is_some_and(|(verb, _)| verbs.contains(&verb))
+            }
             _ => false,
         }
     }

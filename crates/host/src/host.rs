@@ -273,6 +273,9 @@ impl Host {
         if let Some(tool) = &facts.trust_tool {
             let links = configs.iter().flat_map(|c| &c.paths).filter_map(|(path, _)| tool.link(path));
             for link in links.collect::<Vec<_>>() {
+                if let Some(obstacle) = root.folder_obstacle(&link)? {
+                    facts.obstacles.insert(link.clone(), obstacle);
+                }
                 let found = root.found(&link)?;
                 facts.found.entry(link).or_insert(found);
             }

@@ -50,6 +50,9 @@ pub enum ServiceAction {
 }
 
 impl ServiceAction {
+    /// Each of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Reload, Self::Restart, Self::Run];
+
     /// The word for it, as `systemctl` has it.
     pub(crate) fn verb(self) -> &'static str {
         match self {

@@ -13,10 +13,11 @@ use crate::disruption::{Changes, Disruption};
 use crate::facts::Facts;
 use crate::found::{Attributes, Found};
 use crate::paths;
+use crate::policy::UPDATE_CA_TRUST;
 use crate::record::{CurrentConfig, Names, PendingReboot};
 use crate::root::{split, temp_name};
 use crate::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, with_block};
-use crate::step::{Replaces, Secret, Step, UnitAction};
+use crate::step::{Replaces, Secret, ServiceAction, Step, UnitAction};
 use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of};
 
 /// A plain file of root's.
@@ -80,6 +81,7 @@ impl Steps<'_> {
             let unit = SSHD_UNITS.iter().find(|u| self.facts.unit_files.contains(**u));
             self.steps.extend(unit.filter(|u| !told(u)).map(|u| Step::TellSshd { unit: (*u).to_owned() }));
         }
+        self.run_trust_tool(disruption);
         for s in &disruption.services {
             self.steps.push(Step::Service { action: s.action, unit: s.unit.clone() });
         }
@@ -110,9 +112,15 @@ impl Steps<'_> {
         };
         let paths: std::collections::BTreeSet<String> = self.steps.iter().flat_map(asked).collect();
         for path in paths {
-            let Some(obstacle) = self.facts.obstacles.get(&path) else { continue };
-            let (why, remedy) = (obstacle.to_string(), obstacle.remedy());
-            self.refuse(&path, why, &remedy);
+            if let Some(obstacle) = self.facts.obstacles.get(&path) {
+                let (why, remedy) = (obstacle.to_string(), obstacle.remedy());
+                self.refuse(&path, why, &remedy);
+            } else if matches!(self.found(&path), Found::File { immutable: true, .. })
+                && !self.bad.iter().any(|b| b.path == path)
+            {
+                let remedy = format!("take the attribute away with chattr -i -a {path}");
+                self.refuse(&path, "the file is immutable or append-only", &remedy);
+            }
         }
     }
 
@@ -440,12 +448,36 @@ impl Steps<'_> {
         for (link, target) in links {
             let wanted = self.new.at(target).is_some_and(|w| *w != Want::Nothing);
             let ours = matches!(self.found(&link), Found::Link { target: t, .. } if t == target);
+            if self.new.at(&link).is_some() || self.old.at(&link).is_some() {
+                continue;
+            }
+            if !ours && !self.found(&link).is_absent() {
+                self.notes.push(format!("{link} is the host's own: {target} is not linked there"));
+                continue;
+            }
             if ours && !wanted {
                 self.steps.push(Step::Remove { path: link, why: STALE });
             } else if wanted && !ours && self.reachable(&link) {
-                let replaces = self.replaces(&link);
-                self.steps.push(Step::Link { path: link, target: target.clone(), owner: (0, 0), replaces });
+                let (target, replaces) = (target.clone(), Replaces::Nothing);
+                self.steps.push(Step::Link { path: link, target, owner: (0, 0), replaces });
             }
+        }
+    }
+
+    /// Runs that program where authorities change and nothing else of the plan does, as where the node reboots: no service
+    /// at boot does it here. What Ignition wrote before the first boot counts as changed.
+    fn run_trust_tool(&mut self, disruption: &Disruption) {
+        let Some(tool) = &self.facts.trust_tool else { return };
+        if self.facts.unit_files.contains(UPDATE_CA_TRUST) {
+            return;
+        }
+        let touched = self.steps.iter().any(|s| s.paths().iter().any(|p| tool.reads(p)));
+        let first = self.found(paths::CURRENT_CONFIG).is_absent()
+            && self.new.paths.iter().any(|(path, want)| *want != Want::Nothing && tool.reads(path));
+        let (action, unit) = (ServiceAction::Run, tool.program.clone());
+        let runs = disruption.services.iter().any(|s| s.action == action && s.unit == unit);
+        if (touched || first) && !runs {
+            self.steps.push(Step::Service { action, unit });
         }
     }
 

@@ -12,6 +12,9 @@ use crate::root::split;
 /// Where configs put certificate authorities: the folder of Fedora and its family (update-ca-trust(8)).
 const CONFIGURED: &str = "/etc/pki/ca-trust/source/anchors";
 
+/// Begins the names of our links, so that they never stand in place of an authority of the host's own.
+const LINK_PREFIX: &str = "mco-";
+
 /// A program and the folder that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -48,7 +51,13 @@ impl TrustTool {
     /// path is none for authorities.
     pub(crate) fn link(&self, path: &str) -> Option<String> {
         let (dir, name) = split(path).ok()?;
-        (dir == CONFIGURED && self.folder != CONFIGURED).then(|| format!("{}/{name}", self.folder))
+        (dir == CONFIGURED && self.folder != CONFIGURED)
+            .then(|| format!("{}/{LINK_PREFIX}{name}", self.folder))
+    }
+
+    /// Whether the program reads `path`, or follows a link to it.
+    pub(crate) fn reads(&self, path: &str) -> bool {
+        split(path).is_ok_and(|(dir, _)| dir == CONFIGURED || dir == self.folder)
     }
 }
 
@@ -80,8 +89,8 @@ mod tests {
         let debian = ("/usr/sbin/update-ca-certificates", &FILE);
         for (there, link) in [
             (vec![("/usr/bin/update-ca-trust", &FILE), debian], None),
-            (vec![debian, ("/etc/pki/trust/anchors", &DIR)], Some("/etc/pki/trust/anchors/x.crt")),
-            (vec![debian], Some("/usr/local/share/ca-certificates/x.crt")),
+            (vec![debian, ("/etc/pki/trust/anchors", &DIR)], Some("/etc/pki/trust/anchors/mco-x.crt")),
+            (vec![debian], Some("/usr/local/share/ca-certificates/mco-x.crt")),
         ] {
             let tool = tool(&there).unwrap();
             assert_eq!(tool.link("/etc/pki/ca-trust/source/anchors/x.crt").as_deref(), link);
@@ -109,7 +118,7 @@ mod tests {
     #[test]
     fn an_authority_takes_effect_where_the_host_has_no_service_for_it() {
         let debian = tool(&[("/usr/sbin/update-ca-certificates", &FILE)]);
-        let link = "/usr/local/share/ca-certificates/openshift-config-user-ca-bundle.crt";
+        let link = "/usr/local/share/ca-certificates/mco-openshift-config-user-ca-bundle.crt";
         let mut facts = Facts { trust_tool: debian, ..Facts::default() };
         assert_eq!(
             steps(&facts, true),
@@ -128,5 +137,55 @@ mod tests {
         let facts = Facts { unit_files: [service.to_owned()].into(), ..Facts::default() };
         assert_eq!(steps(&facts, true), [format!("restart {service}")]);
         assert!(steps(&Facts::default(), true).is_empty(), "a host with neither");
+    }
+
+    fn config(files: &[(&str, &str)]) -> MachineConfigSpec {
+        let file = |(path, text): &(&str, &str)| json!({"path": path, "contents": {"source": format!("data:,{text}")}});
+        let files: Vec<_> = files.iter().map(file).collect();
+        MachineConfigSpec {
+            config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}})),
+            ..MachineConfigSpec::default()
+        }
+    }
+
+    fn planned(facts: &Facts, old: &MachineConfigSpec, new: &MachineConfigSpec) -> Vec<String> {
+        let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
+        let plan = plan(old, new, &names, &DisruptionPolicy::default(), facts).unwrap();
+        plan.steps.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_authority_that_comes_with_a_reboot_or_was_there_at_the_first_boot_takes_effect_too() {
+        const RUN: &str = "run /usr/sbin/update-ca-certificates";
+        let debian = || tool(&[("/usr/sbin/update-ca-certificates", &FILE)]);
+        let mut facts = Facts { trust_tool: debian(), ..Facts::default() };
+        let record = crate::paths::CURRENT_CONFIG.to_owned();
+        facts.found.insert(record.clone(), FILE);
+        let reboots = planned(&facts, &config(&[]), &config(&[(CA, "CA"), ("/etc/x", "x")]));
+        assert_eq!(reboots.iter().filter(|s| *s == RUN).count(), 1, "{reboots:?}");
+        // Once, where the policy asks for it as well.
+        let alone = planned(&facts, &config(&[]), &config(&[(CA, "CA")]));
+        assert_eq!(alone.iter().filter(|s| *s == RUN).count(), 1, "{alone:?}");
+        let without = planned(&facts, &config(&[]), &config(&[("/etc/x", "x")]));
+        assert!(!without.contains(&RUN.to_owned()), "{without:?}");
+        // Ignition has written the file before the first boot: no path differs, and no config was ever recorded.
+        facts.found.remove(&record);
+        facts.trust_tool = tool(&[("/usr/bin/update-ca-trust", &FILE)]);
+        let first = planned(&facts, &config(&[(CA, "CA")]), &config(&[(CA, "CA")]));
+        assert!(first.contains(&"run /usr/bin/update-ca-trust".to_owned()), "{first:?}");
+    }
+
+    #[test]
+    fn what_the_host_or_the_config_has_where_the_link_would_stand_stays() {
+        let link = "/usr/local/share/ca-certificates/mco-corp.crt";
+        let ca = "/etc/pki/ca-trust/source/anchors/corp.crt";
+        let mut facts =
+            Facts { trust_tool: tool(&[("/usr/sbin/update-ca-certificates", &FILE)]), ..Facts::default() };
+        facts.found.insert(link.to_owned(), FILE);
+        let steps = planned(&facts, &config(&[]), &config(&[(ca, "CA")]));
+        assert!(!steps.iter().any(|s| s.contains(&format!("link {link}"))), "{steps:?}");
+        facts.found.remove(link);
+        let steps = planned(&facts, &config(&[]), &config(&[(ca, "CA"), (link, "CA")]));
+        assert!(!steps.iter().any(|s| s.contains(&format!("link {link}"))), "{steps:?}");
     }
 }
