@@ -27,6 +27,8 @@ pub struct Facts {
     pub same_files: BTreeSet<String>,
     /// Paths below a folder that not everybody may open.
     pub closed: BTreeSet<String>,
+    /// Folders whose own mode and owner cannot be changed, and why.
+    pub folder_obstacles: BTreeMap<String, Obstacle>,
     /// Whether owners are set and compared.
     pub owners: bool,
     /// Users and groups.

@@ -177,6 +177,11 @@ impl Host {
             let path = entry.key().clone();
             let found = root.found(&path)?;
             let mounted = !found.is_absent() && root.is_mount_point(&path);
+            if matches!(found, Found::Dir { .. })
+                && let Some(obstacle) = root.own_obstacle(&path)?
+            {
+                facts.folder_obstacles.insert(path.clone(), obstacle);
+            }
             entry.insert(found);
             // A path that cannot be split is refused for itself.
             let Ok((dir, _)) = crate::root::split(&path) else { return Ok(()) };
@@ -446,9 +451,17 @@ impl Host {
     /// Another process is at it, the journal is damaged, or the undo fails; the next call goes on.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
         let _lock = Lock::take(&self.root)?;
-        self.close_originals()?;
-        Journal::forget_damaged(&self.root)?;
         let recovery = self.recover_locked()?;
+        // Housekeeping: what it cannot do must not keep a half-made change from being undone.
+        let chores = [self.close_originals(), Journal::forget_damaged(&self.root).map_err(Error::from)];
+        for chore in chores {
+            match chore {
+                Err(e) if !e.killed() => {
+                    tracing::warn!(error = %chain(&e), "tidying up after earlier changes")
+                }
+                done => done?,
+            }
+        }
         match self.mark_boot() {
             Err(e) if !e.killed() => {
                 tracing::warn!(error = %e, "this boot has no token: the kernel's boot id alone says whether the machine has rebooted");

@@ -351,7 +351,7 @@ impl Journal {
         for (_, to) in journal.map_or(&[][..], |j| &j.aside) {
             match root.remove_tree(to) {
                 // The change is over either way. A journal that is never cleared would hold up all that follow.
-                Err(e) if !e.killed() && e.source.kind() == io::ErrorKind::PermissionDenied => {
+                Err(e) if !e.killed() => {
                     tracing::warn!(path = %to, error = %e, "what was set aside stays there; remove it by hand");
                 }
                 other => other?,

@@ -76,13 +76,17 @@ impl Root {
                 Err(e) => return Err(fail(e)),
             }
         };
-        let flags = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?.f_flag;
-        if flags.contains(StatVfsMountFlags::RDONLY) {
-            return Ok(Some(Obstacle::ReadOnly { folder }));
-        }
-        let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
-        let is_fixed = attributes(&fd, "", AtFlags::EMPTY_PATH).is_some_and(|a| a.intersects(fixed));
-        Ok(is_fixed.then_some(Obstacle::FixedFolder { folder }))
+        of_folder(&fd, folder).map_err(fail)
+    }
+
+    /// What keeps the folder at `path` itself from getting another mode and owner.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) fn own_obstacle(&self, path: &str) -> Result<Option<Obstacle>, FsError> {
+        let fail = |e: io::Error| FsError::new("look at", path, e);
+        let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
+        of_folder(&fd, path.to_owned()).map_err(fail)
     }
 
     /// Whether something is mounted on `path` itself.
@@ -91,6 +95,15 @@ impl Root {
         attributes(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_some_and(|a| a.contains(StatxAttributes::MOUNT_ROOT))
     }
+}
+
+fn of_folder(fd: &OwnedFd, folder: String) -> io::Result<Option<Obstacle>> {
+    if fs::fstatvfs(fd)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Ok(Some(Obstacle::ReadOnly { folder }));
+    }
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    let is_fixed = attributes(fd, "", AtFlags::EMPTY_PATH).is_some_and(|a| a.intersects(fixed));
+    Ok(is_fixed.then_some(Obstacle::FixedFolder { folder }))
 }
 
 /// Nothing there, and file systems that do not say, have none.

@@ -102,17 +102,22 @@ impl Steps<'_> {
 
     /// Refuses steps that cannot be done where their paths stand. What stays as it is is not asked for.
     fn obstructed(&mut self) {
-        let asked = |step: &Step| -> Vec<String> {
+        let asked = |step: &Step| -> Vec<(String, bool)> {
             let more = match step {
                 Step::Units { .. } => Some(paths::UNITS_PROBE),
                 Step::Password { .. } => Some(paths::SHADOW),
                 _ => None,
             };
-            step.paths().into_iter().chain(more).map(str::to_owned).collect()
+            let itself = |path: &str| {
+                matches!(step, Step::MakeDir { .. }) && matches!(self.found(path), Found::Dir { .. })
+            };
+            step.paths().into_iter().chain(more).map(|p| (p.to_owned(), itself(p))).collect()
         };
-        let paths: std::collections::BTreeSet<String> = self.steps.iter().flat_map(asked).collect();
-        for path in paths {
-            if let Some(obstacle) = self.facts.obstacles.get(&path) {
+        let paths: std::collections::BTreeSet<(String, bool)> = self.steps.iter().flat_map(asked).collect();
+        for (path, itself) in paths {
+            // A folder that is there gets another mode where it is, also as a mount point.
+            let obstacles = if itself { &self.facts.folder_obstacles } else { &self.facts.obstacles };
+            if let Some(obstacle) = obstacles.get(&path) {
                 let (why, remedy) = (obstacle.to_string(), obstacle.remedy());
                 self.refuse(&path, why, &remedy);
             } else if matches!(self.found(&path), Found::File { immutable: true, .. })

@@ -130,6 +130,18 @@ fn what_only_the_first_write_would_have_met_is_refused_before_anything_changes()
         assert_eq!((bad.path.as_str(), bad.scope), (path, Scope::Machine));
         assert!(bad.why.contains(why) && bad.remedy.contains(remedy), "{bad}");
     }
+    // A folder that is a mount point of its own gets its mode.
+    fs::create_dir_all(inside("var/data")).unwrap();
+    let _data = Mounted::new(&["-t", "tmpfs", "-o", "mode=0755", "none"], &inside("var/data"));
+    let dirs = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"},
+            "storage": {"directories": [{"path": "/var/data", "mode": 0o700}]}})),
+        ..MachineConfigSpec::default()
+    };
+    let mut host = mk(dir.path());
+    let plan = planned(&mut host, &dirs, &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(fs::metadata(inside("var/data")).unwrap().permissions().mode() & 0o7777, 0o700);
     // What is as the config wants it needs no write.
     let same = json!({"path": "/etc/hosts", "mode": 0o644,
         "contents": {"source": "data:,127.0.0.1%20localhost%0A"}});
@@ -207,6 +219,13 @@ fn damaged_journals_are_kept_three_at_a_time() {
             fs::write(journal.join(format!("damaged-{second}.{kind}")), "x").unwrap();
         }
     }
+    interrupted(dir.path());
+    // One that cannot go holds nothing up, least of all the undo of a change that was interrupted.
+    let blocked = journal.join("damaged-0.json");
+    fs::create_dir(&blocked).unwrap();
+    fs::write(blocked.join("x"), "x").unwrap();
+    assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
+    fs::remove_dir_all(&blocked).unwrap();
     mk(dir.path()).recover().unwrap();
     let mut left: Vec<_> =
         fs::read_dir(&journal).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
