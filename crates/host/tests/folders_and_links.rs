@@ -229,7 +229,7 @@ fn what_cannot_be_is_refused_with_path_and_remedy() {
             "the daemon's own",
             json!({"directories": [{"path": "/var/lib/machine-config-daemon/x"}]}),
             "storage.directories[0]",
-            "another path",
+            "path of your own",
         ),
         (
             "a file where a folder is needed",
