@@ -28,6 +28,9 @@ _mco() {
             mco,explain)
                 cmd="mco__subcmd__explain"
                 ;;
+            mco,history)
+                cmd="mco__subcmd__history"
+                ;;
             mco,install)
                 cmd="mco__subcmd__install"
                 ;;
@@ -52,6 +55,9 @@ _mco() {
             mco,resume)
                 cmd="mco__subcmd__resume"
                 ;;
+            mco,retry)
+                cmd="mco__subcmd__retry"
+                ;;
             mco,server)
                 cmd="mco__subcmd__server"
                 ;;
@@ -60,6 +66,9 @@ _mco() {
                 ;;
             mco,token)
                 cmd="mco__subcmd__token"
+                ;;
+            mco,undo)
+                cmd="mco__subcmd__undo"
                 ;;
             mco__subcmd__controller,bootstrap)
                 cmd="mco__subcmd__controller__subcmd__bootstrap"
@@ -104,7 +113,7 @@ _mco() {
 
     case "${cmd}" in
         mco)
-            opts="-h -V --log --log-json --no-color --help --version install status plan pause resume explain render lint controller daemon server operator token pointer completion"
+            opts="-h -V --log --log-json --no-color --help --version install status plan pause resume history undo retry explain render lint controller daemon server operator token pointer completion"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -481,6 +490,48 @@ _mco() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        mco__subcmd__history)
+            opts="-o -h --kubeconfig --context --kubeconfig-list --output --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         mco__subcmd__install)
             opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --require-token --open --proxy-protocol-from --api-server-url --api-server-ca --daemon-image --openshift-config-crds --dry-run --output --output-dir --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -696,7 +747,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__plan)
-            opts="-f -o -h --kubeconfig --context --kubeconfig-list --from --filename --pool --refuse --show-secrets --output --log --log-json --no-color --help"
+            opts="-f -o -h --kubeconfig --context --kubeconfig-list --from --filename --delete --templates --pool --refuse --show-secrets --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -723,6 +774,10 @@ _mco() {
                     return 0
                     ;;
                 -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --templates)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -866,6 +921,48 @@ _mco() {
             return 0
             ;;
         mco__subcmd__resume)
+            opts="-o -h --kubeconfig --context --kubeconfig-list --output --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__retry)
             opts="-o -h --kubeconfig --context --kubeconfig-list --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1086,7 +1183,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__status)
-            opts="-w -o -h --kubeconfig --context --kubeconfig-list --watch --until-updated --exit-code --output --log --log-json --no-color --help"
+            opts="-w -o -h --kubeconfig --context --kubeconfig-list --all --phase --node --watch --until-updated --timeout --exit-code --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1101,6 +1198,18 @@ _mco() {
                     return 0
                     ;;
                 --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --phase)
+                    COMPREPLY=($(compgen -W "done unavailable goes moving failing waits" -- "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1258,6 +1367,52 @@ _mco() {
                     ;;
                 --kubeconfig-list)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__undo)
+            opts="-y -o -h --kubeconfig --context --kubeconfig-list --to --release --yes --dry-run --output --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --log)

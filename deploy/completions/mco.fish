@@ -34,6 +34,9 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and 
 complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Say what the controller does now, or what a change would do to the nodes; writes nothing'
 complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Stop giving nodes of a pool new configs'
 complete -c mco -n "__fish_mco_needs_command" -f -a "resume" -d 'Let a paused pool go on'
+complete -c mco -n "__fish_mco_needs_command" -f -a "history" -d 'Show the rendered configs of a pool: since when, and who changed what'
+complete -c mco -n "__fish_mco_needs_command" -f -a "undo" -d 'Take a pool back to a config that it had, until its MachineConfigs are corrected'
+complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Have nodes try again at once what they failed at'
 complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Say which MachineConfig set a file, unit or argument of a pool, and which lost'
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
 complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: every rule, with the place and the remedy'
@@ -69,14 +72,23 @@ complete -c mco -n "__fish_mco_using_subcommand install" -s h -l help -d 'Print 
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand status" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l phase -d 'List only nodes in this phase; may be given several times' -r -f -a "done\t'In the pool\'s config and available'
+unavailable\t'In the pool\'s config, not available'
+goes\t'It is sent to the pool\'s config now'
+moving\t'At work'
+failing\t'It fails to get there'
+waits\t'It is to go, and cannot yet'"
+complete -c mco -n "__fish_mco_using_subcommand status" -l node -d 'List only this node; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l timeout -d 'With --until-updated: end after this time, like 90s, 30m or 2h, with what is waited for' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand status" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l all -d 'List the nodes that are done, too'
 complete -c mco -n "__fish_mco_using_subcommand status" -s w -l watch -d 'Keep showing changes; on a terminal the table is updated in place'
-complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'With --watch: end when every pool shown is updated'
-complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when a pool shown is degraded'
+complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'With --watch: end when every pool shown is updated, or cannot be before a person has changed something'
+complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when something is not as it should be, see below'
 complete -c mco -n "__fish_mco_using_subcommand status" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
@@ -84,6 +96,7 @@ complete -c mco -n "__fish_mco_using_subcommand plan" -l context -d 'The context
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l from -d 'Read the cluster\'s objects from this file or folder instead; may be given several times' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -s f -l filename -d 'Plan a change by these manifests: a file, a folder, or `-`; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -l templates -d 'With -f: the folder of the controller\'s templates, for kinds that become MachineConfigs by them [default: that of the controller\'s image, where it is]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -l pool -d 'Only this pool; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l refuse -d 'With -f: exit with 3 when the change costs a node this or more' -r -f -a "reload\t'Refuse what reloads a service, or worse'
 restart\t'Refuse what restarts a service, or worse'
@@ -94,6 +107,7 @@ json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l delete -d 'With -f: plan that these objects are deleted, as by `kubectl delete -f`'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -117,6 +131,40 @@ complete -c mco -n "__fish_mco_using_subcommand resume" -l log -d 'What to log: 
 complete -c mco -n "__fish_mco_using_subcommand resume" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand resume" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand history" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand history" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand history" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand history" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand history" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand undo" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -l to -d 'The rendered config to go back to [default: the one before]; `mco history` lists them' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand undo" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -l release -d 'Take the pin away: the pool follows its MachineConfigs again'
+complete -c mco -n "__fish_mco_using_subcommand undo" -s y -l yes -d 'Do not ask'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l dry-run -d 'Say what it would do and do nothing'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand undo" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand retry" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand retry" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand retry" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand retry" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand retry" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand retry" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand retry" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand retry" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand explain" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r

@@ -66,6 +66,14 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'*--phase=[List only nodes in this phase; may be given several times]:PHASE:((done\:"In the pool'\''s config and available"
+unavailable\:"In the pool'\''s config, not available"
+goes\:"It is sent to the pool'\''s config now"
+moving\:"At work"
+failing\:"It fails to get there"
+waits\:"It is to go, and cannot yet"))' \
+'*--node=[List only this node; may be given several times]:NAME:_default' \
+'--timeout=[With --until-updated\: end after this time, like 90s, 30m or 2h, with what is waited for]:TIME:_default' \
 '-o+[How to print]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -74,10 +82,11 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'(--phase --node)--all[List the nodes that are done, too]' \
 '-w[Keep showing changes; on a terminal the table is updated in place]' \
 '--watch[Keep showing changes; on a terminal the table is updated in place]' \
-'--until-updated[With --watch\: end when every pool shown is updated]' \
-'--exit-code[Exit with 3 when a pool shown is degraded]' \
+'--until-updated[With --watch\: end when every pool shown is updated, or cannot be before a person has changed something]' \
+'--exit-code[Exit with 3 when something is not as it should be, see below]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -92,6 +101,7 @@ _arguments "${_arguments_options[@]}" : \
 '(--kubeconfig --context)*--from=[Read the cluster'\''s objects from this file or folder instead; may be given several times]:FILE|DIR:_files' \
 '*-f+[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
 '*--filename=[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
+'--templates=[With -f\: the folder of the controller'\''s templates, for kinds that become MachineConfigs by them \[default\: that of the controller'\''s image, where it is\]]:DIR:_files' \
 '*--pool=[Only this pool; may be given several times]:NAME:_default' \
 '--refuse=[With -f\: exit with 3 when the change costs a node this or more]:REFUSE:((reload\:"Refuse what reloads a service, or worse"
 restart\:"Refuse what restarts a service, or worse"
@@ -105,6 +115,7 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--delete[With -f\: plan that these objects are deleted, as by \`kubectl delete -f\`]' \
 '--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -147,6 +158,68 @@ yaml\:"For programs and people"))' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '*::pools -- The pools:_default' \
+&& ret=0
+;;
+(history)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':pool -- The pool:_default' \
+&& ret=0
+;;
+(undo)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'(--release)--to=[The rendered config to go back to \[default\: the one before\]; \`mco history\` lists them]:CONFIG:_default' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--release[Take the pin away\: the pool follows its MachineConfigs again]' \
+'-y[Do not ask]' \
+'--yes[Do not ask]' \
+'(-y --yes)--dry-run[Say what it would do and do nothing]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':pool -- The pool:_default' \
+&& ret=0
+;;
+(retry)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'-o+[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[How to print]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::nodes -- The nodes:_default' \
 && ret=0
 ;;
 (explain)
@@ -561,6 +634,9 @@ _mco_commands() {
 'plan:Say what the controller does now, or what a change would do to the nodes; writes nothing' \
 'pause:Stop giving nodes of a pool new configs' \
 'resume:Let a paused pool go on' \
+'history:Show the rendered configs of a pool\: since when, and who changed what' \
+'undo:Take a pool back to a config that it had, until its MachineConfigs are corrected' \
+'retry:Have nodes try again at once what they failed at' \
 'explain:Say which MachineConfig set a file, unit or argument of a pool, and which lost' \
 'render:Render manifests without a cluster, or show what they would change' \
 'lint:Check manifests\: every rule, with the place and the remedy' \
@@ -632,6 +708,11 @@ _mco__subcmd__explain_commands() {
     local commands; commands=()
     _describe -t commands 'mco explain commands' commands "$@"
 }
+(( $+functions[_mco__subcmd__history_commands] )) ||
+_mco__subcmd__history_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco history commands' commands "$@"
+}
 (( $+functions[_mco__subcmd__install_commands] )) ||
 _mco__subcmd__install_commands() {
     local commands; commands=()
@@ -679,6 +760,11 @@ _mco__subcmd__resume_commands() {
     local commands; commands=()
     _describe -t commands 'mco resume commands' commands "$@"
 }
+(( $+functions[_mco__subcmd__retry_commands] )) ||
+_mco__subcmd__retry_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco retry commands' commands "$@"
+}
 (( $+functions[_mco__subcmd__server_commands] )) ||
 _mco__subcmd__server_commands() {
     local commands; commands=(
@@ -725,6 +811,11 @@ _mco__subcmd__token__subcmd__list_commands() {
 _mco__subcmd__token__subcmd__revoke_commands() {
     local commands; commands=()
     _describe -t commands 'mco token revoke commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__undo_commands] )) ||
+_mco__subcmd__undo_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco undo commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_mco" ]; then
