@@ -35,11 +35,13 @@ pub struct Facts {
     pub users: Users,
     /// The password hash of the core user, where it has one.
     pub core_hash: Option<Secret>,
-    /// Texts of the SSH server's configuration, by path; none where there is no such server.
+    /// Texts of the SSH server's configuration, by path; none where there is no such server. Also of the host's own files
+    /// that are kept and may come back, and of targets of links. This and who can log in is known only where a config has
+    /// users.
     pub sshd: BTreeMap<String, String>,
     /// The file of the core user's own keys.
     pub core_own_keys: Option<Secret>,
-    /// Somebody else than core can log in, with a password or a key.
+    /// Somebody else than core can log in: root with a key, or anybody with a password.
     pub others_log_in: bool,
     /// Names of all unit files.
     pub unit_files: BTreeSet<String>,

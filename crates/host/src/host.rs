@@ -31,8 +31,8 @@ use crate::users::{Users, hash_of};
 
 /// Bytes of a file of keys that are read.
 const MOST_KEYS: u64 = 1024 * 1024;
-/// Numbers of users who are people begin here.
-const FIRST_PERSON: u32 = 1000;
+/// Home of root.
+const ROOT_HOME: &str = "/root";
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 /// The token of a boot: for anybody to see.
@@ -125,7 +125,7 @@ impl Host {
         // A config that cannot be read at all is the plan's to refuse.
         let old = Wanted::parse(current).unwrap_or_default();
         let new = Wanted::parse(desired).unwrap_or_default();
-        self.facts(&[&old, &new])
+        self.look_for(&old, &new)
     }
 
     /// As [`Host::probe`], for a change whose configs are parsed already.
@@ -137,7 +137,17 @@ impl Host {
             let findings = change.old.refused.len();
             tracing::warn!(findings, "the current config has entries that would be refused today");
         }
-        self.facts(&[&change.old, &change.new])
+        self.look_for(&change.old, &change.new)
+    }
+
+    /// All that a change needs to know. Who can log in, and how, is asked only for a change that could matter to it.
+    fn look_for(&mut self, old: &Wanted, new: &Wanted) -> Result<Facts, Error> {
+        let configs = [old, new];
+        let mut facts = self.facts(&configs)?;
+        if configs.iter().any(|c| !c.config.passwd.users.is_empty()) {
+            self.logins(&configs, &mut facts)?;
+        }
+        Ok(facts)
     }
 
     pub(crate) fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
@@ -157,11 +167,8 @@ impl Host {
                 _ => None,
             },
             day: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / DAY,
-            sshd: self.sshd_texts()?,
-            core_own_keys: self.own_keys(paths::CORE_OWN_KEYS).map(Secret),
             ..Facts::default()
         };
-        facts.others_log_in = self.others_log_in(&facts.users)?;
         for path in ["/etc/os-release", "/usr/lib/os-release"] {
             if let Some(release) = text(path)?
                 && facts.os_name.is_empty()
@@ -229,8 +236,6 @@ impl Host {
             paths::CURRENT_CONFIG,
             paths::REBOOT_PENDING,
             paths::CORE_KEYS,
-            paths::CORE_OWN_KEYS,
-            sshd::DROPIN,
             paths::PASSWD,
             paths::PASSWD_BACKUP,
             paths::SHADOW,
@@ -294,24 +299,66 @@ impl Host {
         Ok(facts)
     }
 
-    /// The texts of the SSH server's configuration and of all that it includes.
-    fn sshd_texts(&self) -> Result<BTreeMap<String, String>, Error> {
-        let mut texts = BTreeMap::new();
-        let mut todo = vec![sshd::CONFIG.to_owned()];
-        while let Some(path) = todo.pop() {
-            if texts.contains_key(&path) || crate::root::split(&path).is_err() {
-                continue;
+    /// How people log in. What cannot be looked at in the folders of the SSH server and of users is no reason to refuse a
+    /// change: it counts as not there, or as in the way.
+    fn logins(&self, configs: &[&Wanted], facts: &mut Facts) -> Result<(), Error> {
+        for path in [paths::CORE_OWN_KEYS, sshd::DROPIN] {
+            let found = self.root.found(path).unwrap_or_else(|e| {
+                tracing::warn!(error = %e, "cannot look at it: it is left as it is");
+                let parent = crate::root::split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
+                Found::Blocked { parent }
+            });
+            if let Some(obstacle) = self.root.folder_obstacle(path).ok().flatten() {
+                facts.obstacles.insert(path.to_owned(), obstacle);
+            } else if !found.is_absent() && self.root.is_mount_point(path) {
+                facts.obstacles.insert(path.to_owned(), Obstacle::MountPoint);
             }
-            let Some(text) = self.root.text(&path)? else { continue };
-            for pattern in sshd::includes(&text) {
-                // sshd's patterns may stand in any part; those in use stand in the last.
-                let Ok((dir, _)) = crate::root::split(&pattern) else { continue };
-                let names = self.root.list(dir)?.into_iter().map(|name| format!("{dir}/{name}"));
-                todo.extend(names.filter(|path| sshd::glob(&pattern, path)));
-            }
-            texts.insert(path, text);
+            facts.found.insert(path.to_owned(), found);
         }
-        Ok(texts)
+        facts.sshd = self.sshd_texts(configs);
+        facts.core_own_keys = self.own_keys(paths::CORE_OWN_KEYS).map(Secret);
+        facts.others_log_in = self.others_log_in(&facts.users)?;
+        Ok(())
+    }
+
+    /// The texts of the SSH server's configuration and of all that it includes, and of what is kept of the host's own
+    /// files and comes back there; also of what files of the configs would include.
+    fn sshd_texts(&self, configs: &[&Wanted]) -> BTreeMap<String, String> {
+        let mut texts = BTreeMap::new();
+        let mut patterns: Vec<String> = sshd::CONFIGS.map(str::to_owned).to_vec();
+        let mut next = 0;
+        while let Some(pattern) = patterns.get(next).cloned() {
+            next += 1;
+            // sshd's patterns may stand in any part; those in use stand in the last.
+            let Ok((dir, _)) = crate::root::split(&pattern) else { continue };
+            let names = self.root.list(dir).unwrap_or_default();
+            let names = names.into_iter().map(|name| format!("{dir}/{name}"));
+            let mut paths: Vec<String> = names.filter(|path| sshd::glob(&pattern, path)).collect();
+            let mut included = Vec::new();
+            for (path, want) in configs.iter().flat_map(|c| &c.paths) {
+                if !sshd::glob(&pattern, path) {
+                    continue;
+                }
+                match want {
+                    Want::File { content, .. } => {
+                        included.extend(sshd::includes(&String::from_utf8_lossy(content.bytes())));
+                    }
+                    Want::Link { target, .. } => paths.push(sshd::target(path, target)),
+                    Want::Dir { .. } | Want::Mask | Want::Nothing => {}
+                }
+                paths.push(paths::original(path));
+            }
+            paths.retain(|path| crate::root::split(path).is_ok() && !texts.contains_key(path));
+            for path in paths {
+                if let Some(text) = self.root.text(&path).ok().flatten() {
+                    included.extend(sshd::includes(&text));
+                    texts.insert(path, text);
+                }
+            }
+            included.retain(|pattern| !patterns.contains(pattern));
+            patterns.extend(included);
+        }
+        texts
     }
 
     /// The file of a user's own keys. It is that user's to make anything of it, such as a link, a pipe or a very long file:
@@ -321,23 +368,16 @@ impl Host {
         String::from_utf8(short.bytes?).ok()
     }
 
-    /// Whether somebody else than core has a password or a key to log in with.
+    /// Whether somebody else than core has a password to log in with, or root a key. Homes of others are not asked: they
+    /// may stand on servers, and one that does not answer would hold up everything.
     fn others_log_in(&self, users: &Users) -> Result<bool, Error> {
         let shadow = self.root.text(paths::SHADOW)?.unwrap_or_default();
-        for (name, user) in users.users.iter().filter(|(name, _)| *name != CORE) {
-            if hash_of(&shadow, name).is_some_and(|hash| hash.starts_with('$')) {
-                return Ok(true);
-            }
-            // Accounts of services have homes that are not theirs: nobody keeps keys there.
-            if user.uid != 0 && user.uid < FIRST_PERSON {
-                continue;
-            }
-            let file = format!("{}/{}", user.home.trim_end_matches('/'), sshd::STOCK_FILE);
-            if self.own_keys(&file).is_some_and(|keys| sshd::has_key(&keys)) {
-                return Ok(true);
-            }
+        let mut others = users.users.keys().filter(|name| *name != CORE);
+        if others.any(|name| hash_of(&shadow, name).is_some_and(|hash| hash.starts_with('$'))) {
+            return Ok(true);
         }
-        Ok(false)
+        let file = format!("{ROOT_HOME}/{}", sshd::STOCK_FILE);
+        Ok(self.own_keys(&file).is_some_and(|keys| sshd::has_key(&keys)))
     }
 
     /// Applies a plan: all of it, or nothing. A reboot that it asks for is the caller's to start.

@@ -5,13 +5,15 @@
 //! sshd(8) and sshd_config(5) are the source of the rules: the first value of a keyword counts; one in a `Match` block
 //! that applies wins over it; an `Include` is read where it stands, and a `Match` in an included file ends with it.
 //!
-//! What it is not: all of sshd_config. Of the criteria of `Match` only users, groups and `all` are known: whether a rule
-//! for an address applies depends on who comes.
+//! What it is not: all of sshd_config. Of the criteria of `Match` only users, the user's main group and `all` are known:
+//! whether a block for an address applies depends on who comes, and other groups may stand in another database. Such a
+//! block may apply or not: all values that could count are candidates.
 
 use std::collections::BTreeMap;
 
-/// The server's configuration.
-pub(crate) const CONFIG: &str = "/etc/ssh/sshd_config";
+/// The server's configuration: the first of these that is there counts. The second is that of distributions which leave
+/// `/etc` to the administrator.
+pub(crate) const CONFIGS: [&str; 2] = ["/etc/ssh/sshd_config", "/usr/etc/ssh/sshd_config"];
 /// Makes sshd look at our keys. Its name is the first of its folder: the first block for a user wins.
 pub(crate) const DROPIN: &str = "/etc/ssh/sshd_config.d/00-machine-config-keys.conf";
 /// Where a stock sshd looks.
@@ -33,110 +35,181 @@ pub(crate) struct Login<'a> {
     pub(crate) name: &'a str,
     /// Its home, by the user database.
     pub(crate) home: &'a str,
+    /// Its main group, by the group database.
+    pub(crate) group: Option<&'a str>,
+}
+
+/// Whether something applies to everybody who logs in as the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Applies {
+    Yes,
+    No,
+    /// To some: it depends on where they come from, or on what is not known here.
+    Perhaps,
+}
+
+impl Applies {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Yes, Self::Yes) => Self::Yes,
+            (Self::Perhaps, _) | (_, Self::Perhaps) => Self::Perhaps,
+        }
+    }
 }
 
 /// What the configuration says of a user's keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sshd {
-    /// The files that are looked at, as they are written in the configuration.
-    files: Vec<String>,
-    /// The program that is asked for keys.
-    command: Option<String>,
+    /// The files that are looked at, as they are written in the configuration: all values that may count.
+    files: Vec<Vec<String>>,
+    /// The program that is asked for keys: all that may be.
+    commands: Vec<Option<String>>,
     /// Files of the folder of drop-ins are read, whoever logs in.
-    pub(crate) dropins: bool,
+    dropins: bool,
+    /// The file with a block that sets the files and may apply or not.
+    pub(crate) perhaps: Option<String>,
+    /// The file that the server begins with.
+    pub(crate) main: &'static str,
 }
 
-#[derive(Default)]
+/// The values of one keyword.
+struct Values<T> {
+    /// Of blocks that may apply, in front of the one that does.
+    perhaps: Vec<T>,
+    /// Of the first block that applies.
+    of_match: Option<T>,
+    /// Outside of blocks.
+    global: Option<T>,
+}
+
+impl<T: PartialEq> Values<T> {
+    const NONE: Self = Self { perhaps: Vec::new(), of_match: None, global: None };
+
+    fn add(&mut self, value: T, applies: Applies, in_match: bool) {
+        match applies {
+            Applies::No => {}
+            Applies::Perhaps if self.of_match.is_none() => self.perhaps.push(value),
+            Applies::Perhaps => {}
+            Applies::Yes if in_match => {
+                self.of_match.get_or_insert(value);
+            }
+            Applies::Yes => {
+                self.global.get_or_insert(value);
+            }
+        }
+    }
+
+    /// All values that may count. The last one does where no block of the others applies.
+    fn candidates(self, default: T) -> Vec<T> {
+        let last = self.of_match.or(self.global).unwrap_or(default);
+        let mut all = self.perhaps;
+        all.push(last);
+        all.dedup();
+        all
+    }
+}
+
 struct Reading {
-    files: Option<Vec<String>>,
-    files_of_match: Option<Vec<String>>,
-    command: Option<String>,
-    command_of_match: Option<String>,
+    files: Values<Vec<String>>,
+    commands: Values<Option<String>>,
     dropins: bool,
+    perhaps: Option<String>,
 }
 
 impl Sshd {
     /// Reads the configuration: the texts of its files by path. `None`: there is no SSH server here.
     pub(crate) fn read(texts: &BTreeMap<String, String>, user: &Login<'_>) -> Option<Self> {
-        let text = texts.get(CONFIG)?;
-        let mut reading = Reading::default();
-        reading.file(text, texts, user, true, false, 0);
-        let files = reading.files_of_match.or(reading.files);
+        let main = CONFIGS.into_iter().find(|path| texts.contains_key(*path))?;
+        let (files, commands) = (Values::NONE, Values::NONE);
+        let mut reading = Reading { files, commands, dropins: false, perhaps: None };
+        reading.file((main, texts.get(main)?), texts, user, (Applies::Yes, false), 0);
         Some(Self {
-            files: files.unwrap_or_else(|| DEFAULT.map(str::to_owned).to_vec()),
-            command: reading.command_of_match.or(reading.command),
+            files: reading.files.candidates(DEFAULT.map(str::to_owned).to_vec()),
+            commands: reading.commands.candidates(None),
             dropins: reading.dropins,
+            perhaps: reading.perhaps,
+            main,
         })
     }
 
-    /// Whether it looks at our keys.
+    /// Whether it looks at our keys, whoever comes.
     pub(crate) fn reads_ours(&self, user: &Login<'_>) -> bool {
-        let helper = self.command.as_deref().and_then(|c| c.split_whitespace().next());
-        helper.is_some_and(|c| c.rsplit('/').next() == Some(KEY_DIR_HELPER)) || self.reads(OUR_FILE, user)
+        let is_helper = |command: &Option<String>| {
+            let program = command.as_deref().and_then(|c| c.split_whitespace().next());
+            program.is_some_and(|c| c.rsplit('/').next() == Some(KEY_DIR_HELPER))
+        };
+        self.commands.iter().all(is_helper) || self.reads(OUR_FILE, user)
     }
 
-    /// Whether it looks at a file below the user's home.
+    /// Whether it looks at a file below the user's home, whoever comes.
     pub(crate) fn reads(&self, file: &str, user: &Login<'_>) -> bool {
         let want = format!("{}/{file}", user.home);
-        self.files.iter().any(|pattern| expanded(pattern, user) == want)
+        let reads = |files: &Vec<String>| files.iter().any(|pattern| expanded(pattern, user) == want);
+        self.files.iter().all(reads)
     }
 
     /// What is looked at, for people.
     pub(crate) fn files(&self) -> String {
-        self.files.join(" ")
+        self.files.iter().map(|files| files.join(" ")).collect::<Vec<_>>().join(" or ")
     }
 
-    /// The contents of [`DROPIN`]: all that is looked at now, and our keys.
-    pub(crate) fn dropin(&self, user: &Login<'_>) -> String {
-        let files: Vec<&str> =
-            self.files.iter().map(String::as_str).filter(|f| *f != "none").chain([OUR_FILE]).collect();
-        format!(
+    /// The contents of [`DROPIN`]: all that is looked at now, and our keys. `None` where it would not count, or would
+    /// take the place of a block of the administrator's that may apply or not.
+    pub(crate) fn dropin(&self, texts: &BTreeMap<String, String>, user: &Login<'_>) -> Option<String> {
+        if !self.dropins || self.perhaps.is_some() {
+            return None;
+        }
+        let files = self.files.iter().flatten().map(String::as_str).filter(|f| *f != "none");
+        let files: Vec<&str> = files.chain([OUR_FILE]).collect();
+        let text = format!(
             "# Written by the machine-config-daemon: the keys of the MachineConfig count for {name}.\nMatch User {name}\n    AuthorizedKeysFile {files}\n",
             name = user.name,
             files = files.join(" ")
-        )
+        );
+        let mut with = texts.clone();
+        with.insert(DROPIN.to_owned(), text.clone());
+        Self::read(&with, user).is_some_and(|after| after.reads_ours(user)).then_some(text)
     }
 }
 
 impl Reading {
-    /// Reads one file. `applies`: what surrounds the `Include` of it does; `in_match`: that is a `Match`.
+    /// Reads one file. `around`: whether what surrounds the `Include` of it applies, and whether that is a `Match`.
     fn file(
         &mut self,
-        text: &str,
+        (path, text): (&str, &str),
         texts: &BTreeMap<String, String>,
         user: &Login<'_>,
-        applies: bool,
-        in_match: bool,
+        around: (Applies, bool),
         depth: u32,
     ) {
-        let (mut applies, mut in_match) = (applies, in_match);
-        let outer = applies;
+        let (outer, mut in_match) = around;
+        let mut applies = outer;
         for line in text.lines() {
             let words = words(line);
             let Some((keyword, values)) = words.split_first() else { continue };
             match keyword.to_ascii_lowercase().as_str() {
                 "match" => {
                     in_match = true;
-                    applies = outer && matches(values, user);
+                    applies = outer.and(matches(values, user));
                 }
-                _ if !applies => {}
+                _ if applies == Applies::No => {}
                 "include" if depth < DEPTH => {
                     for pattern in values {
                         let pattern = absolute(pattern);
                         self.dropins |= !in_match && glob(&pattern, DROPIN);
-                        for (_, text) in texts.iter().filter(|(path, _)| glob(&pattern, path)) {
-                            self.file(text, texts, user, applies, in_match, depth + 1);
+                        for (path, text) in texts.iter().filter(|(path, _)| glob(&pattern, path)) {
+                            self.file((path, text), texts, user, (applies, in_match), depth + 1);
                         }
                     }
                 }
                 "authorizedkeysfile" => {
-                    let slot = if in_match { &mut self.files_of_match } else { &mut self.files };
-                    slot.get_or_insert_with(|| values.to_vec());
+                    if applies == Applies::Perhaps && self.files.of_match.is_none() {
+                        self.perhaps.get_or_insert_with(|| path.to_owned());
+                    }
+                    self.files.add(values.to_vec(), applies, in_match);
                 }
-                "authorizedkeyscommand" => {
-                    let slot = if in_match { &mut self.command_of_match } else { &mut self.command };
-                    slot.get_or_insert_with(|| values.join(" "));
-                }
+                "authorizedkeyscommand" => self.commands.add(Some(values.join(" ")), applies, in_match),
                 _ => {}
             }
         }
@@ -155,6 +228,14 @@ pub(crate) fn includes(text: &str) -> Vec<String> {
         }
     }
     out
+}
+
+/// Where a link of a config leads to.
+pub(crate) fn target(path: &str, target: &str) -> String {
+    match path.rsplit_once('/') {
+        Some((dir, _)) if !target.starts_with('/') => format!("{dir}/{target}"),
+        _ => target.to_owned(),
+    }
 }
 
 fn absolute(pattern: &str) -> String {
@@ -182,33 +263,48 @@ fn words(line: &str) -> Vec<String> {
     out
 }
 
-/// Whether a `Match` applies to everybody who logs in as this user.
-fn matches(criteria: &[String], user: &Login<'_>) -> bool {
+/// Whether a `Match` applies: all of its criteria have to.
+fn matches(criteria: &[String], user: &Login<'_>) -> Applies {
     if criteria.is_empty() {
-        return false;
+        return Applies::No;
     }
+    let known = |is: bool| if is { Applies::Yes } else { Applies::No };
+    let mut all = Applies::Yes;
     let mut rest = criteria.iter();
     while let Some(criterion) = rest.next() {
         let (key, value) = match criterion.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
+            Some((key, value)) => (key, Some(value)),
             None => (criterion.as_str(), None),
         };
-        let known = match key.to_ascii_lowercase().as_str() {
-            "all" => true,
-            "user" => {
-                value.or_else(|| rest.next().cloned()).is_some_and(|patterns| listed(&patterns, user.name))
-            }
-            // Its own group has the user's name; who else is in which is not known here.
-            "group" => {
-                value.or_else(|| rest.next().cloned()).is_some_and(|patterns| listed(&patterns, user.name))
-            }
-            _ => false,
+        let key = key.to_ascii_lowercase();
+        let one = match key.as_str() {
+            "all" => Applies::Yes,
+            // The user is there.
+            "invalid-user" => Applies::No,
+            _ => match (key.as_str(), value.or_else(|| rest.next().map(String::as_str))) {
+                (_, None) => Applies::No,
+                (_, Some("*")) => Applies::Yes,
+                ("user", Some(patterns)) => known(listed(patterns, user.name)),
+                ("group", Some(patterns)) => in_groups(patterns, user),
+                (_, Some(_)) => Applies::Perhaps,
+            },
         };
-        if !known {
-            return false;
-        }
+        all = all.and(one);
     }
-    true
+    all
+}
+
+/// Whether one of the user's groups is in a list of patterns, and none is taken out of it. Only the main group is known.
+fn in_groups(patterns: &str, user: &Login<'_>) -> Applies {
+    let Some(group) = user.group else { return Applies::Perhaps };
+    let out = |p: &str| p.strip_prefix('!').map(|not| wild(not, group));
+    if patterns.split(',').any(|p| out(p) == Some(true)) {
+        Applies::No
+    } else if listed(patterns, group) && patterns.split(',').all(|p| out(p).is_none()) {
+        Applies::Yes
+    } else {
+        Applies::Perhaps
+    }
 }
 
 /// Whether a name is in a list of patterns; one with `!` takes it out.
@@ -277,17 +373,23 @@ pub(crate) fn has_key(text: &str) -> bool {
     text.lines().any(|line| !matches!(line.trim().chars().next(), None | Some('#')))
 }
 
-/// A file of the user's own with these keys as our block in it; without keys the block goes. All other lines stay.
-pub(crate) fn with_block(text: &str, keys: &str) -> String {
+/// A file of the user's own with these keys as our block in it; without keys the block goes. All other lines stay: of a
+/// block whose end somebody took away only its first line is ours, and the keys that follow at once and that we wrote.
+pub(crate) fn with_block(text: &str, written: &str, keys: &str) -> String {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let mut out = String::new();
-    let mut ours = false;
-    for line in text.split_inclusive('\n') {
-        match line.trim_end() {
-            BEGIN => ours = true,
-            END if ours => ours = false,
-            _ if !ours => out.push_str(line),
-            _ => {}
+    let mut rest = lines.as_slice();
+    while let Some((line, after)) = rest.split_first() {
+        rest = after;
+        if line.trim_end() != BEGIN {
+            out.push_str(line);
+            continue;
         }
+        let marker = after.iter().position(|l| matches!(l.trim_end(), BEGIN | END));
+        let end = marker.filter(|at| after.get(*at).is_some_and(|l| l.trim_end() == END));
+        let is_ours = |l: &&&str| written.lines().any(|key| key == l.trim_end());
+        let ours = end.map_or_else(|| after.iter().take_while(is_ours).count(), |at| at + 1);
+        rest = after.get(ours..).unwrap_or_default();
     }
     if keys.is_empty() {
         return out;
@@ -302,7 +404,8 @@ pub(crate) fn with_block(text: &str, keys: &str) -> String {
 mod tests {
     use super::*;
 
-    const CORE: Login<'_> = Login { name: "core", home: "/home/core" };
+    const CORE: Login<'_> = Login { name: "core", home: "/home/core", group: Some("core") };
+    const CONFIG: &str = CONFIGS[0];
     const DEBIAN: &str = "# stock\nInclude /etc/ssh/sshd_config.d/*.conf\n#AuthorizedKeysFile\t.ssh/authorized_keys\nUsePAM yes\n";
 
     fn texts(all: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -381,12 +484,12 @@ mod tests {
             if sshd.dropins && !reads {
                 // What we write makes it so, and leaves the rest as it was.
                 let mut with: Vec<(&str, &str)> = files.clone();
-                let text = sshd.dropin(&CORE);
+                let text = sshd.dropin(&texts(&files), &CORE).unwrap();
                 with.push((DROPIN, &text));
                 let after = Sshd::read(&texts(&with), &CORE).unwrap();
                 assert!(after.reads_ours(&CORE), "{about}: {after:?}");
                 assert_eq!(after.reads(STOCK_FILE, &CORE), sshd.reads(STOCK_FILE, &CORE), "{about}");
-                let bob = Login { name: "bob", home: "/home/bob" };
+                let bob = Login { name: "bob", home: "/home/bob", group: Some("bob") };
                 assert_eq!(
                     Sshd::read(&texts(&with), &bob),
                     Sshd::read(&texts(&files), &bob),
@@ -402,12 +505,72 @@ mod tests {
     #[test]
     fn our_block_in_somebodys_file_leaves_the_rest_alone() {
         let theirs = "# mine\nssh-ed25519 AAAA me\n";
-        let with = with_block(theirs, "ssh-ed25519 BBBB ours\n");
+        let with = with_block(theirs, "", "ssh-ed25519 BBBB ours\n");
         assert_eq!(with, format!("{theirs}{BEGIN}\nssh-ed25519 BBBB ours\n{END}\n"));
-        let other = with_block(&with, "ssh-ed25519 CCCC other\n");
+        let other = with_block(&with, "", "ssh-ed25519 CCCC other\n");
         assert!(other.contains("CCCC") && !other.contains("BBBB") && other.starts_with(theirs), "{other}");
-        assert_eq!(with_block(&other, ""), theirs);
-        assert_eq!(with_block("no newline", "k\n"), format!("no newline\n{BEGIN}\nk\n{END}\n"));
-        assert_eq!(with_block("", ""), "");
+        assert_eq!(with_block(&other, "", ""), theirs);
+        assert_eq!(with_block("no newline", "", "k\n"), format!("no newline\n{BEGIN}\nk\n{END}\n"));
+        assert_eq!(with_block("", "", ""), "");
+    }
+
+    #[test]
+    fn a_block_of_the_administrators_that_may_apply_is_not_overridden() {
+        for (about, block, stock) in [
+            ("an address", "Match User core Address *,!10.0.0.0/8\nAuthorizedKeysFile none", false),
+            ("a group", "Match Group admins\nAuthorizedKeysFile /etc/ssh/keys/%u", false),
+            ("a group but for another", "Match Group *,!admins\nAuthorizedKeysFile none", false),
+            (
+                "the stock file in any case",
+                "Match Address 10.0.0.0/8\nAuthorizedKeysFile %h/.ssh/authorized_keys",
+                true,
+            ),
+        ] {
+            let all = texts(&[(CONFIG, &format!("{DEBIAN}{block}\n"))]);
+            let sshd = Sshd::read(&all, &CORE).unwrap();
+            assert_eq!(sshd.dropin(&all, &CORE), None, "{about}: {sshd:?}");
+            assert_eq!(sshd.perhaps.as_deref(), Some(CONFIG), "{about}");
+            assert_eq!((sshd.reads_ours(&CORE), sshd.reads(STOCK_FILE, &CORE)), (false, stock), "{about}");
+        }
+        for (about, block) in [
+            ("another user's", "Match Address 10.0.0.0/8 User bob\nAuthorizedKeysFile none"),
+            ("one that says nothing of keys", "Match Address 10.0.0.0/8\nX11Forwarding no"),
+            ("no user at all", "Match invalid-user\nAuthorizedKeysFile none"),
+            ("all but its own group", "Match Group *,!core\nAuthorizedKeysFile none"),
+            (
+                "after one that applies",
+                "Match all\nAuthorizedKeysFile a\nMatch Group x\nAuthorizedKeysFile b",
+            ),
+        ] {
+            let all = texts(&[(CONFIG, &format!("{DEBIAN}{block}\n"))]);
+            let sshd = Sshd::read(&all, &CORE).unwrap();
+            assert!(sshd.dropin(&all, &CORE).is_some(), "{about}: {sshd:?}");
+        }
+        // A block that stands in front of our drop-in.
+        let first = "Include first.conf\nInclude sshd_config.d/*.conf\n";
+        let block = "Match User core\nAuthorizedKeysFile none\n";
+        let all = texts(&[(CONFIG, first), ("/etc/ssh/first.conf", block)]);
+        assert_eq!(Sshd::read(&all, &CORE).unwrap().dropin(&all, &CORE), None);
+    }
+
+    #[test]
+    fn the_distributions_configuration_counts_where_the_administrator_has_none() {
+        let [etc, usr] = CONFIGS;
+        let sshd = Sshd::read(&texts(&[(usr, DEBIAN)]), &CORE).unwrap();
+        assert!(sshd.dropins && sshd.main == usr, "{sshd:?}");
+        let sshd = Sshd::read(&texts(&[(etc, ""), (usr, DEBIAN)]), &CORE).unwrap();
+        assert!(!sshd.dropins && sshd.main == etc, "{sshd:?}");
+    }
+
+    #[test]
+    fn a_block_without_its_end_takes_nobodys_keys_along() {
+        for (about, text, left) in [
+            ("no end", format!("a\n{BEGIN}\nk1\nk2\ntheirs\nk1\n"), "a\ntheirs\nk1\n"),
+            ("no end, no newline", format!("{BEGIN}\nk1"), ""),
+            ("another block follows", format!("{BEGIN}\nk1\nb\n{BEGIN}\nk2\n{END}\nc\n"), "b\nc\n"),
+            ("an end alone", format!("a\n{END}\nb\n"), "a\n# END keys of the MachineConfig\nb\n"),
+        ] {
+            assert_eq!(with_block(&text, "k1\nk2\n", ""), left, "{about}");
+        }
     }
 }

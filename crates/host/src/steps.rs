@@ -403,9 +403,7 @@ impl Steps<'_> {
     fn stale(&mut self) {
         let mut folders = Vec::new();
         for (path, want) in &self.old.paths {
-            let kept = paths::NEVER_STALE.contains(&path.as_str())
-                || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW));
-            if self.new.at(path).is_some() || kept {
+            if self.new.at(path).is_some() || never_stale(path) {
                 continue;
             }
             if matches!(want, Want::Dir { .. }) {
@@ -750,58 +748,62 @@ impl Steps<'_> {
     /// way in. True when the server has to read its configuration again.
     fn keys_count(&mut self) -> bool {
         let Some(core) = self.facts.users.users.get(CORE).cloned() else { return false };
-        let login = Login { name: CORE, home: &core.home };
+        let main = self.facts.users.groups.iter().find(|(_, gid)| **gid == core.gid);
+        let login = Login { name: CORE, home: &core.home, group: main.map(|(name, _)| name.as_str()) };
         let keys = |w: &Wanted| -> String {
             let all = w.config.passwd.users.iter().flat_map(|u| &u.ssh_authorized_keys);
             all.map(|k| format!("{k}\n")).collect()
         };
         let (had, has) = (keys(self.old), keys(self.new));
         let shut_out = desired::shuts_core_out(self.old, self.new);
-        if had.is_empty() && has.is_empty() && !shut_out {
-            return false;
-        }
         let own = self.facts.core_own_keys.as_ref().map(|k| k.0.clone());
-        let theirs = own.as_deref().map(|text| with_block(text, "")).unwrap_or_default();
+        let theirs = own.as_deref().map(|text| with_block(text, &had, "")).unwrap_or_default();
         let other_way = self.facts.others_log_in || has_key(&theirs);
         if shut_out && !other_way {
             self.warnings.push(
-                "nobody can log in to this host after it: core loses its keys and password, and no other user has any; leave a key in spec.config.passwd until there is another way in"
+                "nobody can log in to this host after it: core loses its keys and password, root has no key and no other user a password; leave a key in spec.config.passwd until there is another way in"
                     .to_owned(),
             );
         }
-        // As the new config leaves them, without what we add ourselves.
-        let mut texts = self.facts.sshd.clone();
-        texts
-            .retain(|path, _| path != DROPIN && (self.old.at(path).is_none() || self.new.at(path).is_some()));
-        for (path, want) in &self.new.paths {
-            if let Want::File { content, .. } = want {
-                texts.insert(path.clone(), String::from_utf8_lossy(content.bytes()).into_owned());
-            }
+        if had.is_empty() && has.is_empty() {
+            return false;
         }
+        let texts = self.sshd_texts();
         let Some(sshd) = Sshd::read(&texts, &login) else { return false };
         if self.new.at(DROPIN).is_some() || self.new.at(paths::CORE_OWN_KEYS).is_some() {
             return false;
         }
         let needed = !has.is_empty() && !sshd.reads_ours(&login);
-        let by_dropin = needed && sshd.dropins;
+        let blocked = matches!(self.found(DROPIN), Found::Blocked { .. });
+        let dropin = if needed && !blocked { sshd.dropin(&texts, &login) } else { None };
+        let by_dropin = dropin.is_some();
         // A file that cannot be read as one of keys is not ours to write anew.
         let known = own.is_some() || self.found(paths::CORE_OWN_KEYS).is_absent();
         let by_block = needed && !by_dropin && known && sshd.reads(STOCK_FILE, &login);
         if needed && !by_dropin && !by_block {
-            self.warnings.push(format!(
-                "the keys of core have no effect on this host: its SSH server looks at {} only; add .ssh/authorized_keys.d/ignition to AuthorizedKeysFile in {}",
-                sshd.files(),
-                crate::sshd::CONFIG
-            ));
+            let warning = match &sshd.perhaps {
+                Some(path) => format!(
+                    "the keys of core may have no effect on this host: {path} sets AuthorizedKeysFile in a Match block that may apply to core or not, and its SSH server looks at {}; add .ssh/authorized_keys.d/ignition to AuthorizedKeysFile there",
+                    sshd.files()
+                ),
+                None => format!(
+                    "the keys of core have no effect on this host: its SSH server looks at {} only; add .ssh/authorized_keys.d/ignition to AuthorizedKeysFile in {}",
+                    sshd.files(),
+                    sshd.main
+                ),
+            };
+            self.warnings.push(warning);
         }
         let steps = self.steps.len();
-        if by_dropin && self.reachable(DROPIN) {
-            self.write(DROPIN, Content::new(sshd.dropin(&login).into_bytes()), PLAIN);
-        } else if !by_dropin && !self.found(DROPIN).is_absent() {
+        if let Some(dropin) = dropin {
+            if self.reachable(DROPIN) {
+                self.write(DROPIN, Content::new(dropin.into_bytes()), PLAIN);
+            }
+        } else if !blocked && !self.found(DROPIN).is_absent() {
             self.steps.push(Step::Remove { path: DROPIN.to_owned(), why: STALE });
         }
         let changed = self.steps.len() > steps;
-        let block = with_block(own.as_deref().unwrap_or_default(), if by_block { &has } else { "" });
+        let block = with_block(own.as_deref().unwrap_or_default(), &had, if by_block { &has } else { "" });
         if known && own.as_deref().unwrap_or_default() != block && self.reachable(paths::CORE_OWN_KEYS) {
             let gid = self.facts.users.groups.get(CORE).copied().unwrap_or(core.gid);
             let attributes = match self.found(paths::CORE_OWN_KEYS) {
@@ -815,6 +817,43 @@ impl Steps<'_> {
             }
         }
         changed
+    }
+
+    /// The texts of the SSH server's configuration as the change leaves them, without what we add ourselves.
+    fn sshd_texts(&self) -> std::collections::BTreeMap<String, String> {
+        let now = &self.facts.sshd;
+        let mut texts = now.clone();
+        texts.remove(DROPIN);
+        let mut put = |path: &String, text: Option<String>| match text {
+            Some(text) => texts.insert(path.clone(), text),
+            None => texts.remove(path),
+        };
+        // As `stale` does.
+        for (path, want) in &self.old.paths {
+            if self.new.at(path).is_some() || never_stale(path) || matches!(want, Want::Dir { .. }) {
+                continue;
+            }
+            let (original, stamp) = (paths::original(path), paths::no_original(path));
+            let (kept, stamped) = (!self.found(&original).is_absent(), !self.found(&stamp).is_absent());
+            if *want != Want::Nothing || kept {
+                put(path, now.get(&original).filter(|_| kept && !stamped).cloned());
+            }
+        }
+        let of_file = |want: &Want| match want {
+            Want::File { content, .. } => Some(String::from_utf8_lossy(content.bytes()).into_owned()),
+            _ => None,
+        };
+        for (path, want) in &self.new.paths {
+            let text = match want {
+                Want::Link { target, .. } => {
+                    let target = crate::sshd::target(path, target);
+                    self.new.at(&target).map_or_else(|| now.get(&target).cloned(), of_file)
+                }
+                other => of_file(other),
+            };
+            put(path, text);
+        }
+        texts
     }
 
     fn keys(&mut self, uid: u32, gid: u32, keys: String) {
@@ -877,6 +916,12 @@ impl Steps<'_> {
             }
         }
     }
+}
+
+/// Whether a path stays though no config has it any more.
+fn never_stale(path: &str) -> bool {
+    paths::NEVER_STALE.contains(&path)
+        || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW))
 }
 
 /// Links that versions before ours made and never removed.

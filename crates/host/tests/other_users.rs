@@ -249,7 +249,8 @@ fn who_is_about_to_lose_the_last_way_in_is_warned() {
         ("a password stays", "", "", "", stock, core(&[], Some("$6$a$b")), false),
         ("core has a key of its own", "ssh-ed25519 A own\n", "", "", stock, none(), false),
         ("another user has a password", "", "bob:$6$x$y:1::::::\n", "", stock, none(), false),
-        ("another user has a key", "", "", "ssh-ed25519 B bob\n", stock, none(), false),
+        // Homes of others may stand on servers that do not answer.
+        ("another user's home is not asked", "", "", "ssh-ed25519 B bob\n", stock, none(), true),
         (
             "keys that no server looks at",
             "",
@@ -281,6 +282,128 @@ fn who_is_about_to_lose_the_last_way_in_is_warned() {
         let plan = host::plan(&old, &new, &names, &DisruptionPolicy::default(), &facts).unwrap();
         assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
     }
+}
+
+#[test]
+fn the_last_way_in_may_be_a_password() {
+    if !is_root() {
+        return;
+    }
+    for (about, root_key, warned) in
+        [("nobody else", "# none\n", true), ("root has a key", "ssh-ed25519 R r\n", false)]
+    {
+        let dir = mk_with_sshd("");
+        fs::create_dir_all(dir.path().join("root/.ssh")).unwrap();
+        fs::write(dir.path().join("root/.ssh/authorized_keys"), root_key).unwrap();
+        let mut host = mk(dir.path());
+        let (none, old) = (MachineConfigSpec::default(), core(&[], Some("$6$a$b")));
+        go(&mut host, &none, &old);
+        let plan = go(&mut host, &old, &none);
+        assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
+    }
+}
+
+/// A config with a key of core and more of `storage`.
+fn with_storage(storage: serde_json::Value) -> MachineConfigSpec {
+    MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": storage,
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 ONE x"]}]}})),
+        ..MachineConfigSpec::default()
+    }
+}
+
+#[test]
+fn keys_are_judged_by_the_configuration_that_the_change_leaves() {
+    const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    if !is_root() {
+        return;
+    }
+    let data =
+        |text: &str| json!({"source": format!("data:,{}", text.replace(' ', "%20").replace('\n', "%0A"))});
+    let reads = "AuthorizedKeysFile .ssh/authorized_keys.d/ignition\n";
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\n";
+    let main = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "contents": data(reads)});
+    let more = json!({"path": "/etc/ssh/sshd_config.d/10.conf", "overwrite": true, "contents": data(reads)});
+    let includes = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "contents": data(stock)});
+    let linked = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "target": "stock_config"});
+    let keys = || with_storage(json!({}));
+    for (about, one, between, two, last) in [
+        ("its file goes", with_storage(json!({"files": [main]})), false, keys(), true),
+        ("its drop-in goes", with_storage(json!({"files": [more]})), false, keys(), true),
+        ("its file comes", keys(), true, with_storage(json!({"files": [main]})), false),
+        (
+            "a file that includes comes back",
+            with_storage(json!({"files": [main]})),
+            false,
+            with_storage(json!({"files": [includes]})),
+            true,
+        ),
+        (
+            "a link comes",
+            with_storage(json!({"files": [main]})),
+            false,
+            with_storage(json!({"links": [linked]})),
+            true,
+        ),
+    ] {
+        let dir = mk_with_sshd(stock);
+        fs::write(dir.path().join("etc/ssh/stock_config"), stock).unwrap();
+        let mut host = mk(dir.path());
+        let none = MachineConfigSpec::default();
+        let plan = go(&mut host, &none, &one);
+        assert_eq!((dir.path().join(DROPIN).exists(), &plan.warnings), (between, &vec![]), "{about}: {plan}");
+        let plan = go(&mut host, &one, &two);
+        assert_eq!((dir.path().join(DROPIN).exists(), &plan.warnings), (last, &vec![]), "{about}: {plan}");
+        let again = go(&mut host, &two, &two);
+        assert!(again.is_empty(), "{about}: {again}");
+    }
+}
+
+#[test]
+fn a_block_of_the_administrators_keeps_its_word() {
+    if !is_root() {
+        return;
+    }
+    for (block, by_own) in [("none", false), ("%h/.ssh/authorized_keys", true)] {
+        let stock = "Include /etc/ssh/sshd_config.d/*.conf\nMatch User core Address *,!10.0.0.0/8\nAuthorizedKeysFile ";
+        let dir = mk_with_sshd(&format!("{stock}{block}\n"));
+        let plan =
+            go(&mut mk(dir.path()), &MachineConfigSpec::default(), &core(&["ssh-ed25519 ONE x"], None));
+        assert!(!dir.path().join("etc/ssh/sshd_config.d/00-machine-config-keys.conf").exists(), "{plan}");
+        assert_eq!(dir.path().join("home/core/.ssh/authorized_keys").exists(), by_own, "{plan}");
+        let warned = plan.warnings.iter().any(|w| w.contains("/etc/ssh/sshd_config sets AuthorizedKeysFile"));
+        assert_eq!(warned, !by_own, "{plan}");
+    }
+}
+
+#[test]
+fn odd_things_in_the_folder_of_the_ssh_server_hold_up_nothing() {
+    if !is_root() {
+        return;
+    }
+    let none = MachineConfigSpec::default();
+    let keys = core(&["ssh-ed25519 ONE x"], None);
+    // A folder by the name of a drop-in.
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir(at("etc/ssh/sshd_config.d/sub.conf")).unwrap();
+    let plan = go(&mut mk(dir.path()), &none, &keys);
+    assert!(
+        plan.warnings.is_empty() && at("etc/ssh/sshd_config.d/00-machine-config-keys.conf").exists(),
+        "{plan}"
+    );
+    // A link of another user's.
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile /keys/%u\n");
+    let at = |path: &str| dir.path().join(path);
+    fs::remove_dir(at("etc/ssh/sshd_config.d")).unwrap();
+    symlink("/srv", at("etc/ssh/sshd_config.d")).unwrap();
+    std::os::unix::fs::lchown(at("etc/ssh/sshd_config.d"), Some(1000), Some(1000)).unwrap();
+    let mut host = mk(dir.path());
+    go(&mut host, &none, &files(&[file("/etc/x")]));
+    let plan = go(&mut host, &files(&[file("/etc/x")]), &keys);
+    assert_eq!(plan.warnings.len(), 1, "{plan}");
+    assert_eq!(host.drifts(&keys).unwrap(), []);
+    assert_eq!(fs::read_dir(at("srv")).unwrap().count(), 0);
 }
 
 #[test]
