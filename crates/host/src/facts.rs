@@ -23,6 +23,9 @@ pub struct Facts {
     pub obstacles: BTreeMap<String, Obstacle>,
     /// How the host's own folders were whose mode or owner a config changes, by path.
     pub original_dirs: BTreeMap<String, Attributes>,
+    /// Folders of the configs that hold something that the config in effect has not put there, with its path. Looked for
+    /// where the host's own file is kept that such a folder replaced.
+    pub not_ours: BTreeMap<String, String>,
     /// Hard links of the configs that are one file with their target.
     pub same_files: BTreeSet<String>,
     /// Paths below a folder that not everybody may open.

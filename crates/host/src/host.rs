@@ -179,6 +179,7 @@ impl Host {
         }
         let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
         let (mut original_dirs, mut same_files) = (BTreeMap::new(), BTreeSet::new());
+        let mut others = BTreeMap::new();
         let mut look = |path: String| -> Result<(), FsError> {
             let Entry::Vacant(entry) = facts.found.entry(path) else { return Ok(()) };
             let path = entry.key().clone();
@@ -227,6 +228,13 @@ impl Host {
                             why: format!("{e}; remove it, and {path} stays as it is when its config goes"),
                         })?;
                         original_dirs.insert(path.clone(), attributes);
+                    }
+                    // The config in effect is the first of them.
+                    if let Some(old) = configs.first()
+                        && !root.found(&paths::original(path))?.is_absent()
+                        && let Some(other) = not_ours(root, old, path)?
+                    {
+                        others.insert(path.clone(), other);
                     }
                 }
                 _ => {}
@@ -291,6 +299,7 @@ impl Host {
             }
         }
         (facts.original_dirs, facts.same_files) = (original_dirs, same_files);
+        facts.not_ours = others;
         facts.boot = self.boot()?;
         match self.os.supported() {
             Ok(_) => facts.os = self.os.state()?,
@@ -783,6 +792,25 @@ impl Host {
             done => Ok(done?),
         }
     }
+}
+
+/// Something in a folder that the config has not put there.
+fn not_ours(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>, FsError> {
+    if !matches!(root.found(folder)?, Found::Dir { .. }) {
+        return Ok(None);
+    }
+    for name in root.list(folder)? {
+        let path = format!("{folder}/{name}");
+        let other = match config.at(&path) {
+            None | Some(Want::Nothing) => Some(path),
+            Some(Want::Dir { .. }) => not_ours(root, config, &path)?,
+            Some(_) => None,
+        };
+        if other.is_some() {
+            return Ok(other);
+        }
+    }
+    Ok(None)
 }
 
 /// An error with all its causes, in one line.

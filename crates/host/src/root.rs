@@ -427,6 +427,12 @@ pub(crate) fn temp_name(path: &str) -> String {
     format!(".mcd-{}.tmp", &hex(&Sha256::digest(path.as_bytes()))[..16])
 }
 
+/// Where a folder that stood at `path` is kept, beside it. Unlike a temporary file it is nobody's to remove.
+pub(crate) fn kept_name(path: &str, number: u32) -> String {
+    let dir = split(path).map_or("", |(dir, _)| dir.trim_end_matches('/'));
+    format!("{dir}/.mcd-{}.kept-{number}", &hex(&Sha256::digest(path.as_bytes()))[..16])
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {

@@ -347,6 +347,16 @@ impl Steps<'_> {
         let there = |p: &String| !self.found(p).is_absent();
         let (kept, stamped) = (there(&original), there(&stamp));
         let is_dir = matches!(self.found(path), Found::Dir { .. });
+        if is_dir
+            && kept
+            && !stamped
+            && let Some(holds) = self.stays_in(path)
+        {
+            let why = format!(
+                "the file that this folder replaced is to come back, and the folder is not empty: {holds} stays in it"
+            );
+            return self.refuse(path, why, &format!("move {holds} away, or keep the folder in the config"));
+        }
         if let Some(attributes) = self.facts.original_dirs.get(path).copied().filter(|_| is_dir) {
             let same = match self.found(path) {
                 Found::Dir { mode, uid, gid } => {
@@ -372,6 +382,20 @@ impl Steps<'_> {
                 self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
             }
         }
+    }
+
+    /// What is left in a folder when all that only the old config wants is gone.
+    fn stays_in(&self, folder: &str) -> Option<String> {
+        let below = |path: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        let there = |path: &String| !self.found(path).is_absent();
+        let comes_back = |path: &str| {
+            there(&paths::original(path)) && !there(&paths::no_original(path))
+                || self.facts.original_dirs.contains_key(path)
+        };
+        let wanted =
+            self.new.paths.iter().find(|(p, want)| below(p) && *want != Want::Nothing).map(|(p, _)| p);
+        let theirs = || self.old.paths.iter().find(|(p, _)| below(p) && comes_back(p)).map(|(p, _)| p);
+        self.facts.not_ours.get(folder).or(wanted).or_else(theirs).cloned()
     }
 
     /// Keeps what the host itself has at a path, or stamps that it has nothing.

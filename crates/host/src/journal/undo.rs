@@ -13,7 +13,7 @@ use crate::batch::{Kept, Quick};
 use crate::error::Error;
 use crate::found::{Found, FsError};
 use crate::paths::{SHADOW, UNITS_PROBE};
-use crate::root::{Root, hex};
+use crate::root::{Root, hex, kept_name};
 use crate::xattr::Like;
 
 impl Journal {
@@ -104,6 +104,9 @@ impl Journal {
             }
         }
         root.change_all(&gone)?;
+        for b in differs.iter().filter(|b| matches!(b.was, Was::File { .. } | Was::Link { .. })) {
+            keep_folder(root, &b.path)?;
+        }
         for b in differs.iter().rev() {
             if let Was::Dir { attributes: Some(a) } = &b.was {
                 root.make_parents(&b.path)?;
@@ -113,10 +116,17 @@ impl Journal {
         root.change_all(&back)?;
         // Both names have their contents again; now they are one file again.
         for b in &self.before {
-            if let Some(target) = &b.same_as
-                && !root.same_file(&b.path, target)
-            {
+            let Some(target) = b.same_as.as_ref().filter(|target| !root.same_file(&b.path, target)) else {
+                continue;
+            };
+            // The target may be another's, who has removed or changed it since. The contents are back either way.
+            if (Before { path: target.clone(), same_as: None, was: b.was.clone() }).holds(root)? {
                 root.hard_link(&b.path, target)?;
+            } else {
+                tracing::warn!(
+                    path = %b.path, %target,
+                    "the file is back, but is no longer a hard link: its target was removed or changed meanwhile"
+                );
             }
         }
         Ok(())
@@ -135,6 +145,28 @@ impl Journal {
         root.change_all(&back)?;
         Ok(())
     }
+}
+
+/// Renames a folder that others have put something into, so that the file that stood there can come back.
+fn keep_folder(root: &Root, path: &str) -> Result<(), FsError> {
+    if !matches!(root.found(path)?, Found::Dir { .. }) {
+        return Ok(());
+    }
+    let mut number = 1;
+    let kept = loop {
+        let kept = kept_name(path, number);
+        if root.found(&kept)?.is_absent() {
+            break kept;
+        }
+        number += 1;
+    };
+    root.rename(path, &kept)?;
+    tracing::warn!(
+        %path, %kept,
+        "a folder of the config is not empty, and the file that it replaced comes back: the folder was renamed; move \
+         what is needed out of it, then remove it"
+    );
+    Ok(())
 }
 
 /// The kept contents of one file.
