@@ -56,15 +56,16 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Value> 
     all.extend(account(SERVER));
     all.push(cluster_role(SERVER, &server()));
     all.push(cluster_binding(SERVER));
-    all.extend(role(SERVER, NAMESPACE, &[named("", "configmaps", &["kubeconfig-data"], &FOLLOW)]));
+    all.extend(role(SERVER, NAMESPACE, &server_here(tokens)));
     // Without tokens these two have no rule: one that was there before is taken back.
     let rules = |verbs: &[&str]| if tokens { vec![rule("", &["secrets"], verbs)] } else { vec![] };
     all.extend(role(SERVER, boot, &rules(&["get", "list", "watch", "patch"])));
     all.extend(account(OPERATOR));
     all.push(cluster_role(OPERATOR, &operator(&[provider, boot])));
     all.push(cluster_binding(OPERATOR));
-    all.extend(role(OPERATOR, NAMESPACE, &operator_here()));
-    all.extend(role(OPERATOR, boot, &rules(&["list", "watch", "create", "delete"])));
+    all.extend(role(OPERATOR, NAMESPACE, &operator_here(tokens)));
+    // With get and patch it completes a move, see `brings_over`.
+    all.extend(role(OPERATOR, boot, &rules(&["get", "list", "watch", "create", "patch", "delete"])));
     let provides = [
         rule("", &["secrets"], &["list", "watch", "create", "update"]),
         // Of user data that cannot have a token.
@@ -157,6 +158,22 @@ fn server() -> Vec<Value> {
     ]
 }
 
+/// Servers of the version before find their tokens here, until each of them is replaced. It goes with the next version.
+fn as_before() -> Value {
+    rule("", &["secrets"], &["get", "list", "watch", "patch"])
+}
+
+/// What `tokens::bring_over` does to tokens of the version before. It goes with the next version.
+fn brings_over() -> Value {
+    rule("", &["secrets"], &["list", "get", "patch", "delete"])
+}
+
+fn server_here(tokens: bool) -> Vec<Value> {
+    let mut rules = vec![named("", "configmaps", &["kubeconfig-data"], &FOLLOW)];
+    rules.extend(tokens.then(as_before));
+    rules
+}
+
 fn operator(namespaces: &[&str]) -> Vec<Value> {
     vec![
         named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &READ),
@@ -165,15 +182,17 @@ fn operator(namespaces: &[&str]) -> Vec<Value> {
     ]
 }
 
-fn operator_here() -> Vec<Value> {
+fn operator_here(tokens: bool) -> Vec<Value> {
     let certificates = [api::server_tls::CA, api::server_tls::SERVING];
-    vec![
+    let mut rules = vec![
         named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
         rule("", &["configmaps", "secrets"], &["create"]),
         // How many controllers run follows the number of control-plane nodes.
         named("apps", "deployments", &[CONTROLLER], &["get", "patch"]),
         named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
-    ]
+    ];
+    rules.extend(tokens.then(brings_over));
+    rules
 }
 
 /// Machines that boot ask for a kubelet's certificate as this account, and renew it as nodes. That these requests are
@@ -278,8 +297,10 @@ mod tests {
                 }
                 let reads = ["get", "list", "watch"].iter().any(|v| lists(&rule["verbs"], v));
                 let own = [api::user_data::NAMESPACE, boot_token::NAMESPACE].contains(&namespace.as_str());
+                // For one version, see `brings_over` and `as_before`.
+                let before = namespace == boot_token::OLD_NAMESPACE && part != CONTROLLER;
                 assert!(
-                    own || !reads || rule.get("resourceNames").is_some(),
+                    own || before || !reads || rule.get("resourceNames").is_some(),
                     "{part} in {namespace:?}: {rule}"
                 );
             }
@@ -295,11 +316,9 @@ mod tests {
         }
         let patch = |rule: &Value| lists(&rule["verbs"], "patch");
         let writes: Vec<_> = rules(SERVER, true).into_iter().filter(|(_, r)| patch(r)).collect();
-        assert_eq!(writes.len(), 1);
-        assert_eq!(
-            (writes[0].0.as_str(), &writes[0].1["resources"]),
-            (boot_token::NAMESPACE, &json!(["secrets"]))
-        );
+        let places: Vec<&str> = writes.iter().map(|(namespace, _)| namespace.as_str()).collect();
+        assert_eq!(places, [boot_token::OLD_NAMESPACE, boot_token::NAMESPACE]);
+        assert!(writes.iter().all(|(_, rule)| rule["resources"] == json!(["secrets"])), "{writes:?}");
         // What was there before is taken back, not left.
         let role = |o: &Value| {
             o["kind"] == "Role"
@@ -307,6 +326,29 @@ mod tests {
                 && o["metadata"]["namespace"] == boot_token::NAMESPACE
         };
         assert_eq!(all(false, None).iter().find(|o| role(o)).unwrap()["rules"], json!([]));
+    }
+
+    #[test]
+    fn for_one_version_old_servers_go_on_and_the_operator_brings_tokens_over_by_itself() {
+        let verbs = |part: &str, place: &str, tokens: bool| -> Vec<Value> {
+            let all = rules(part, tokens).into_iter();
+            let all = all.filter(|(namespace, rule)| {
+                namespace == place
+                    && rule["resources"] == json!(["secrets"])
+                    && rule.get("resourceNames").is_none()
+            });
+            all.map(|(_, rule)| rule["verbs"].clone()).collect()
+        };
+        let (old, new) = (boot_token::OLD_NAMESPACE, boot_token::NAMESPACE);
+        // What servers of the version before had.
+        assert_eq!(verbs(SERVER, old, true), [json!(["get", "list", "watch", "patch"])]);
+        // What `tokens::bring_over` does there, and here.
+        assert_eq!(verbs(OPERATOR, old, true), [json!(["list", "get", "patch", "delete"])]);
+        let here = verbs(OPERATOR, new, true);
+        assert!(["get", "create", "patch"].iter().all(|verb| lists(&here[0], verb)), "{here:?}");
+        for (part, place) in [(SERVER, old), (OPERATOR, old), (SERVER, new), (OPERATOR, new)] {
+            assert_eq!(verbs(part, place, false), [json!(null); 0], "{part} {place}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Flow: a token's Secret in the old namespace is copied, then marked. The old one stays for a while, so that config
 //! servers of the version before go on with it; a use that one of them writes down is written on the copy, too. A copy
-//! that is gone was revoked: the old one goes with it, and is never copied again.
+//! that was used elsewhere takes the old one with it at once, and so does one that is gone, since it was revoked.
 //!
 //! What it is not: making and judging tokens (`api::boot_token`).
 
@@ -42,6 +42,8 @@ fn decide(old: &Secret, new: Option<&Secret>, now: Timestamp) -> Move {
         (None, None) => Move::Copy,
         (Some(_), None) => Move::Remove,
         (_, Some(new)) if used(old) && !used(new) => Move::Tell,
+        // An original that does not know the copy's use would be good for a second one.
+        (_, Some(new)) if used(new) && !used(old) => Move::Remove,
         (None, Some(_)) => Move::Mark,
         (Some(_), Some(_)) if since.is_none_or(|at| now.duration_since(at) > STAYS) => Move::Remove,
         (Some(_), Some(_)) => Move::Leave,
@@ -83,7 +85,8 @@ pub async fn keep_namespace(client: &Client) -> Result<bool, KeepError> {
     }
 }
 
-/// Whether we may read Secrets of the old namespace: an administrator may, the operator's own account does not need to.
+/// Whether we may read Secrets of the old namespace: an administrator may, and for one version the operator's own account
+/// (`rights::brings_over`).
 async fn may_read(client: &Client) -> Result<bool, KeepError> {
     let mut review = SelfSubjectAccessReview::default();
     review.spec.resource_attributes = Some(ResourceAttributes {
@@ -183,9 +186,11 @@ mod tests {
             // The copy was made, its mark was not.
             (secret(false, None), Some(&fresh), Move::Mark),
             (secret(false, recent), Some(&fresh), Move::Leave),
-            (secret(false, recent), Some(&spent), Move::Leave),
+            (secret(false, recent), Some(&spent), Move::Remove),
             (secret(false, long), Some(&fresh), Move::Remove),
             (secret(false, Some("nonsense")), Some(&fresh), Move::Remove),
+            // Used in its new place: an old one that is still good would let it be used twice, whatever its age.
+            (secret(false, None), Some(&spent), Move::Remove),
         ];
         for (old, new, want) in rows {
             assert_eq!(decide(&old, new, now), want, "{old:?} {new:?}");
