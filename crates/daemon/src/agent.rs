@@ -388,6 +388,7 @@ impl Agent {
             Action::Prepare(pair) => self.prepare(pair).await,
             Action::Apply(pair) => self.apply(pair).await,
             Action::Reboot { config, announced } => self.reboot(config, announced).await,
+            Action::RecordCleared { config, cleared } => self.record_cleared(config, cleared).await,
             Action::ForgetReboot { config } => self.forget_reboot(config).await,
         }
     }
@@ -414,6 +415,8 @@ impl Agent {
         let hand = &mut self.view.hand;
         match (why, &mut *hand) {
             (Waiting::Drain, Hand::Prepared { asked: asked @ None, .. }) => *asked = Some(now),
+            (Waiting::Drain, Hand::Prepared { .. } | Hand::Emptying { .. }) => return Next::Wait(until),
+            (Waiting::Drain, _) => *hand = Hand::Emptying { since: now },
             (Waiting::Kubelet, Hand::Returned { .. }) => return Next::Wait(until),
             (Waiting::Kubelet, _) => *hand = Hand::Returned { since: now },
             (Waiting::Uncordon, Hand::Applied { asked: Some(_), .. }) => return Next::Wait(until),
@@ -456,6 +459,9 @@ impl Agent {
             // A request that is made once more is the same text, and begins with a cordon.
             (Hand::Prepared { asked, .. }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
                 *asked = Some(now);
+            }
+            (Hand::Emptying { since }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
+                *since = now;
             }
             (hand, Some(config)) if !changes.contains_key(annotation::STATE) => {
                 *hand = Hand::Applied { config: config.to_owned(), asked: Some(now) };

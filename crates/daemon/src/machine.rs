@@ -305,6 +305,11 @@ impl Machine {
         Ok(self.host().reboot(why)?)
     }
 
+    /// Writes down whether the pods are away, with the reboot that is owed.
+    pub(crate) fn reboot_cleared(&self, cleared: bool) -> Result<(), MachineError> {
+        Ok(self.host().reboot_cleared(cleared)?)
+    }
+
     /// Forgets a reboot that has happened.
     pub(crate) fn reboot_done(&self) -> Result<(), MachineError> {
         Ok(self.host().reboot_done()?)

@@ -755,6 +755,20 @@ impl Host {
         Ok(())
     }
 
+    /// Writes down, with a reboot that is owed, whether anybody has to be asked before it (see
+    /// [`PendingReboot::cleared`]). A disk that does not take it is told of in the log and no more.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn reboot_cleared(&mut self, cleared: bool) -> Result<(), Error> {
+        match self.reboot_status()? {
+            RebootStatus::Owed(owed) if owed.cleared != cleared => {
+                self.record(&PendingReboot { cleared, ..owed })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Starts a reboot, and counts it where one is owed.
     ///
     /// # Errors
@@ -786,7 +800,7 @@ impl Host {
         let json = serde_json::to_vec(owed).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
         match self.root.write_bytes(path, &json, RECORD) {
             Err(e) if !e.killed() => {
-                tracing::warn!(error = %e, "the reboot cannot be counted");
+                tracing::warn!(error = %e, "the record of the reboot cannot be written anew");
                 Ok(())
             }
             done => Ok(done?),

@@ -94,8 +94,8 @@ pub struct PendingReboot {
     /// How often a reboot was begun for it.
     #[serde(default)]
     pub tries: u32,
-    /// Nobody has to be asked before the reboot, as whoever applied the change knew: the pods had left, or this machine
-    /// is not drained.
+    /// Nobody has to be asked before the reboot, as far as its owner last knew: the pods had left, or this machine is not
+    /// drained. Taken back while pods have to leave once more.
     #[serde(default)]
     pub cleared: bool,
 }

@@ -11,7 +11,9 @@ use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::parts::Exit;
 use crate::policy::policy;
-use crate::protocol::{Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, Note, Pair};
+use crate::protocol::{
+    Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, Note, Pair, RebootFact,
+};
 use crate::report::Milestone;
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
@@ -275,6 +277,19 @@ impl Agent {
                 self.settings.metrics.reboot_failed();
                 self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await
             }
+        }
+    }
+
+    pub(super) async fn record_cleared(&mut self, config: String, cleared: bool) -> Next {
+        match self.host(move |m| m.reboot_cleared(cleared)).await {
+            Ok(()) => {
+                // Also where the disk has not taken it: this process knows.
+                if let RebootFact::Owed { cleared: known, .. } = &mut self.view.disk.reboot {
+                    *known = cleared;
+                }
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,
         }
     }
 

@@ -135,3 +135,57 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
     agent.view.checked = true;
     assert!(done(&step(&agent.view)));
 }
+
+#[tokio::test]
+async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_back_what_the_record_says() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+    let (mut agent, _feed) = agent(dir.path(), Duration::from_secs(10));
+    let (empty, a) = (files(EMPTY_CONFIG, &[]), files("a", &["/etc/one"]));
+    let (cost, work) = agent.machine.prepare(&empty, &a, &host::DisruptionPolicy::default()).unwrap();
+    assert!(cost.reboot);
+    agent.machine.apply(work).unwrap();
+    let recorded = |agent: &Agent| match agent.machine.facts().unwrap().reboot {
+        crate::protocol::RebootFact::Owed { cleared, .. } => cleared,
+        other => panic!("{other:?}"),
+    };
+    assert!(recorded(&agent), "the pods had left");
+    agent.view.disk = agent.machine.facts().unwrap();
+    agent.view.checked = true;
+    agent.view.hand = Hand::Applied { config: "a".into(), asked: None };
+    agent.view.mute = None;
+    // A person has uncordoned the node since.
+    agent.view.node = NodeFacts {
+        seen: true,
+        desired: "a".into(),
+        state: state::WORKING.into(),
+        desired_drain: "drain-a".into(),
+        last_applied_drain: "drain-a".into(),
+        ..NodeFacts::default()
+    };
+    let next = step(&agent.view);
+    assert!(matches!(agent.act(next).await, Next::Step));
+    assert!(!recorded(&agent), "a later process would reboot under the pods that have come");
+    let Action::Write { cordon: Some(Cordon::Begin), .. } = step(&agent.view) else {
+        panic!("{:?}", step(&agent.view))
+    };
+    // The API server has taken it.
+    (agent.view.node.unschedulable, agent.view.node.own_cordon) = (true, true);
+    agent.view.node.last_applied_drain = String::new();
+    let next = step(&agent.view);
+    assert!(matches!(agent.act(next).await, Next::Step), "the clock starts");
+    let next = step(&agent.view);
+    let Action::Wait { why: Waiting::Drain, until: Some(_) } = &next else { panic!("{next:?}") };
+    assert!(matches!(agent.act(next).await, Next::Wait(Some(_))));
+    agent.view.now = agent.view.now + jiff::SignedDuration::from_hours(1);
+    let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
+    assert_eq!(changes[annotation::STATE], state::DEGRADED);
+    // The pods have left at last.
+    agent.view.node.last_applied_drain = "drain-a".into();
+    let next = step(&agent.view);
+    assert_eq!(next, Action::RecordCleared { config: "a".into(), cleared: true });
+    assert!(matches!(agent.act(next).await, Next::Step), "{:?}", agent.view);
+    assert!(recorded(&agent));
+    let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
+    assert_eq!(changes[annotation::POST_CONFIG_ACTION], state::REBOOTING);
+}

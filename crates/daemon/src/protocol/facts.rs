@@ -172,7 +172,7 @@ pub enum RebootFact {
         config: String,
         /// How often a reboot was begun for it.
         tries: u32,
-        /// When the change was made the pods had left, or this machine is not drained.
+        /// The pods have left and were kept away since, as far as is known, or this machine is not drained.
         cleared: bool,
     },
     /// The machine has rebooted since.
@@ -226,6 +226,11 @@ pub enum Hand {
         config: String,
         /// When the uncordon was asked for.
         asked: Option<Moment>,
+    },
+    /// A reboot is owed, and pods have to leave once more before it.
+    Emptying {
+        /// Since when.
+        since: Moment,
     },
     /// The machine is back from a reboot; its kubelet is waited for.
     Returned {

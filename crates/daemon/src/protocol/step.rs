@@ -87,6 +87,14 @@ pub enum Action {
         /// The Node says so. `false`: the API server took no word for too long; the log is all that tells.
         announced: bool,
     },
+    /// Write down, with the reboot that is owed, whether the pods are away. It is what a later process goes by while it
+    /// cannot read the Node.
+    RecordCleared {
+        /// The config that needs the reboot.
+        config: String,
+        /// They are away.
+        cleared: bool,
+    },
     /// The machine has rebooted: remove the record.
     ForgetReboot {
         /// The config that needed it.
@@ -450,11 +458,22 @@ fn owed(view: &View, config: String, cleared: bool) -> Action {
         return Action::Wait { why: Waiting::Node, until: limit };
     }
     if drains && let Some((changes, notes)) = drain_request(node, &config) {
+        // First what a process after this one knows: the request may be the last that the API server takes.
+        if cleared {
+            return Action::RecordCleared { config, cleared: false };
+        }
         let cordon = (!node.unschedulable).then_some(Cordon::Begin);
         return Action::Write { changes, notes, cordon, conditional: cordon.is_some() };
     }
     if drains && !answered {
-        return wait_for_drain(view, None);
+        let asked = match &view.hand {
+            Hand::Emptying { since } => Some(*since),
+            _ => None,
+        };
+        return wait_for_drain(view, asked);
+    }
+    if drains && !cleared {
+        return Action::RecordCleared { config, cleared: true };
     }
     if announced {
         return Action::Reboot { config, announced };

@@ -242,9 +242,27 @@ fn a_drained_node_that_a_person_uncordons_is_drained_again() {
     view.disk.current = Some("b".into());
     view.disk.reboot = owed("b");
     (view.hand, view.node.unschedulable) = (Hand::Nothing, false);
+    let record = |view: &mut View, cleared| {
+        assert_eq!(step(view), Action::RecordCleared { config: "b".into(), cleared });
+        view.disk.reboot = RebootFact::Owed { config: "b".into(), tries: 0, cleared };
+    };
+    record(&mut view, false);
     assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
-    assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, .. }));
+    // Nor is it rebooted under those pods when the API server goes, by this process or the next.
+    for node in [NodeFacts::default(), view.node.clone()] {
+        let away = View { mute: Some(at(0)), node, hand: Hand::Nothing, ..view.clone() };
+        assert!(matches!(step(&away), Action::Wait { until: None, .. }), "{:?}", step(&away));
+    }
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
+    view.hand = Hand::Emptying { since: at(1000) };
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(at(4600)) });
+    // One that takes too long is told of once, and used all the same.
+    view.now = at(4600);
+    assert_eq!(write(&mut view), [EventKind::FailedToDrain]);
+    assert_eq!(view.node.state, "Degraded");
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
     view.node.last_applied_drain = "drain-b".into();
+    record(&mut view, true);
     assert_eq!(write(&mut view), [EventKind::Reboot]);
     assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
 }

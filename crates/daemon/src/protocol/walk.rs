@@ -161,6 +161,11 @@ impl World {
                 v.disk.reboot = RebootFact::Rebooted { config, boot_id: "one".into(), began: None };
                 self.restart();
             }
+            Action::RecordCleared { cleared, .. } => {
+                let RebootFact::Owed { cleared: known, .. } = &mut v.disk.reboot else { panic!("{v:?}") };
+                assert_ne!(*known, cleared, "it would be written for ever");
+                *known = cleared;
+            }
             Action::ForgetReboot { .. } => {
                 v.disk.reboot = RebootFact::None;
                 v.checked = false;
