@@ -107,6 +107,9 @@ pub(super) struct PoolChange {
     held: Option<String>,
     /// The nodes that would go, in order.
     nodes: Vec<Queued>,
+    /// The pool has no node at all: what the change costs is said for those that come.
+    #[serde(skip)]
+    empty: bool,
 }
 
 /// What it costs nodes that are in one config.
@@ -230,6 +233,7 @@ pub(super) fn change(
         max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
         held: planned.and_then(|p| p.held.clone()),
         nodes,
+        empty: planned.is_none_or(|p| p.nodes.is_empty()),
     })
 }
 
@@ -245,7 +249,8 @@ pub(super) fn configs(objects: &Documents) -> anyhow::Result<BTreeMap<String, Ma
 }
 
 impl PoolChange {
-    /// It costs what is refused, or more; or it cannot be applied at all.
+    /// It costs a node what is refused, or more; or a node cannot apply it at all. A config that no node leaves costs
+    /// nothing, but in a pool without nodes it stands for those that come.
     pub(super) fn is_refused(&self, refuse: Option<Refuse>) -> bool {
         let limit = refuse.map(|r| match r {
             Refuse::Reload => Severity::Reload,
@@ -253,12 +258,19 @@ impl PoolChange {
             Refuse::Drain => Severity::Drain,
             Refuse::Reboot => Severity::Reboot,
         });
-        self.costs.iter().any(|cost| match &cost.outcome {
+        let counts = |cost: &&Cost| cost.nodes > 0 || self.empty;
+        self.costs.iter().filter(counts).any(|cost| match &cost.outcome {
             Outcome::Applied { severity, .. } => limit.is_some_and(|limit| *severity >= limit),
             Outcome::Irreconcilable { .. } => true,
             // What is not known may be anything.
             Outcome::Unknown { .. } => limit.is_some() && cost.nodes > 0,
         })
+    }
+
+    /// There are nodes that would go, and none of them can apply it.
+    pub(super) fn is_impossible(&self) -> bool {
+        let mut going = self.costs.iter().filter(|cost| cost.nodes > 0).peekable();
+        going.peek().is_some() && going.all(|cost| matches!(cost.outcome, Outcome::Irreconcilable { .. }))
     }
 }
 
@@ -315,5 +327,41 @@ impl Changes {
             let _ = writeln!(out, "note: {note}");
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_impossible_only_where_no_node_that_would_go_can_apply_it() {
+        let never = || Outcome::Irreconcilable { irreconcilable: vec![] };
+        let perhaps = || Outcome::Unknown { because: "it is not there".to_owned() };
+        // Nodes in each config, whether the pool is empty, whether it is impossible, whether a plan refuses it.
+        let rows = [
+            (vec![(1, never())], false, true, true),
+            (vec![(1, never()), (2, never())], false, true, true),
+            (vec![(1, never()), (2, perhaps())], false, false, true),
+            (vec![(0, never()), (2, perhaps())], false, false, false),
+            (vec![(0, never())], false, false, false),
+            (vec![(0, never())], true, false, true),
+            (vec![], true, false, false),
+        ];
+        for (n, (costs, empty, impossible, refused)) in rows.into_iter().enumerate() {
+            let cost = |(nodes, outcome)| Cost { from: String::new(), nodes, outcome };
+            let change = PoolChange {
+                pool: "worker".to_owned(),
+                from: String::new(),
+                to: String::new(),
+                diff: String::new(),
+                costs: costs.into_iter().map(cost).collect(),
+                max_unavailable: 1,
+                held: None,
+                nodes: vec![],
+                empty,
+            };
+            assert_eq!((change.is_impossible(), change.is_refused(None)), (impossible, refused), "row {n}");
+        }
     }
 }

@@ -87,7 +87,7 @@ pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
         _ => vec![],
     };
     let mut undoing = Undoing { pool: a.pool.clone(), pin, change, machine_configs, done: false };
-    if undoing.change.as_ref().is_some_and(|c| c.is_refused(None)) {
+    if undoing.change.as_ref().is_some_and(|c| c.is_impossible()) {
         output::print(a.output, Kind::Undo, &undoing, || undoing.text())?;
         eprintln!("mco: nothing was done: no running host can apply it");
         return Ok(exit::FINDINGS);
