@@ -299,6 +299,9 @@ impl Nodes {
                 NoPool::NoMatch => {
                     tracing::debug!(node = %unmanaged.node, "no pool's nodeSelector matches; the node is left alone");
                 }
+                NoPool::NoDaemon => {
+                    tracing::debug!(node = %unmanaged.node, "no role label, and no agent has reported; the node is left alone");
+                }
                 // The pools' conditions and events say it, too; this line is for those who look for the node.
                 NoPool::SeveralCustom(pools) => tracing::warn!(
                     node = %unmanaged.node,

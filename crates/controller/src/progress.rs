@@ -66,7 +66,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     let selectors = names.iter().zip(&pools).map(|(n, p)| (n.as_str(), p.spec.node_selector.as_ref()));
     let cluster = Cluster::of(stores.controller_config().as_deref().map(|c| &c.spec));
     let index = Index::new(cluster, selectors);
-    let owners = node.as_ref().map(|n| (index.owners(&n.labels), n));
+    let owners = node.as_ref().map(|n| (index.owners_of(n), n));
     let owner = match &owners {
         Some((owners, n)) => {
             let configs = [n.current_config.as_deref(), n.desired_config.as_deref()];

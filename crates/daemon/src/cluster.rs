@@ -182,13 +182,13 @@ impl Cluster {
         Ok(list.items)
     }
 
-    /// Who labels the cluster's nodes; asked for beside the pools.
+    /// Who labels the cluster's nodes, unknown without a ControllerConfig; asked for beside the pools.
     pub(crate) async fn kind(&self) -> Result<rollout::Cluster, CallError> {
         let api: Api<ControllerConfig> = Api::all(self.client.clone());
         let what = format!("getting ControllerConfig {CONTROLLER_CONFIG}");
         match self.call(what, api.get_with(CONTROLLER_CONFIG, &GetParams::any())).await {
             Ok(config) => Ok(rollout::Cluster::of(Some(&config.spec))),
-            Err(e) if e.is_not_found() => Ok(rollout::Cluster::default()),
+            Err(e) if e.is_not_found() => Ok(rollout::Cluster::Unknown),
             Err(e) => Err(e),
         }
     }

@@ -156,6 +156,12 @@ impl Display for Unmanaged {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.why {
             NoPool::NoMatch => write!(f, "node {}: no pool's nodeSelector matches its labels", self.node),
+            NoPool::NoDaemon => write!(
+                f,
+                "node {}: it has no role label and no agent has reported from it yet; label it node-role.kubernetes.io/worker= \
+                 if it is to count as a worker before",
+                self.node
+            ),
             NoPool::SeveralCustom(pools) => write!(
                 f,
                 "node {} matches {} custom pools: {}; remove labels from the node until one of them is left",

@@ -2,7 +2,8 @@
 //!
 //! Outside OpenShift nobody labels nodes for us. There pool `master` takes every control-plane node beside those that its
 //! selector picks, whatever its labels' values, and pool `worker` every node with a worker's label and every node that has
-//! no role at all. A node with any other role label is in the pools whose selectors pick it, or in none.
+//! no role at all. One of the latter counts once its daemon has reported: nobody else says that it is ours, and a virtual
+//! kubelet would hold a slot of the pool for ever. A node with any other role label is in the pools whose selectors pick it, or in none.
 //!
 //! What it is not: a choice among them; a node that two custom pools want is refused, because either answer would
 //! reconfigure a machine against somebody's will.
@@ -25,8 +26,11 @@ const FEW_KEYS: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cluster {
-    /// kubeadm, k3s and the like: roles are followed where they are, and assumed where they are not.
+    /// There is no ControllerConfig, so nobody knows. Nothing moves that either of the others would leave where it is:
+    /// nobody is taken for a worker, and a control-plane node for no custom pool's.
     #[default]
+    Unknown,
+    /// kubeadm, k3s and the like: roles are followed where they are, and assumed where they are not.
     Plain,
     /// OpenShift labels each node for its pool: selectors alone decide.
     OpenShift,
@@ -35,9 +39,10 @@ pub enum Cluster {
 impl Cluster {
     /// As the ControllerConfig says. Every part can read that object: agents, controller and people alike.
     pub fn of(config: Option<&ControllerConfigSpec>) -> Self {
-        match config.is_some_and(ControllerConfigSpec::is_openshift) {
-            true => Self::OpenShift,
-            false => Self::Plain,
+        match config.map(ControllerConfigSpec::is_openshift) {
+            Some(true) => Self::OpenShift,
+            Some(false) => Self::Plain,
+            None => Self::Unknown,
         }
     }
 }
@@ -59,6 +64,8 @@ pub struct Owners {
     pub primary: Option<usize>,
     /// Another pool that matches and does not own it: worker beside a custom pool or master.
     pub secondary: Option<usize>,
+    /// The owner is `worker` only because the node has no role label at all.
+    pub assumed: bool,
     /// A custom pool matches a control-plane node and is ignored.
     pub custom_ignored: bool,
     /// The custom pools that all match, where there are two or more.
@@ -79,7 +86,7 @@ pub struct Index<'a> {
     broken: Vec<(usize, BrokenSelector)>,
 }
 
-/// On a plain cluster the pools `master` and `worker`; elsewhere none.
+/// On a plain cluster the pools `master` and `worker`, on an unknown one `master`; on OpenShift none.
 #[derive(Debug, Default)]
 struct Assumed {
     master: Option<usize>,
@@ -88,8 +95,11 @@ struct Assumed {
 
 impl Assumed {
     fn new(cluster: Cluster, pools: &[(&str, Option<&LabelSelector>)]) -> Self {
-        let at = |name| pools.iter().position(|(n, _)| *n == name).filter(|_| cluster == Cluster::Plain);
-        Self { master: at(MASTER), worker: at(WORKER) }
+        let at = |name| pools.iter().position(|(n, _)| *n == name);
+        Self {
+            master: at(MASTER).filter(|_| cluster != Cluster::OpenShift),
+            worker: at(WORKER).filter(|_| cluster == Cluster::Plain),
+        }
     }
 
     fn master(&self, labels: &Labels) -> Option<usize> {
@@ -97,9 +107,12 @@ impl Assumed {
     }
 
     fn worker(&self, labels: &Labels) -> Option<usize> {
-        let has_role = || labels.iter().any(|(key, _)| key.starts_with(label::NODE_ROLE_PREFIX));
-        self.worker.filter(|_| labels.get(label::WORKER_ROLE).is_some() || !has_role())
+        self.worker.filter(|_| labels.get(label::WORKER_ROLE).is_some() || !has_role(labels))
     }
+}
+
+fn has_role(labels: &Labels) -> bool {
+    labels.iter().any(|(key, _)| key.starts_with(label::NODE_ROLE_PREFIX))
 }
 
 impl<'a> Index<'a> {
@@ -159,7 +172,15 @@ impl<'a> Index<'a> {
         self.broken.iter().find(may_own).map(|(i, _)| *i)
     }
 
-    /// The pools of a node with these labels.
+    /// The pools of a node as they count it: [`Index::owners`], without an owner that is only assumed while no daemon has
+    /// reported.
+    pub fn owners_of(&self, node: &NodeView) -> Owners {
+        let owners = self.owners(&node.labels);
+        let primary = owners.primary.filter(|_| !owners.assumed || node.has_reported());
+        Owners { primary, ..owners }
+    }
+
+    /// The pools of a node with these labels, whether or not a daemon runs on it: what a daemon asks for itself.
     pub fn owners(&self, labels: &Labels) -> Owners {
         let mut owners = Owners::default();
         if labels.get(label::OS) == Some("windows") {
@@ -181,6 +202,7 @@ impl<'a> Index<'a> {
             }
         }
         master = master.or_else(|| self.assumed.master(labels));
+        let selected = worker.is_some();
         worker = worker.or_else(|| self.assumed.worker(labels));
         custom.sort_unstable();
         match (&*custom, master) {
@@ -193,6 +215,7 @@ impl<'a> Index<'a> {
         if owners.custom_ignored {
             owners.secondary = worker;
         }
+        owners.assumed = !selected && worker.is_some() && owners.primary == worker && !has_role(labels);
         owners
     }
 }
@@ -222,7 +245,7 @@ pub(crate) fn resolve<'a>(
     let broken = (0..pools.len()).map(|i| index.broken(i).cloned()).collect();
     let mut all = Membership { members: vec![vec![]; pools.len()], broken, ..Membership::default() };
     for node in nodes {
-        let owners = index.owners(&node.labels);
+        let owners = index.owners_of(node);
         let configs = [node.current_config.as_deref(), node.desired_config.as_deref()];
         let unsure = index.unsure(&node.labels, &owners, &configs);
         if let Some(list) = unsure.and_then(|i| all.members.get_mut(i)) {
@@ -239,7 +262,9 @@ pub(crate) fn resolve<'a>(
         if node.is_windows() {
             continue;
         }
-        let why = if owners.several.is_empty() {
+        let why = if owners.assumed {
+            NoPool::NoDaemon
+        } else if owners.several.is_empty() {
             NoPool::NoMatch
         } else {
             let names = owners.several.iter().filter_map(|&i| pools.get(i)).map(|p| p.name().into());

@@ -97,9 +97,9 @@ impl Facts {
         }
     }
 
-    /// The topology with an arbiter beside two masters.
+    /// The topology with an arbiter beside two masters, or nobody knows: an arbiter's pool is held for its masters then.
     pub fn has_arbiter(&self) -> bool {
-        &*self.control_plane_topology == "HighlyAvailableArbiter"
+        self.cluster == Cluster::Unknown || &*self.control_plane_topology == "HighlyAvailableArbiter"
     }
 }
 
@@ -222,6 +222,8 @@ pub struct Unmanaged {
 pub enum NoPool {
     /// No pool's selector matches.
     NoMatch,
+    /// It has no role label, and no daemon has reported from it: nobody says that it is a worker of ours.
+    NoDaemon,
     /// Two or more custom pools match.
     SeveralCustom(Vec<Arc<str>>),
 }

@@ -71,9 +71,10 @@ fn stale(config: &ControllerConfig, found: Topology) -> impl Iterator<Item = (&'
     })
 }
 
-/// The control plane's topology as it counts now: as the ControllerConfig says, unless that is out of date.
+/// The control plane's topology as it counts now: as the ControllerConfig says, unless that is out of date. Without one it
+/// is not known, and no Node is told: on OpenShift the count of nodes is not what decides.
 pub fn control_plane(config: Option<&ControllerConfig>, found: Topology) -> &str {
-    let Some(config) = config else { return found.control_plane.unwrap_or_default() };
+    let Some(config) = config else { return "" };
     let mut stale = stale(config, found);
     let current = stale.find(|(field, _)| *field == CONTROL_PLANE_TOPOLOGY);
     current.map_or_else(|| config.spec.control_plane_topology(), |(_, found)| found)
@@ -213,6 +214,6 @@ mod tests {
             (&infra["kind"], &infra["status"][INFRASTRUCTURE_TOPOLOGY]),
             (&json!("Infrastructure"), &json!(SINGLE_REPLICA))
         );
-        assert_eq!(control_plane(None, single), SINGLE_REPLICA);
+        assert_eq!(control_plane(None, single), "", "nobody knows whose cluster it is");
     }
 }

@@ -5,12 +5,12 @@ mod common;
 
 use api::v1::ControllerConfigSpec;
 use common::{Mk, World, goes, moved, node, notes, patch, pool};
-use rollout::{Cluster, Step, Wait};
+use rollout::{Cluster, Facts, NoPool, Step, Wait};
 use serde_json::{Value, json};
 
 fn labelled(labels: &[(&str, &str)]) -> Mk {
     let with = |n: Mk, (key, value): &(&str, &str)| n.label(key, value);
-    labels.iter().fold(node("n").roles(&[]), with)
+    labels.iter().fold(node("n").roles(&[]).state("Done"), with)
 }
 
 #[test]
@@ -55,6 +55,48 @@ fn a_node_of_a_plain_cluster_needs_no_label_of_ours() {
 }
 
 #[test]
+fn a_node_without_role_and_agent_takes_no_slot_and_is_not_sent() {
+    let bare = |n: &str| node(n).roles(&[]);
+    let old = moved("old", "v0", "v0").roles(&[]);
+    let nodes = vec![bare("virtual"), old, bare("lost").unready()];
+    let mut world = World::workers(json!(1), nodes);
+    let plan = world.plan();
+    assert_eq!(goes(&plan.pools[0]), ["old"], "{plan}");
+    let why: Vec<_> = plan.unmanaged.iter().map(|n| (&*n.node, n.why.clone())).collect();
+    assert_eq!(why, [("lost", NoPool::NoDaemon), ("virtual", NoPool::NoDaemon)]);
+    assert!(plan.unmanaged[0].to_string().contains("no agent has reported"), "{plan}");
+    assert_eq!(plan.pools[0].status.as_ref().unwrap().machine_count, 1);
+    // Any word of an agent makes it a worker; so does the role's label.
+    let words = [("state", "Working"), ("currentConfig", "v1"), ("desiredConfig", "v1")];
+    let counted = words.map(|(key, value)| bare("n").note(key, value)).into_iter();
+    for node in counted.chain([bare("n").label("node-role.kubernetes.io/worker", "true")]) {
+        world = World::workers(json!(1), vec![node]);
+        assert!(world.plan().unmanaged.is_empty(), "{}", world.plan());
+    }
+}
+
+#[test]
+fn without_a_controller_config_nobody_is_assumed_a_worker_or_told_a_topology() {
+    let role = |r: &str| format!("node-role.kubernetes.io/{r}");
+    let pools = ["infra", "master", "worker"].map(|p| pool(p, "v0", Value::Null)).to_vec();
+    let bare =
+        |n: &str| node(n).roles(&[]).note("currentConfig", "v0").note("desiredConfig", "v0").state("Done");
+    let nodes = vec![
+        bare("bare"),
+        bare("worker").label(&role("worker"), ""),
+        bare("custom").label(&role("infra"), "").label(&role("control-plane"), ""),
+    ];
+    let mut world = World::new(pools, nodes);
+    world.facts = Facts::of(None, &world.nodes);
+    assert_eq!(world.facts.control_plane_topology, "".into());
+    let plan = world.plan();
+    assert_eq!(plan.unmanaged.iter().map(|n| &*n.node).collect::<Vec<_>>(), ["bare"]);
+    let of = |pool: usize| plan.pools[pool].nodes.iter().map(|n| &*n.node).collect::<Vec<_>>();
+    assert_eq!((of(0), of(1), of(2)), (vec![], vec!["custom"], vec!["worker"]), "no custom pool gets it");
+    assert!(!plan.to_string().contains("controlPlaneTopology"), "{plan}");
+}
+
+#[test]
 fn without_a_pool_of_their_own_nodes_are_in_none_and_windows_is_never_ours() {
     let worker = || vec![pool("worker", "v1", Value::Null)];
     let control_plane = labelled(&[("node-role.kubernetes.io/control-plane", "")]);
@@ -69,7 +111,7 @@ fn without_a_pool_of_their_own_nodes_are_in_none_and_windows_is_never_ours() {
 #[test]
 fn the_controller_config_says_which_cluster_it_is() {
     let spec = |image: &str| ControllerConfigSpec { release_image: image.to_owned(), ..Default::default() };
-    assert_eq!(Cluster::of(None), Cluster::Plain);
+    assert_eq!(Cluster::of(None), Cluster::Unknown);
     assert_eq!(Cluster::of(Some(&spec(""))), Cluster::Plain);
     assert_eq!(Cluster::of(Some(&spec("quay.io/release@sha256:1"))), Cluster::OpenShift);
 }

@@ -85,7 +85,7 @@ pub(super) fn of(pools: &[PoolRow], plan: &RolloutPlan, only: &[String]) -> Vec<
     }
     for node in &plan.unmanaged {
         let (problem, concerns) = match &node.why {
-            NoPool::NoMatch => (Problem::NoPool, only.is_empty()),
+            NoPool::NoMatch | NoPool::NoDaemon => (Problem::NoPool, only.is_empty()),
             NoPool::SeveralCustom(pools) => {
                 (Problem::Conflict, only.is_empty() || pools.iter().any(|p: &Arc<str>| shown.contains(&**p)))
             }

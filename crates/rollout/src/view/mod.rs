@@ -226,6 +226,11 @@ impl NodeView {
         }
     }
 
+    /// A daemon has written what it is in, or the node was sent somewhere.
+    pub fn has_reported(&self) -> bool {
+        self.state != DaemonState::Absent || self.current_config.is_some() || self.desired_config.is_some()
+    }
+
     /// Conditions are fine and the node takes pods.
     pub fn ready(&self) -> bool {
         self.not_ready.is_none() && !self.unschedulable

@@ -5,7 +5,7 @@ use api::k8s::{LabelSelector, Node, Time};
 use api::v1::{MachineConfigPool, MachineConfigPoolSpec, PoolConfiguration};
 use jiff::{SignedDuration, Timestamp};
 use rollout::view::NodeView;
-use rollout::{Facts, Inputs, Layering, PoolInput, PoolPlan, RolloutPlan, Step};
+use rollout::{Cluster, Facts, Inputs, Layering, PoolInput, PoolPlan, RolloutPlan, Step};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -142,7 +142,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(pools: Vec<MachineConfigPool>, nodes: Vec<Mk>) -> Self {
         let nodes = nodes.into_iter().map(Mk::view).collect();
-        Self { pools, nodes, ..Self::default() }
+        let facts = Facts { cluster: Cluster::Plain, ..Facts::default() };
+        Self { pools, nodes, facts, ..Self::default() }
     }
 
     /// One worker pool at `v1`.
