@@ -19,6 +19,7 @@ mod resource;
 mod rules;
 pub mod selector;
 pub mod server_tls;
+pub mod shape;
 pub mod text;
 pub mod user_data;
 pub mod v1;

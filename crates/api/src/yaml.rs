@@ -4,10 +4,34 @@
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// YAML that cannot be read or written; the text shows line, column and the lines around them.
+/// YAML that cannot be read or written; the text tells line and column and holds nothing of what stands there: that may be
+/// a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct YamlError(String);
+
+impl YamlError {
+    fn of(error: &serde_saphyr::Error) -> Self {
+        use serde_saphyr::Error;
+        let what = match error.without_snippet() {
+            // The parser's own words. All other messages may quote.
+            Error::ExternalMessage { msg, .. } => msg.as_str(),
+            Error::Eof { .. } => "the text ends too early",
+            Error::DuplicateMappingKey { .. } => "a key stands twice in the same object",
+            Error::UnknownAnchor { .. } => "an alias has no anchor",
+            Error::MultipleDocuments { .. } => "one document is expected, and there are several",
+            _ => "a value does not have the form that is expected there",
+        };
+        Self(format!("{what}, {}", place(error)))
+    }
+}
+
+fn place(error: &serde_saphyr::Error) -> String {
+    match error.location() {
+        Some(at) => format!("line {}, column {}", at.line(), at.column()),
+        None => "at a place that the parser does not tell".to_owned(),
+    }
+}
 
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { legacy_octal_numbers: true }
@@ -34,7 +58,7 @@ fn options_for(bytes: usize) -> serde_saphyr::Options {
 /// # Errors
 /// Text that is not YAML or does not have the shape of `T`, with line and column.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|e| YamlError(e.to_string()))
+    serde_saphyr::from_str_with_options(text, options()).map_err(|e| YamlError::of(&e))
 }
 
 /// Reads every document of a stream as JSON values; empty documents are left out.
@@ -43,18 +67,14 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
 /// As [`from_str`].
 pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
     let all: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options_for(text.len()))
-        .map_err(|e| YamlError(e.to_string()))?;
+        .map_err(|e| YamlError::of(&e))?;
     Ok(all.into_iter().filter(|v| !v.is_null()).collect())
 }
 
 /// Where a text is not YAML, as `line 3, column 5`: without any of the text, for what may hold secrets. `None`: it is YAML.
 pub fn mistake(text: &str) -> Option<String> {
     let read: Result<Vec<Value>, _> = serde_saphyr::from_multiple_with_options(text, options_for(text.len()));
-    let error = read.err()?;
-    Some(match error.location() {
-        Some(at) => format!("line {}, column {}", at.line(), at.column()),
-        None => "at a place that the parser does not tell".to_owned(),
-    })
+    read.err().map(|error| place(&error))
 }
 
 /// Writes one document, without a leading `---`.
@@ -117,6 +137,26 @@ mod tests {
     fn a_mistake_is_shown_with_its_line() {
         let e = from_str::<Value>("a: 1\nb: [1, 2\nc: 3\n").unwrap_err().to_string();
         assert!(e.contains("line"), "{e}");
+    }
+
+    #[test]
+    fn a_mistake_is_told_without_what_stands_around_it() {
+        let wrong = [
+            "unit: |\n  Environment=PASS=hunter2\n bad\n",
+            "a: hunter2\n b: hunter2\n",
+            "a: [hunter2\n",
+            "a: *hunter2\n",
+            "hunter2: 1\nhunter2: 2\n",
+            "a: 'hunter2\n",
+            "a: !<hunter2 x\n",
+            "hunter2",
+        ];
+        for text in wrong {
+            let error = from_str::<std::collections::BTreeMap<String, u32>>(text).unwrap_err().to_string();
+            assert!(error.contains("line ") && !error.contains("hunter2"), "{text}: {error}");
+            let error = documents(text).map_err(|e| e.to_string());
+            assert!(!format!("{error:?}").contains("hunter2") || error.is_ok(), "{text}: {error:?}");
+        }
     }
 
     #[test]

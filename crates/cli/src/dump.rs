@@ -169,13 +169,8 @@ fn objects(all: &mut Vec<(String, Value)>, path: &Path, bytes: &[u8]) -> anyhow:
     let text = text.trim_start_matches('\u{feff}');
     let documents = match json(text) {
         Some(documents) => documents,
-        None => api::yaml::documents(text).map_err(|error| {
-            // A Secret's lines are not shown.
-            match kinds(text).any(|k| k == "Secret") {
-                true => anyhow::anyhow!("{origin}: is not YAML or JSON"),
-                false => anyhow::anyhow!("{origin}: {error}"),
-            }
-        })?,
+        None => api::yaml::documents(text)
+            .map_err(|error| anyhow::anyhow!("{origin}: is not YAML or JSON: {error}"))?,
     };
     let mut found = vec![];
     documents.into_iter().for_each(|document| unfold(document, None, &mut found));

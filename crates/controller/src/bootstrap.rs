@@ -163,11 +163,7 @@ fn read_share(paths: &[PathBuf]) -> Result<Manifests, BootstrapFailed> {
 
 fn documents(name: &str, text: &str) -> Result<Vec<Value>, BootstrapFailed> {
     let text_error = |message| BootstrapFailed::Text { path: name.to_owned(), message };
-    api::yaml::documents(text).map_err(|e| {
-        // A Secret's lines are not shown.
-        let secret = text.contains("kind: Secret") || text.contains("\"Secret\"");
-        text_error(if secret { "is not YAML or JSON".to_owned() } else { e.to_string() })
-    })
+    api::yaml::documents(text).map_err(|e| text_error(format!("is not YAML or JSON: {e}")))
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ pub(crate) fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, St
     let mut data = object.data;
     let Some(fields) = data.as_object_mut() else { return Err("not a JSON object".to_owned()) };
     fields.insert("metadata".to_owned(), metadata);
-    serde_json::from_value(data).map_err(|e| e.to_string())
+    api::shape::read(&data).map_err(|e| e.to_string())
 }
 
 /// Follows any kind until `stop`.

@@ -265,7 +265,7 @@ fn typed<T: DeserializeOwned>(
     if name.contains('/') {
         return Err(wrong("metadata.name: an object's name has no slash; write another".to_owned()));
     }
-    serde_json::from_value(value).map_err(|e| wrong(e.to_string()))
+    api::shape::read(&value).map_err(|e| wrong(e.to_string()))
 }
 
 /// Renders manifests.

@@ -54,7 +54,7 @@ pub struct Change {
 pub struct Thing {
     /// What sort of thing.
     pub kind: Kind,
-    /// Its name, as in the provenance.
+    /// Its name, as in the provenance; a kernel argument without its value where that looks like a secret.
     pub name: String,
 }
 
@@ -122,7 +122,7 @@ pub fn step(
             let mut by: BTreeMap<String, BTreeSet<Thing>> = BTreeMap::new();
             for thing in things {
                 for author in authors(&thing, old.as_ref(), new.as_ref()) {
-                    by.entry(author).or_default().insert(thing.clone());
+                    by.entry(author).or_default().insert(shown(&thing));
                 }
             }
             step.changes =
@@ -190,6 +190,15 @@ fn things(config: &MachineConfig) -> Result<BTreeMap<Thing, Value>, String> {
 fn differing(old: &MachineConfig, new: &MachineConfig) -> Result<BTreeSet<Thing>, String> {
     let (old, new) = (things(old)?, things(new)?);
     Ok(old.keys().chain(new.keys()).filter(|thing| old.get(thing) != new.get(thing)).cloned().collect())
+}
+
+/// A thing as it is told: an argument of the kernel may hold a password. Only after things were compared.
+fn shown(thing: &Thing) -> Thing {
+    let name = match thing.kind {
+        Kind::KernelArgument => desired::mask::argument(&thing.name).into_owned(),
+        _ => thing.name.clone(),
+    };
+    Thing { kind: thing.kind, name }
 }
 
 fn change(

@@ -228,15 +228,15 @@ fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
         }
         let shape = "correct the field; the CRD has the types";
         match (group, kind.as_str()) {
-            (GROUP, "MachineConfig") => match serde_json::from_value::<MachineConfig>(value.clone()) {
+            (GROUP, "MachineConfig") => match api::shape::read::<MachineConfig>(value) {
                 Ok(mc) => read.configs.push((mc, value.clone())),
                 Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
             },
-            (GROUP, "MachineConfigPool") => match serde_json::from_value(value.clone()) {
+            (GROUP, "MachineConfigPool") => match api::shape::read(value) {
                 Ok(pool) => read.pools.push(pool),
                 Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
             },
-            (GROUP, "ControllerConfig") => match serde_json::from_value(value.clone()) {
+            (GROUP, "ControllerConfig") => match api::shape::read(value) {
                 Ok(config) => read.controller_config = Some(config),
                 Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
             },
@@ -351,7 +351,7 @@ fn careless(component: &Component<'_>) -> Vec<Lint> {
     }
     for (i, a) in component.machine_config.spec.kernel_arguments.iter().flatten().enumerate() {
         if a.split_whitespace().count() != 1 && !a.contains('"') {
-            let message = format!("{a:?} is not one argument");
+            let message = format!("{:?} is not one argument", desired::mask::argument(a));
             say(
                 "kernel-argument",
                 format!("spec.kernelArguments[{i}]"),

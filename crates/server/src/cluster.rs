@@ -556,7 +556,7 @@ fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
     let mut data = object.data;
     let fields = data.as_object_mut().ok_or("not an object")?;
     fields.insert("metadata".to_owned(), metadata);
-    serde_json::from_value(data).map_err(|e| e.to_string())
+    api::shape::read(&data).map_err(|e| e.to_string())
 }
 
 /// An object as it is.

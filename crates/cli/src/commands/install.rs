@@ -118,9 +118,7 @@ async fn look(client: &Client, options: &mut Options) -> anyhow::Result<()> {
     options.found.control_plane_topology = found.control_plane.map(str::to_owned);
     options.found.infrastructure_topology = found.infrastructure.map(str::to_owned);
     let config: Option<ControllerConfig> = match &options.controller_config {
-        Some(config) => {
-            Some(serde_json::from_value(config.clone()).context("ControllerConfig cannot be read")?)
-        }
+        Some(config) => Some(api::shape::read(config).context("ControllerConfig cannot be read")?),
         None => None,
     };
     topology::control_plane(config.as_ref(), found).clone_into(&mut options.control_plane_topology);

@@ -241,7 +241,7 @@ pub(super) fn change(
 pub(super) fn configs(objects: &Documents) -> anyhow::Result<BTreeMap<String, MachineConfig>> {
     let is_config = |v: &Value| v["kind"] == "MachineConfig" && v["spec"].is_object();
     let all = objects.iter().filter(|(_, v)| is_config(v)).map(|(origin, v)| {
-        let config: MachineConfig = serde_json::from_value(v.clone())
+        let config: MachineConfig = api::shape::read(v)
             .with_context(|| format!("{origin}: MachineConfig {}", v["metadata"]["name"]))?;
         Ok((config.name_any(), config))
     });

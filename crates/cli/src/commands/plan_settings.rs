@@ -121,7 +121,7 @@ pub(super) fn regenerate(
         }
         let is_it = |v: &Value| is(v, GROUP, "MachineConfig") && v["metadata"]["name"] == **name;
         let there = sources.iter().find(|(_, v)| is_it(v)).map(|(_, v)| v.clone());
-        let there: Option<MachineConfig> = there.map(serde_json::from_value).transpose()?;
+        let there: Option<MachineConfig> = there.as_ref().map(api::shape::read).transpose()?;
         if !matches!((&there, old), (None, None)) && !there.as_ref().zip(old).is_some_and(|(a, b)| same(a, b))
         {
             notes.push(format!(
@@ -151,17 +151,17 @@ fn made(objects: &Documents, templates: &TemplateSet) -> anyhow::Result<BTreeMap
     let read = |kind: &str, value: &Value| format!("{kind} {}", value["metadata"]["name"]);
     let mut pools: Vec<MachineConfigPool> = vec![];
     for value in all(GROUP, "MachineConfigPool") {
-        pools.push(serde_json::from_value(value.clone()).with_context(|| read("MachineConfigPool", value))?);
+        pools.push(api::shape::read(value).with_context(|| read("MachineConfigPool", value))?);
     }
     let mut existing: Vec<MachineConfig> = vec![];
     for value in all(GROUP, "MachineConfig").into_iter().filter(|v| pool_of(v).is_none()) {
-        existing.push(serde_json::from_value(value.clone()).with_context(|| read("MachineConfig", value))?);
+        existing.push(api::shape::read(value).with_context(|| read("MachineConfig", value))?);
     }
     let config =
         all(GROUP, "ControllerConfig").into_iter().find(|v| v["metadata"]["name"] == CONTROLLER_CONFIG);
     let config = config.with_context(|| format!("there is no ControllerConfig {CONTROLLER_CONFIG}"))?;
     let config: ControllerConfig =
-        serde_json::from_value(config.clone()).with_context(|| read("ControllerConfig", config))?;
+        api::shape::read(config).with_context(|| read("ControllerConfig", config))?;
     let cluster = api::names::CLUSTER;
     let tls = TlsProfile::from_api_server(one("APIServer", cluster));
     let versions = Versions { raw: VERSION_RAW.to_owned(), hash: VERSION_HASH.to_owned() };

@@ -88,8 +88,8 @@ pub(super) fn rendered(
     let mut all = Rendered::new();
     for (origin, value) in done {
         if let Some(pool) = pool_of(&value) {
-            let mc = serde_json::from_value(value)
-                .with_context(|| format!("{origin}: rendered config of {pool}"))?;
+            let mc =
+                api::shape::read(&value).with_context(|| format!("{origin}: rendered config of {pool}"))?;
             all.insert(pool, mc);
         }
     }
@@ -135,7 +135,7 @@ fn complete(documents: &mut Documents) -> anyhow::Result<()> {
         let configs: Vec<MachineConfig> = documents
             .iter()
             .filter(|(_, v)| is(v, "MachineConfig"))
-            .map(|(origin, v)| serde_json::from_value(v.clone()).with_context(|| origin.clone()))
+            .map(|(origin, v)| api::shape::read(v).with_context(|| origin.clone()))
             .collect::<Result<_, _>>()?;
         for pool in render::default_pools(&configs) {
             documents.push(("default pools".to_owned(), typed(&pool, "MachineConfigPool")));

@@ -99,6 +99,7 @@ fn with_node(list: &str, node: &str) -> Option<String> {
 
 /// A token as it is listed. Nothing in it is secret.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Row {
     id: String,
     pool: String,

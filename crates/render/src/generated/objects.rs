@@ -101,7 +101,7 @@ impl<'a, T> Object<'a, T> {
         let selector: Result<Option<LabelSelector>, _> =
             match object.pointer("/spec/machineConfigPoolSelector") {
                 None | Some(Value::Null) => Ok(None),
-                Some(v) => serde_json::from_value(v.clone()).map(Some).map_err(|e| bad(e.to_string())),
+                Some(v) => api::shape::read(v).map(Some).map_err(|e| bad(e.to_string())),
             };
         let pools = selector.and_then(|selector| {
             let mut pools = Vec::new();
