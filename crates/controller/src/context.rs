@@ -287,6 +287,9 @@ impl Context {
         self.standing.forget();
         self.claim.forget();
         self.kept.forget();
+        self.generated.begin();
+        self.troubles.forget();
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let Queues { template, generated: _, render, node, drain, progress, garbage, topology } =
             &self.queues;
         template.mark(api::names::CONTROLLER_CONFIG.to_owned());

@@ -65,3 +65,17 @@ async fn a_change_is_one_change_and_what_rendering_itself_writes_is_none() {
         assert_eq!(marks(), want, "{name} is gone");
     }
 }
+
+#[tokio::test]
+async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
+    let context = context(|_| answer(500, &json!({})));
+    let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
+    context.will_name("worker", named);
+    let missed = crate::call::CallError::Timeout { what: "node n".to_owned() };
+    assert_eq!(context.troubles.words("node n", &missed), None);
+    assert!(context.troubles.knows("node n"));
+    context.mark_all();
+    assert!(context.named.lock().unwrap().is_empty(), "another leader may have named it something else");
+    assert!(!context.troubles.knows("node n"), "it has not failed for the time between");
+    assert_eq!(context.generated.may("worker"), crate::generated::May::Wait);
+}

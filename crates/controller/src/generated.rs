@@ -50,7 +50,8 @@ pub(crate) struct Gate {
     refused: Mutex<BTreeMap<String, String>>,
     /// Since when it does not, where it did before.
     behind: Mutex<Option<Instant>>,
-    started: Instant,
+    /// When this term began.
+    started: Mutex<Instant>,
 }
 
 impl Default for Gate {
@@ -58,7 +59,7 @@ impl Default for Gate {
         // Nothing is settled before the first pass.
         let (changes, settled) = (AtomicU64::new(1), AtomicU64::new(0));
         let (refused, behind) = (Mutex::default(), Mutex::default());
-        Self { changes, settled, refused, behind, started: Instant::now() }
+        Self { changes, settled, refused, behind, started: Mutex::new(Instant::now()) }
     }
 }
 
@@ -73,6 +74,19 @@ pub(crate) enum May {
 }
 
 impl Gate {
+    /// A term begins: another leader may have written since, so nothing of an earlier term is settled or refused.
+    pub(crate) fn begin(&self) {
+        // First: with it nobody is let through, whatever else is being put back.
+        self.settled.store(0, Ordering::Release);
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn age(&self) -> Duration {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
     /// Settings have changed.
     pub(crate) fn close(&self) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
@@ -114,7 +128,7 @@ pub(crate) async fn pass(context: Arc<Context>, _: String) -> Outcome {
     let Some(config) = context.stores.controller_config() else { return Outcome::Done };
     let unknown = context.settings.unknown();
     if !unknown.is_empty() {
-        if context.generated.started.elapsed() < LISTED_WITHIN {
+        if context.generated.age() < LISTED_WITHIN {
             return Outcome::After(LOOK);
         }
         let why = format!(
@@ -407,6 +421,18 @@ mod tests {
         gate.settle(gate.count(), BTreeMap::new());
         gate.close();
         assert_eq!(gate.may("a"), May::Wait, "it followed in between");
+        // The gate of an earlier term says nothing of what another leader has left.
+        gate.settle(gate.count(), BTreeMap::from([("b".to_owned(), "why".to_owned())]));
+        gate.close();
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, May::Not("why".to_owned())));
+        gate.begin();
+        gate.close();
+        assert_eq!((gate.may("a"), gate.may("b"), gate.age()), (May::Wait, May::Wait, Duration::ZERO));
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(gate.may("a"), May::Wait, "until the first pass of this term");
+        gate.settle(gate.count(), BTreeMap::new());
+        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, May::Go));
         let never = Gate::default();
         never.close();
         tokio::time::advance(PATIENCE).await;

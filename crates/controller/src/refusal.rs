@@ -32,6 +32,16 @@ impl Troubles {
         due.then(|| cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())
     }
 
+    /// A term begins: what failed in an earlier one has not failed since.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn knows(&self, what: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(what)
+    }
+
     /// It works, or is not tried any more.
     pub(crate) fn over(&self, what: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(what);

@@ -19,9 +19,13 @@ pub enum Membership {
         pool: String,
         /// The rendered config; empty while there is none.
         config: String,
+        /// It has no role label at all, and is a worker only for want of one.
+        assumed: bool,
     },
     /// To none yet.
     NoPool,
+    /// Nobody knows: it depends on whose cluster it is, and there is no ControllerConfig to say so.
+    Unknown,
 }
 
 /// A node whose pool cannot be told.
@@ -47,6 +51,11 @@ pub fn membership(
     pools: &[MachineConfigPool],
     cluster: Cluster,
 ) -> Result<Membership, JoinError> {
+    if cluster == Cluster::Unknown {
+        let plain = membership(labels, pools, Cluster::Plain)?;
+        let same = plain == membership(labels, pools, Cluster::OpenShift)?;
+        return Ok(if same { plain } else { Membership::Unknown });
+    }
     let name = |p: &'_ MachineConfigPool| p.metadata.name.clone().unwrap_or_default();
     let index = Index::new(
         cluster,
@@ -66,8 +75,17 @@ pub fn membership(
     Ok(primary.map_or(Membership::NoPool, |pool| Membership::Pool {
         pool: name(pool),
         config: pool.spec.configuration.name.clone(),
+        assumed: owners.assumed,
     }))
 }
+
+/// What only a host of the control plane has: static pods of kubeadm, the servers' data of k3s and RKE2.
+pub(crate) const CONTROL_PLANE_PATHS: [&str; 4] = [
+    "/etc/kubernetes/manifests/kube-apiserver.yaml",
+    "/etc/kubernetes/manifests/etcd.yaml",
+    "/var/lib/rancher/k3s/server",
+    "/var/lib/rancher/rke2/server",
+];
 
 /// What a node without any config says of itself first. `cost` is that of moving it from nothing to `config`.
 ///
@@ -121,14 +139,36 @@ mod tests {
         for (labels, want) in rows {
             let labels = labels.iter().map(|l| ((*l).to_owned(), String::new())).collect();
             let got = match membership(&labels, &pools(), Cluster::Plain).unwrap() {
-                Membership::Pool { pool, config } => {
+                Membership::Pool { pool, config, assumed } => {
+                    assert_eq!(assumed, labels == BTreeMap::new(), "{labels:?}");
                     assert_eq!(config, format!("rendered-{pool}-1"));
                     Some(pool)
                 }
-                Membership::NoPool => None,
+                Membership::NoPool | Membership::Unknown => None,
             };
             assert_eq!(got.as_deref(), want, "{labels:?}");
         }
+    }
+
+    #[test]
+    fn without_a_controller_config_only_what_holds_on_any_cluster_is_told() {
+        let of = |labels: &[&str]| {
+            let labels = labels.iter().map(|l| ((*l).to_owned(), String::new())).collect();
+            membership(&labels, &pools(), Cluster::Unknown).unwrap()
+        };
+        let pool = |pool: &str| Membership::Pool {
+            pool: pool.to_owned(),
+            config: format!("rendered-{pool}-1"),
+            assumed: false,
+        };
+        assert_eq!(of(&[]), Membership::Unknown, "a worker of kubeadm, and nobody's on OpenShift");
+        assert_eq!(of(&["node-role.kubernetes.io/control-plane"]), Membership::Unknown);
+        assert_eq!(of(&["node-role.kubernetes.io/control-plane", "i"]), Membership::Unknown);
+        assert_eq!(of(&["node-role.kubernetes.io/other"]), Membership::NoPool);
+        assert_eq!(
+            (of(&["w"]), of(&["m"]), of(&["w", "i"])),
+            (pool("worker"), pool("master"), pool("infra"))
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Node.
 
 use crate::check::Said;
+use crate::join::CONTROL_PLANE_PATHS;
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use crate::repair::{Repairs, Rules};
 use api::v1::MachineConfig;
@@ -174,6 +175,16 @@ impl Machine {
             self.root.remove(FIRSTBOOT_PRESET)?;
         }
         Ok(())
+    }
+
+    /// What says that the host is one of the control plane, as [`CONTROL_PLANE_PATHS`]; `None`: nothing does.
+    pub(crate) fn control_plane(&self) -> Result<Option<&'static str>, MachineError> {
+        for path in CONTROL_PLANE_PATHS {
+            if !self.root.found(path)?.is_absent() {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn facts(&self) -> Result<DiskFacts, MachineError> {

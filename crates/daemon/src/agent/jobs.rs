@@ -78,16 +78,18 @@ impl Agent {
             Ok(cluster) => cluster,
             Err(error) => return self.call_failed(Job::Join, &error).await,
         };
-        let config = match join::membership(&self.view.node.labels, &pools, cluster) {
-            Ok(Membership::Pool { config, .. }) if !config.is_empty() => config,
-            Ok(Membership::Pool { pool, .. }) => {
-                return self.not_yet(&format!("MachineConfigPool {pool} has no rendered config yet"));
-            }
-            Ok(Membership::NoPool) => return self.not_yet("no MachineConfigPool selects this node"),
+        let member = match join::membership(&self.view.node.labels, &pools, cluster) {
+            Ok(member) => member,
             Err(error) => {
                 return self.failed(Job::Join, FailureKind::Degraded, None, error.to_string()).await;
             }
         };
+        match self.why_not_yet(&member).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return self.not_yet(&why),
+            Err(e) => return self.failed(Job::Join, e.kind, e.event, e.text).await,
+        }
+        let Membership::Pool { config, .. } = member else { return self.not_yet("it is in no pool") };
         let pair = Pair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
         let cost = match self.plan(&pair).await {
             Ok((cost, _)) => cost,
@@ -98,6 +100,28 @@ impl Agent {
         let changes = join::first_annotations(&self.view.node, &config, cost);
         tracing::info!(%config, ?cost, first = ?changes.get(annotation::DESIRED_CONFIG), "first contact");
         self.write(changes, vec![], None, true).await
+    }
+
+    /// Why a node of this membership does not join yet; `None`: it does.
+    pub(super) async fn why_not_yet(&self, member: &Membership) -> Result<Option<String>, MachineError> {
+        let (pool, config, assumed) = match member {
+            Membership::Pool { pool, config, assumed } => (pool, config, *assumed),
+            Membership::NoPool => return Ok(Some("no MachineConfigPool selects this node".to_owned())),
+            Membership::Unknown => {
+                let why = "there is no ControllerConfig yet that says whose cluster it is";
+                return Ok(Some(why.to_owned()));
+            }
+        };
+        if config.is_empty() {
+            return Ok(Some(format!("MachineConfigPool {pool} has no rendered config yet")));
+        }
+        // kubeadm labels a control-plane node after its etcd has joined, k3s after it has registered.
+        let found = if assumed { self.host(Machine::control_plane).await? } else { None };
+        Ok(found.map(|path| {
+            format!(
+                "{path} says that the host is one of the control plane, and its Node has no role label yet"
+            )
+        }))
     }
 
     fn not_yet(&self, why: &str) -> Next {

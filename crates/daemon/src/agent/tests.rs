@@ -55,6 +55,29 @@ async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
     assert!(matches!(agent.idle(), Next::Wait(Some(_))), "it has looked, and asks itself again at once");
 }
 
+#[tokio::test]
+async fn a_host_of_the_control_plane_is_known_before_its_node_is_labelled() {
+    for path in crate::join::CONTROL_PLANE_PATHS {
+        let dir = tempfile::tempdir().unwrap();
+        let (agent, _feed) = agent(dir.path(), Duration::from_secs(10));
+        assert_eq!(agent.machine.control_plane().unwrap(), None, "nothing is there yet");
+        let at = dir.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        assert_eq!(agent.machine.control_plane().unwrap(), None, "a worker has such folders, too");
+        let made = if path.ends_with("yaml") { std::fs::write(&at, "x") } else { std::fs::create_dir(&at) };
+        made.unwrap();
+        assert_eq!(agent.machine.control_plane().unwrap(), Some(path));
+        let worker = |assumed| crate::join::Membership::Pool {
+            pool: "worker".into(),
+            config: "rendered-worker-1".into(),
+            assumed,
+        };
+        let waits = agent.why_not_yet(&worker(true)).await.unwrap();
+        assert!(waits.is_some_and(|why| why.contains(path)));
+        assert_eq!(agent.why_not_yet(&worker(false)).await.unwrap(), None, "its label says what it is");
+    }
+}
+
 /// A disk on which the second file cannot be written and the first one cannot be removed, for a while.
 #[derive(Debug, Default)]
 struct BrokenDisk(std::sync::atomic::AtomicBool);
