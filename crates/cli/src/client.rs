@@ -215,7 +215,7 @@ mod tests {
                 Some(home.path()),
                 Some(Files::Listed(vec![path("/a"), path("/b")])),
             ),
-            (cluster(None, Some(":")), Some(home.path()), Some(Files::Home(file.clone()))),
+            (cluster(None, Some(":")), Some(home.path()), Some(Files::Home(file))),
             (cluster(None, Some("")), None, None),
             (cluster(None, None), Some(Path::new("/nowhere")), None),
         ] {
@@ -235,7 +235,7 @@ mod tests {
         let (a, b, away) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("away"));
         std::fs::write(&a, text("one")).unwrap();
         std::fs::write(&b, text("two")).unwrap();
-        let all = Files::Listed(vec![away.clone(), a.clone(), b.clone()]).read().unwrap();
+        let all = Files::Listed(vec![away.clone(), a, b.clone()]).read().unwrap();
         assert_eq!(choose(&all, None, "f").unwrap(), "one");
         assert_eq!(choose(&all, Some("two"), "f").unwrap(), "two");
         let error = choose(&all, Some("three"), "f").unwrap_err().to_string();
@@ -243,7 +243,7 @@ mod tests {
         let error = Files::Listed(vec![away.clone(), away]).read().unwrap_err().to_string();
         assert!(error.contains("away") && error.contains("no such file"), "{error}");
         std::fs::write(&b, "contexts: [{name: x, context: {cluster: gone, user: u}}]\n").unwrap();
-        let one = Files::Listed(vec![b.clone()]).read().unwrap();
+        let one = Files::Listed(vec![b]).read().unwrap();
         assert!(choose(&one, None, "f").unwrap_err().to_string().contains("no current-context"));
         assert!(choose(&one, Some("x"), "f").unwrap_err().to_string().contains("\"gone\""));
     }

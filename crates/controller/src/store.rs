@@ -208,7 +208,8 @@ mod tests {
         let store = Store::default();
         store.apply("a".to_owned(), item("u", 5));
         store.skip("odd", 4);
-        let rows: [(&[(&str, u64)], u64, Option<&str>); 7] = [
+        type Row<'r> = (&'r [(&'r str, u64)], u64, Option<&'r str>);
+        let rows: [Row<'_>; 7] = [
             (&[("a", 5), ("odd", 4)], 9, None),
             (&[("a", 4)], 4, None),
             (&[("a", 6)], 9, Some("a")),

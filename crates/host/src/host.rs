@@ -506,7 +506,7 @@ impl Host {
         for chore in chores {
             match chore {
                 Err(e) if !e.killed() => {
-                    tracing::warn!(error = %chain(&e), "tidying up after earlier changes")
+                    tracing::warn!(error = %chain(&e), "tidying up after earlier changes");
                 }
                 done => done?,
             }

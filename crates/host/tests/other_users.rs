@@ -304,7 +304,7 @@ fn the_last_way_in_may_be_a_password() {
 }
 
 /// A config with a key of core and more of `storage`.
-fn with_storage(storage: serde_json::Value) -> MachineConfigSpec {
+fn with_storage(storage: &serde_json::Value) -> MachineConfigSpec {
     MachineConfigSpec {
         config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": storage,
             "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 ONE x"]}]}})),
@@ -326,23 +326,23 @@ fn keys_are_judged_by_the_configuration_that_the_change_leaves() {
     let more = json!({"path": "/etc/ssh/sshd_config.d/10.conf", "overwrite": true, "contents": data(reads)});
     let includes = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "contents": data(stock)});
     let linked = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "target": "stock_config"});
-    let keys = || with_storage(json!({}));
+    let keys = || with_storage(&json!({}));
     for (about, one, between, two, last) in [
-        ("its file goes", with_storage(json!({"files": [main]})), false, keys(), true),
-        ("its drop-in goes", with_storage(json!({"files": [more]})), false, keys(), true),
-        ("its file comes", keys(), true, with_storage(json!({"files": [main]})), false),
+        ("its file goes", with_storage(&json!({"files": [main]})), false, keys(), true),
+        ("its drop-in goes", with_storage(&json!({"files": [more]})), false, keys(), true),
+        ("its file comes", keys(), true, with_storage(&json!({"files": [main]})), false),
         (
             "a file that includes comes back",
-            with_storage(json!({"files": [main]})),
+            with_storage(&json!({"files": [main]})),
             false,
-            with_storage(json!({"files": [includes]})),
+            with_storage(&json!({"files": [includes]})),
             true,
         ),
         (
             "a link comes",
-            with_storage(json!({"files": [main]})),
+            with_storage(&json!({"files": [main]})),
             false,
-            with_storage(json!({"links": [linked]})),
+            with_storage(&json!({"links": [linked]})),
             true,
         ),
     ] {

@@ -302,7 +302,7 @@ impl ControlPlane {
     /// # Errors
     /// When a program does not come back, or the copy cannot be made.
     pub async fn back_up_etcd(&self) -> Result<()> {
-        self.with_etcd_down(|data, copy| copy_tree(data, copy)).await
+        self.with_etcd_down(copy_tree).await
     }
 
     /// Puts back what was kept, as an administrator does after a disaster: revisions of etcd, and with them the resource

@@ -249,7 +249,7 @@ fn controller_config(options: &Options) -> Result<(ControllerConfig, Option<Step
 /// Takes away what says nothing and would not be taken: null, which kubectl leaves out, and bytes that are not known.
 fn without_empty(config: &mut Value) {
     let Some(spec) = config.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    spec.retain(|key, value| !value.is_null() && !(key.ends_with("CAData") && value == ""));
+    spec.retain(|key, value| !(value.is_null() || key.ends_with("CAData") && value == ""));
 }
 
 /// An object as somebody would write it: without what the API server adds.

@@ -166,18 +166,18 @@ impl Manifests {
         let group = group.split('/').next().unwrap_or_default();
         match (group, kind.as_str()) {
             (api::names::GROUP, "MachineConfigPool") => {
-                self.pools.insert(name.clone(), typed(origin, &kind, &name, value)?);
+                self.pools.insert(name.clone(), typed(origin, &kind, &name, &value)?);
             }
             (api::names::GROUP, "MachineConfig") => {
                 // Most of it is the config, which stays a value: it is taken over as it is.
                 let spec = value.get_mut("spec").and_then(Value::as_object_mut);
                 let config = spec.and_then(|spec| spec.remove("config")).filter(|config| !config.is_null());
-                let mut mc: MachineConfig = typed(origin, &kind, &name, value)?;
+                let mut mc: MachineConfig = typed(origin, &kind, &name, &value)?;
                 mc.spec.config = config;
                 self.machine_configs.push(mc);
             }
             (api::names::GROUP, "ControllerConfig") => {
-                self.controller_config = Some(typed(origin, &kind, &name, value)?);
+                self.controller_config = Some(typed(origin, &kind, &name, &value)?);
             }
             ("config.openshift.io", "FeatureGate") if name == CLUSTER => self.feature_gate = Some(value),
             ("config.openshift.io", "APIServer") if name == CLUSTER => self.api_server = Some(value),
@@ -253,7 +253,7 @@ fn typed<T: DeserializeOwned>(
     origin: &str,
     kind: &str,
     name: &str,
-    value: Value,
+    value: &Value,
 ) -> Result<T, BootstrapError> {
     let wrong = |message: String| BootstrapError::Manifest {
         origin: origin.to_owned(),
@@ -265,7 +265,7 @@ fn typed<T: DeserializeOwned>(
     if name.contains('/') {
         return Err(wrong("metadata.name: an object's name has no slash; write another".to_owned()));
     }
-    api::shape::read(&value).map_err(|e| wrong(e.to_string()))
+    api::shape::read(value).map_err(|e| wrong(e.to_string()))
 }
 
 /// Renders manifests.

@@ -289,7 +289,8 @@ mod tests {
         let r3 = rendered("r3", "2026-01-03T00:00:05Z", &[&a2, &b]);
         let now: BTreeMap<&str, &ObjectMeta> = [("50-a", &a2.metadata), ("60-b", &b.metadata)].into();
         let steps = steps(&[&r1, &r2, &r3, &r2], &now);
-        let told: Vec<Vec<(String, Vec<String>, String, bool)>> = steps
+        type Row = (String, Vec<String>, String, bool);
+        let told: Vec<Vec<Row>> = steps
             .iter()
             .map(|s| {
                 let row = |c: &Change| {
@@ -313,7 +314,7 @@ mod tests {
         assert!(!json!(steps).to_string().contains("secret-content"));
         let gone = self::step(Some(&r2), &r3, &BTreeMap::new());
         assert!(gone.changes[0].deleted && gone.changes[0].written.is_none());
-        let mut bare = r3.clone();
+        let mut bare = r3;
         bare.metadata.annotations = None;
         let unknown = self::step(Some(&bare), &bare, &now);
         assert_eq!(unknown.changes, []);

@@ -20,6 +20,9 @@ use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+/// Names of nodes, shared by all who wait for them.
+type Names = Arc<[Arc<str>]>;
+
 /// Decides for all pools at once.
 ///
 /// # Guarantees
@@ -290,7 +293,7 @@ impl<'a> Eval<'a> {
 
     /// The nodes that hold the slots once the choice is carried out: one list for all who wait, and one for those that are
     /// broken and wait, which others of that kind do not stand in the way of.
-    fn taken(&self, choice: &Choice) -> (Arc<[Arc<str>]>, Arc<[Arc<str>]>) {
+    fn taken(&self, choice: &Choice) -> (Names, Names) {
         let Capacity { max: _, unavailable, broken, failing, unanswered, free: _ } = &self.capacity;
         let slots = unavailable.iter().chain(failing).chain(unanswered);
         let mut all: Vec<_> = slots.chain(&choice.picks).cloned().collect();

@@ -90,7 +90,8 @@ mod tests {
         };
         let state = |s| Step::Failing(Reason::Daemon(s, Some("why".into())));
         let moving = || Step::Moving { state: DaemonState::Working, rebooting: false, drain: None };
-        let rows: Vec<(&str, Option<Hold>, Vec<Step>, Option<&str>)> = vec![
+        type Row<'r> = (&'r str, Option<Hold>, Vec<Step>, Option<&'r str>);
+        let rows: Vec<Row<'_>> = vec![
             ("done", None, vec![Step::Done], None),
             ("goes on", None, vec![Step::Done, moving(), behind(&["n1"])], None),
             ("paused", Some(Hold::Paused), vec![Step::Done, Step::Waits(Wait::Pool)], Some("paused")),

@@ -150,10 +150,10 @@ mod tests {
     }
 
     fn config(topology: &str, record: Option<&str>) -> ControllerConfig {
-        let mut spec = ControllerConfigSpec::default();
-        spec.infra = Some(json!({"status": {
+        let infra = json!({"status": {
             CONTROL_PLANE_TOPOLOGY: topology, INFRASTRUCTURE_TOPOLOGY: HIGHLY_AVAILABLE,
-        }}));
+        }});
+        let spec = ControllerConfigSpec { infra: Some(infra), ..ControllerConfigSpec::default() };
         let mut config = ControllerConfig::new("machine-config-controller", spec);
         config.metadata.resource_version = Some("7".to_owned());
         let record = record.map(|r| json!({ CONTROL_PLANE_TOPOLOGY: r }).to_string());

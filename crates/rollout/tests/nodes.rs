@@ -537,7 +537,8 @@ fn a_node_whose_patch_has_no_answer_keeps_a_slot_and_is_left_alone() {
     let none: [&str; 0] = [];
     let sent = Unanswered { moves: true, overdue: false };
     let tainted = Unanswered { moves: false, overdue: false };
-    let rows: [(&str, usize, Vec<Mk>, Unanswered, &[&str]); 6] = [
+    type Row<'r> = (&'r str, usize, Vec<Mk>, Unanswered, &'r [&'r str]);
+    let rows: [Row<'_>; 6] = [
         ("it may be on its way", 1, vec![old("a"), old("b")], sent, &none),
         ("so it takes one of two", 2, vec![old("a"), old("b"), old("c")], sent, &["b"]),
         ("one that does not move it takes none", 1, vec![old("a"), old("b")], tainted, &["b"]),
@@ -582,7 +583,8 @@ fn a_drifted_arbiter_and_its_masters_do_not_wait_for_each_other() {
     let old = |name: &str| moved(name, "v0", "v0");
     let drifted = |name: &str| old(name).state("Degraded");
     let none: [&str; 0] = [];
-    let rows: [(&str, Mk, Mk, &[&str], &[&str]); 4] = [
+    type Row<'r> = (&'r str, Mk, Mk, &'r [&'r str], &'r [&'r str]);
+    let rows: [Row<'_>; 4] = [
         ("it goes first", old("m"), drifted("a"), &none, &["a"]),
         ("so it does before a drifted master", drifted("m"), drifted("a"), &none, &["a"]),
         ("not beside a master that is away", old("m").unready(), drifted("a"), &none, &none),

@@ -35,7 +35,7 @@ pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
         kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
         ..daemon::Options::new(a.node_name)
     };
-    daemon::start(options, super::shutdown_signal()?).await?;
+    Box::pin(daemon::start(options, super::shutdown_signal()?)).await?;
     Ok(exit::OK)
 }
 

@@ -53,7 +53,7 @@ fn is_setting(value: &Value) -> bool {
 pub(super) fn without_settings(mut objects: Documents) -> Documents {
     let gate = objects.iter().map(|(_, v)| v).find(|v| is(v, "config.openshift.io", "FeatureGate"));
     let off = render::streams::switched_off(gate);
-    objects.retain(|(_, v)| !is_setting(v) && !(off && is(v, GROUP, "OSImageStream")));
+    objects.retain(|(_, v)| !(is_setting(v) || off && is(v, GROUP, "OSImageStream")));
     for (_, value) in objects.iter_mut().filter(|(_, v)| is(v, GROUP, "ControllerConfig")) {
         // Layers are of templates, and there are none here.
         if let Some(notes) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {

@@ -72,7 +72,8 @@ fn every_thing_that_is_not_as_it_should_be_is_a_finding_and_nothing_else_is() {
     };
     let alert = RolloutPlan { pool_alerts: vec!["m".into()], ..one(planned("worker", vec![])) };
     let both = || NoPool::SeveralCustom(vec!["a".into(), "worker".into()]);
-    let rows: Vec<(&str, RolloutPlan, &[(&str, &str)], &[&str], &[Problem])> = vec![
+    type Row<'r> = (&'r str, RolloutPlan, &'r [(&'r str, &'r str)], &'r [&'r str], &'r [Problem]);
+    let rows: Vec<Row<'_>> = vec![
         ("at rest", one(planned("worker", vec![Step::Done])), &[("Updated", "")], &[], &[]),
         ("a rollout", one(planned("worker", vec![drain(None), queue(), Step::Goes])), &[], &[], &[]),
         (

@@ -200,7 +200,7 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     let next = step(&agent.view);
     let Action::Wait { why: Waiting::Drain, until: Some(_) } = &next else { panic!("{next:?}") };
     assert!(matches!(agent.act(next).await, Next::Wait(Some(_))));
-    agent.view.now = agent.view.now + jiff::SignedDuration::from_hours(1);
+    agent.view.now += jiff::SignedDuration::from_hours(1);
     let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
     assert_eq!(changes[annotation::STATE], state::DEGRADED);
     // The pods have left at last.
