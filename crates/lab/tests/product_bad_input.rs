@@ -61,7 +61,7 @@ fn bad() -> [Bad; 8] {
         Bad {
             pool: "user",
             config: json!({"ignition": {"version": "3.4.0"}, "passwd": {"users": [{"name": "root", "passwordHash": "$6$secret"}]}}),
-            words: &["spec.config.passwd.users", "root", "only core"],
+            words: &["spec.config.passwd.users", "root", "only the user core"],
         },
     ]
 }
