@@ -70,16 +70,36 @@ pub fn set_ca(config: &mut Value, ca: &[u8]) -> Result<bool, &'static str> {
     Ok(source.insert("source".to_owned(), wanted.clone()) != Some(wanted))
 }
 
-/// Which entry of `ignition.config.merge` fetches a pool's config (`https://…/config/POOL`), and the pool. None: the config
-/// points to no config server.
-pub fn pool(config: &Value) -> Option<(usize, String)> {
+/// An entry of `ignition.config.merge` that fetches a pool's config: `https://SERVER/config/POOL`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolEntry {
+    /// Its place in the list.
+    pub index: usize,
+    /// Host and port of the server, as in a URL; 443 where it names no port.
+    pub server: String,
+    /// The pool.
+    pub pool: String,
+}
+
+/// The first such entry. None: the config points to no config server.
+pub fn pool(config: &Value) -> Option<PoolEntry> {
     let merge = config.pointer("/ignition/config/merge")?.as_array()?;
-    let pool = |entry: &Value| {
+    let entry = |(index, entry): (usize, &Value)| {
         let url = url::Url::parse(entry.get("source")?.as_str()?).ok()?;
-        let name = url.path().strip_prefix("/config/")?;
-        (url.scheme() == "https" && !name.is_empty() && !name.contains('/')).then(|| name.to_owned())
+        let pool = url.path().strip_prefix("/config/").filter(|n| !n.is_empty() && !n.contains('/'))?;
+        let server = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
+        (url.scheme() == "https").then(|| PoolEntry { index, server, pool: pool.to_owned() })
     };
-    merge.iter().enumerate().find_map(|(i, entry)| Some((i, pool(entry)?)))
+    merge.iter().enumerate().find_map(entry)
+}
+
+/// What an entry of a pointer config sends as `Authorization`. It may be a secret.
+pub fn authorization(config: &Value, entry: usize) -> Option<&str> {
+    let headers = config.pointer(&format!("/ignition/config/merge/{entry}/httpHeaders"))?.as_array()?;
+    let header = headers
+        .iter()
+        .find(|h| h["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case("authorization")))?;
+    header["value"].as_str()
 }
 
 /// The pool that a config of spec 2 points to, in which no token can stand.
@@ -87,7 +107,7 @@ pub fn old_pool(config: &Value) -> Option<String> {
     let config = config.pointer("/ignition/config")?;
     let appended = config.get("append").cloned().unwrap_or_else(|| Value::Array(vec![]));
     let as_merge = serde_json::json!({"ignition": {"config": {"merge": appended}}});
-    pool(&as_merge).map(|(_, pool)| pool)
+    pool(&as_merge).map(|entry| entry.pool)
 }
 
 /// Puts a boot token into an entry of a pointer config that somebody else wrote, and changes nothing else of it. False: it
@@ -126,11 +146,7 @@ pub fn set_token(config: &mut Value, entry: usize, token: &str) -> Result<bool, 
 
 /// The bearer token in a pointer config, where it has one.
 pub fn token(config: &Value) -> Option<&str> {
-    let headers = config.pointer("/ignition/config/merge/0/httpHeaders")?.as_array()?;
-    let header = headers
-        .iter()
-        .find(|h| h["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case("authorization")))?;
-    header["value"].as_str()?.strip_prefix("Bearer ")
+    authorization(config, 0)?.strip_prefix("Bearer ")
 }
 
 #[cfg(test)]

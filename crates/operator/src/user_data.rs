@@ -9,7 +9,7 @@ use api::k8s::{ByteString, ObjectReference, Secret};
 use api::user_data::{self, MANAGED, PORT, USER_DATA};
 use api::v1::MachineConfigPool;
 use ignition::Version;
-use ignition::pointer::{self, Pointer};
+use ignition::pointer::{self, Pointer, PoolEntry};
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -150,8 +150,7 @@ pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Pl
         plan.writes.push(Write { secret, token: record, why });
     }
     for secret in facts.secrets.iter().filter(|s| !is_managed(s)) {
-        let tokens = facts.tokens.is_some().then_some(&tokens);
-        let Foreign { changed, left } = foreign(secret, facts.ca, tokens);
+        let Foreign { changed, left } = foreign(secret, facts, &tokens);
         plan.left.extend(left);
         plan.writes.extend(changed.map(|(secret, why)| Write { secret, token: None, why }));
     }
@@ -198,18 +197,18 @@ struct Foreign {
     left: Vec<Left>,
 }
 
-/// `tokens`: those of all pools; none: machines show none.
-fn foreign(secret: &Secret, ca: &[u8], tokens: Option<&BTreeMap<&str, String>>) -> Foreign {
+/// `tokens`: those of all pools.
+fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) -> Foreign {
     let mut found = Foreign::default();
     let Some(mut config) = config_of(secret).filter(|c| c.get("ignition").is_some()) else { return found };
     let mut why = None;
-    match pointer::set_ca(&mut config, ca) {
+    match pointer::set_ca(&mut config, facts.ca) {
         Ok(true) => why = Some("the CA changed"),
         Ok(false) => {}
         Err(error) => found.left.push(Left::secret(secret, "UserDataWithoutCA", error)),
     }
-    if let Some(tokens) = tokens {
-        match set_token(&mut config, tokens) {
+    if facts.tokens.is_some() {
+        match set_token(&mut config, facts, tokens) {
             Ok(true) => why = why.or(Some("machines show a boot token")),
             Ok(false) => {}
             Err(error) => {
@@ -230,18 +229,35 @@ fn foreign(secret: &Secret, ca: &[u8], tokens: Option<&BTreeMap<&str, String>>) 
     found
 }
 
-/// Puts the pool's token into a pointer config. False: it is there, or the config points to no config server.
-fn set_token(config: &mut Value, tokens: &BTreeMap<&str, String>) -> Result<bool, String> {
+/// Puts the pool's token into a pointer config. False: it is there, or another good one of that pool is, or the config points
+/// to no config server. The token goes to this cluster's server and to nobody else.
+fn set_token(config: &mut Value, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) -> Result<bool, String> {
     if let Some(pool) = pointer::old_pool(config) {
         return Err(format!(
             "Ignition before 3.1.0 cannot send one; write the pointer to pool {pool} in 3.1.0 or newer"
         ));
     }
-    let Some((entry, pool)) = pointer::pool(config) else { return Ok(false) };
+    let Some(PoolEntry { index, server, pool }) = pointer::pool(config) else { return Ok(false) };
+    let ours = format!("{}:{PORT}", facts.host);
+    if server != ours {
+        return Err(format!(
+            "it points to {server}, and this cluster's config server is {ours}: a boot token is sent there only; correct \
+             the source, or put a token of that server's cluster into it"
+        ));
+    }
+    if let Some(sent) = pointer::authorization(config, index) {
+        let Some(there) = sent.strip_prefix("Bearer ").and_then(Token::parse) else {
+            return Err("it sends an Authorization header of its own; take that out".to_owned());
+        };
+        let good = |r: &Record| r.is(&there) && r.pool == pool && !r.is_spent(facts.now);
+        if facts.tokens.is_some_and(|records| records.iter().any(good)) {
+            return Ok(false);
+        }
+    }
     let token = tokens.get(pool.as_str()).ok_or_else(|| {
         format!("it points to pool {pool}, and there is no MachineConfigPool of that name; make it, or correct the source")
     })?;
-    pointer::set_token(config, entry, token).map_err(str::to_owned)
+    pointer::set_token(config, index, token).map_err(str::to_owned)
 }
 
 #[cfg(test)]
@@ -395,6 +411,21 @@ mod tests {
                 ),
                 "of its own",
             ),
+            (
+                theirs(
+                    "3.2.0",
+                    json!({"source": source, "httpHeaders": [{"name": "Authorization", "value": "Bearer eyJ0.of.others"}]}),
+                ),
+                "of its own",
+            ),
+            (
+                theirs("3.2.0", json!({"source": "https://other.example.com:22623/config/worker"})),
+                "other.example.com:22623",
+            ),
+            (
+                theirs("3.2.0", json!({"source": "https://api-int.example.com/config/worker"})),
+                "api-int.example.com:443",
+            ),
         ] {
             world.secrets.retain(is_managed);
             world.secrets.push(mk_foreign(&config));
@@ -403,6 +434,14 @@ mod tests {
             assert!(left[0].contains("no boot token") && left[0].contains(why), "{left:?}");
             assert!(!left[0].contains(token.split_once('.').unwrap().1), "{left:?}");
         }
+        // A good token that an administrator has made for the pool stays.
+        let limited = Token::new(&[8; ENTROPY]);
+        let record = Record { single_use: true, ..Record::new(&limited, "worker") };
+        world.tokens.as_mut().unwrap().push(record);
+        let sent = json!([{"name": "Authorization", "value": format!("Bearer {}", limited.reveal())}]);
+        world.secrets.retain(is_managed);
+        world.secrets.push(mk_foreign(&theirs("3.2.0", json!({"source": source, "httpHeaders": sent}))));
+        assert_eq!(world.pass(), (vec![], vec![]));
         // What points nowhere, and a config that is none, have no use for one.
         for config in
             [theirs("3.2.0", json!({"source": "https://example.com/x.ign"})), json!({"cloud-init": 1})]
