@@ -191,9 +191,14 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
         tracing::warn!("left as it is: {left}");
         tell(client, left, now).await;
     }
+    // One that cannot be written keeps no other from being written.
+    let mut failed = None;
     for Write { secret, token, why } in &plan.writes {
-        if let Some(token) = token {
-            write(&own, &token.to_secret()).await?;
+        if let Some(token) = token
+            && let Err(error) = write(&own, &token.to_secret()).await
+        {
+            failed.get_or_insert(error);
+            continue;
         }
         let written = write(&provider, secret).await;
         if let (Err(_), Some(token)) = (&written, token) {
@@ -205,11 +210,29 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
                 tracing::warn!("a boot token that nobody has stays: {error}");
             }
         }
-        written?;
-        done.push(format!("user data {}: {why}", secret.name_any()));
+        match written {
+            Ok(_) => done.push(format!("user data {}: {why}", secret.name_any())),
+            Err(error) => {
+                if let Some(left) = refused(secret, &error) {
+                    tell(client, &left, now).await;
+                }
+                failed.get_or_insert(error);
+            }
+        }
     }
     controllers?;
-    Ok(done)
+    failed.map_or(Ok(done), Err)
+}
+
+/// What is told of a Secret that the API server does not let be written, in its own words: trying again changes nothing.
+fn refused(secret: &Secret, error: &KeepError) -> Option<Left> {
+    matches!(error.code(), Some(400 | 403 | 422)).then(|| Left {
+        kind: "Secret",
+        name: secret.name_any(),
+        uid: secret.metadata.uid.clone(),
+        reason: "UserDataNotWritten",
+        why: format!("machines made with it get what stood in it before: {}", chain(error)),
+    })
 }
 
 /// Tells what is left on the object, where people look. An event is never worth a failed pass.
@@ -364,4 +387,31 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_does_not_let_be_written_is_told_on_the_secret() {
+        let mut secret = Secret::default();
+        secret.metadata.name = Some("worker-user-data".to_owned());
+        let error = |code: u16| {
+            let status = kube::core::Status::failure("field is immutable when `immutable` is set", "Invalid")
+                .with_code(code);
+            KeepError::Api {
+                what: "write Secret worker-user-data".to_owned(),
+                source: Box::new(kube::Error::Api(Box::new(status))),
+            }
+        };
+        for code in [400, 403, 422] {
+            let left = refused(&secret, &error(code)).unwrap();
+            assert_eq!((left.name.as_str(), left.reason), ("worker-user-data", "UserDataNotWritten"));
+            assert!(left.why.contains("field is immutable"), "{}", left.why);
+        }
+        for code in [409, 429, 500, 503] {
+            assert!(refused(&secret, &error(code)).is_none(), "{code} may pass by itself");
+        }
+    }
 }
