@@ -53,7 +53,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d '
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run controller, config server and operator as pods of this image [default: they run elsewhere]' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; none takes them back; without it those that are there stay' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server, as machines reach it [default: as the kubeconfig says, unless that is this computer\'s own address]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-ca -d 'The CA that the API server\'s clients trust, PEM [default: the kubeconfig\'s]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: they run as services of their hosts]' -r

@@ -39,7 +39,7 @@ _arguments "${_arguments_options[@]}" : \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service \[default\: that of Service kube-system/kube-dns, else 10.96.0.10\]]:IP:_default' \
 '--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
-'*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times]:IP[/BITS]:_default' \
+'*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; none takes them back; without it those that are there stay]:IP[/BITS]:_default' \
 '--api-server-url=[The API server, as machines reach it \[default\: as the kubeconfig says, unless that is this computer'\''s own address\]]:URL:_default' \
 '--api-server-ca=[The CA that the API server'\''s clients trust, PEM \[default\: the kubeconfig'\''s\]]:FILE:_files' \
 '--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \

@@ -1,6 +1,7 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
-use crate::args_boot::{Operator, Pointer, Token, network};
+pub(crate) use crate::args_boot::Balancer;
+use crate::args_boot::{Operator, Pointer, Token, balancer, network};
 use crate::args_change::{History, Retry, Undo};
 use crate::args_daemon::Daemon;
 use crate::args_render::{Explain, Lint, Render};
@@ -139,9 +140,9 @@ pub(crate) struct Install {
     #[arg(long, requires = "image", conflicts_with = "require_token")]
     pub(crate) open: bool,
     /// With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given
-    /// several times
-    #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = network, requires = "image")]
-    pub(crate) balancers: Vec<ipnet::IpNet>,
+    /// several times; none takes them back; without it those that are there stay
+    #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = balancer, requires = "image")]
+    pub(crate) balancers: Vec<Balancer>,
     /// The API server, as machines reach it [default: as the kubeconfig says, unless that is this computer's own address]
     #[arg(long, value_name = "URL")]
     pub(crate) api_server_url: Option<String>,

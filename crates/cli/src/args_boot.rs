@@ -128,6 +128,14 @@ pub(crate) fn duration(text: &str) -> Result<SignedDuration, String> {
     read.filter(|d| d.is_positive()).ok_or_else(|| "write a time like 90m, 24h or 7d".to_owned())
 }
 
+/// Load balancers in front of the config server; none: there are none, said outright.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Balancer(pub(crate) Option<IpNet>);
+
+pub(crate) fn balancer(text: &str) -> Result<Balancer, String> {
+    if text == "none" { Ok(Balancer(None)) } else { network(text).map(|net| Balancer(Some(net))) }
+}
+
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     api::boot_token::net(text).ok_or_else(|| "write an address, or a network like 10.0.0.0/24".to_owned())
 }

@@ -97,6 +97,43 @@ fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_no
 }
 
 #[test]
+fn a_manifest_that_is_wrong_is_told_without_its_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = |spec: &str| {
+        format!(
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  name: 50-x\n  labels: \
+            {{machineconfiguration.openshift.io/role: worker}}\nspec:\n{spec}"
+        )
+    };
+    let unit = "  config:\n    ignition: {version: 3.4.0}\n    systemd:\n      units:\n      - name: a.service\n        \
+        contents: |\n          [Service]\n          Environment=SMTP_PASS=hunter2\n       ExecStart=/bin/x\n";
+    let rows = [
+        (config(unit), "line "),
+        (config("  kernelArguments: nbd.password=hunter2\n"), "kernelArguments: expected a sequence"),
+        (config("  kernelArguments: ['nbd.password=hunter2 quiet']\n"), "50-x"),
+        (config("  fips: hunter2\n"), "fips: expected a boolean"),
+    ];
+    for (i, (text, want)) in rows.iter().enumerate() {
+        let path = dir.path().join(format!("{i}.yaml"));
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        for args in
+            [&["lint", "-f", path][..], &["render", "-f", path], &["plan", "-f", path, "--from", path]]
+        {
+            let out = mco(args);
+            let text = [out.stdout, out.stderr].concat();
+            let text = String::from_utf8_lossy(&text);
+            // A rendered config holds what it is made of.
+            let made = args[0] == "render" && i == 2;
+            assert!(made || !text.contains("hunter2"), "{args:?}: a secret is shown: {text}");
+            if args[0] == "lint" || (args[0] == "render" && !made) {
+                assert!(text.contains(want), "{args:?}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_command_that_speaks_to_a_cluster_takes_a_context() {
     let dir = tempfile::tempdir().unwrap();
     let two = dir.path().join("two");

@@ -6,6 +6,7 @@
 //! What [`plan`] is not: a look at the cluster. What was found there is an input.
 
 use crate::pods::Parts;
+pub use crate::pods::Scaled;
 pub use crate::rights::PullSecret;
 use crate::settings::{self, Settings, SettingsError};
 use api::crds::{Crd, CrdError};
@@ -13,6 +14,7 @@ use api::k8s::LabelSelector;
 use api::names::{self, label};
 use api::v1::{ControllerConfig, MachineConfigPool, MachineConfigPoolSpec};
 use ipnet::IpNet;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
@@ -54,6 +56,8 @@ pub struct Options {
     pub require_token: bool,
     /// With `image`: load balancers that say by PROXY protocol for whom they speak.
     pub balancers: Vec<IpNet>,
+    /// With `image`: the number of controllers that somebody set; none: the topology's.
+    pub controllers: Option<Scaled>,
     /// Where the pull secret stands that the ControllerConfig names.
     pub pull_secret: Option<PullSecret>,
     /// Also the CRDs of OpenShift's own config and operator kinds, for a plain cluster that wants to use them.
@@ -73,6 +77,7 @@ impl Default for Options {
             image: None,
             require_token: true,
             balancers: vec![],
+            controllers: None,
             pull_secret: None,
             openshift_config_crds: false,
         }
@@ -209,6 +214,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
             require_token: options.require_token,
             balancers: &options.balancers,
             controllers: crate::pods::controllers(&options.control_plane_topology),
+            scaled: options.controllers.as_ref(),
         };
         let rights = crate::rights::all(options.require_token, options.pull_secret.as_ref());
         steps.extend(rights.into_iter().map(apply));
@@ -311,6 +317,10 @@ pub fn pool(name: &str) -> MachineConfigPool {
 pub struct There {
     /// Whether its config server asks for boot tokens; none: it has none as pods.
     pub require_token: Option<bool>,
+    /// The load balancers that its config server believes.
+    pub balancers: Vec<IpNet>,
+    /// The number of controllers that somebody set.
+    pub controllers: Option<Scaled>,
     /// The pull secret that its ControllerConfig names.
     pub pull_secret: Option<PullSecret>,
 }
@@ -342,7 +352,12 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
     if let Some(api) = api("DaemonSet", "apps/v1") {
         let set = get("get DaemonSet machine-config-server", api.get(crate::rights::SERVER)).await?;
         there.require_token = set.as_ref().map(|s| asks(&s.data));
+        there.balancers = set.as_ref().map(|s| balancers(&s.data)).unwrap_or_default();
     }
+    let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
+    let name = crate::rights::CONTROLLER;
+    let controllers = get("get Deployment machine-config-controller", deployments.get(name)).await?;
+    there.controllers = controllers.as_ref().and_then(Scaled::of);
     if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
         let config = get("get ControllerConfig", api.get(names::CONTROLLER_CONFIG)).await?;
         there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
@@ -356,10 +371,20 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
     Ok(there)
 }
 
-/// Whether a config server's DaemonSet asks for boot tokens.
-fn asks(set: &Value) -> bool {
+/// What a config server's DaemonSet starts it with.
+fn args(set: &Value) -> impl Iterator<Item = &str> {
     let args = set.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
-    args.is_some_and(|args| args.iter().any(|a| a == "--require-token"))
+    args.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether it asks for boot tokens.
+fn asks(set: &Value) -> bool {
+    args(set).any(|a| a == "--require-token")
+}
+
+/// The load balancers that it believes.
+fn balancers(set: &Value) -> Vec<IpNet> {
+    args(set).filter_map(|a| a.strip_prefix("--proxy-protocol-from=")?.parse().ok()).collect()
 }
 
 fn pull_secret(config: &Value) -> Option<PullSecret> {
@@ -602,8 +627,13 @@ mod tests {
             let steps = plan(&with(require)).unwrap();
             let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
             assert_eq!(asks(&server.object), require);
+            assert_eq!(balancers(&server.object), []);
         }
-        assert!(!asks(&json!({})));
+        let nets: Vec<IpNet> = ["10.0.0.4/31", "fd00::/64"].map(|n| n.parse().unwrap()).into();
+        let steps = plan(&Options { balancers: nets.clone(), ..with(true) }).unwrap();
+        let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
+        assert_eq!(balancers(&server.object), nets);
+        assert!(!asks(&json!({})) && balancers(&json!({})).is_empty());
         let named = |secret: Value| pull_secret(&json!({"spec": {"pullSecret": secret}}));
         let at = |namespace: &str| Some((namespace.to_owned(), "p".to_owned()));
         assert_eq!(named(json!({"name": "p", "namespace": "n"})), at("n"));

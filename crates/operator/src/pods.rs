@@ -45,6 +45,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) balancers: &'a [IpNet],
     /// How many controllers run, see [`controllers`].
     pub(crate) controllers: u32,
+    /// The number that somebody gave them instead.
+    pub(crate) scaled: Option<&'a Scaled>,
 }
 
 /// All objects, in the order in which they must come.
@@ -132,8 +134,12 @@ fn controller(parts: &Parts<'_>) -> Value {
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": labels(CONTROLLER)},
     }]);
+    let (replicas, recorded) = match parts.scaled {
+        Some(scaled) => (scaled.has, scaled.recorded.clone()),
+        None => (parts.controllers, parts.controllers.to_string()),
+    };
     let mut record = Found::default();
-    record.set(REPLICAS, parts.controllers.to_string());
+    record.set(REPLICAS, recorded);
     let mut metadata = metadata(CONTROLLER);
     metadata["annotations"] = json!({ FOUND_OUT: record.text() });
     json!({
@@ -141,11 +147,31 @@ fn controller(parts: &Parts<'_>) -> Value {
         "kind": "Deployment",
         "metadata": metadata,
         "spec": {
-            "replicas": parts.controllers,
+            "replicas": replicas,
             "selector": {"matchLabels": labels(CONTROLLER)},
             "template": pod,
         },
     })
+}
+
+/// The controllers' Deployment has another number than it was given: somebody has scaled it, and that stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scaled {
+    /// How many it has.
+    has: u32,
+    /// How many it was given, as its record says. Kept, so that it still counts as scaled.
+    recorded: String,
+}
+
+impl Scaled {
+    /// None: it has what it was given.
+    pub(crate) fn of(deployment: &Deployment) -> Option<Self> {
+        let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+        // Deployments of earlier versions have two and no record.
+        let recorded = Found::of(&deployment.metadata).get(REPLICAS).unwrap_or("2").to_owned();
+        (has.to_string() != recorded)
+            .then_some(Self { has: u32::try_from(has).unwrap_or_default(), recorded })
+    }
 }
 
 /// The merge patch that brings the controllers' Deployment to this number. None where it has that number, or another one
@@ -153,9 +179,7 @@ fn controller(parts: &Parts<'_>) -> Value {
 pub(crate) fn scaled(deployment: &Deployment, wanted: u32) -> Option<Value> {
     let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).to_string();
     let mut record = Found::of(&deployment.metadata);
-    // Deployments of earlier versions have two and no record.
-    let ours = record.get(REPLICAS).unwrap_or("2") == has;
-    if !ours || has == wanted.to_string() {
+    if Scaled::of(deployment).is_some() || has == wanted.to_string() {
         return None;
     }
     record.set(REPLICAS, wanted.to_string());
@@ -294,7 +318,7 @@ mod tests {
     fn objects(require_token: bool) -> Vec<Value> {
         let (image, api_server_url) = ("registry.example.com/mco:1", "https://api:6443");
         let balancers = &["10.0.0.0/29".parse().unwrap()];
-        all(&Parts { image, api_server_url, require_token, balancers, controllers: 2 })
+        all(&Parts { image, api_server_url, require_token, balancers, controllers: 2, scaled: None })
     }
 
     #[test]
@@ -340,6 +364,23 @@ mod tests {
             let patch = scaled(&with(has, record), wanted);
             assert_eq!(patch.is_some(), written, "{has} {record:?} {wanted}: {patch:?}");
             assert!(patch.is_none_or(|p| p["spec"]["replicas"] == wanted));
+            // An installation follows the same rule, and what it writes is still seen as scaled.
+            let there = with(has, record);
+            let scaled = Scaled::of(&there);
+            let (image, api_server_url) = ("mco:2", "https://api:6443");
+            let parts = Parts {
+                image,
+                api_server_url,
+                require_token: true,
+                balancers: &[],
+                controllers: wanted,
+                scaled: scaled.as_ref(),
+            };
+            let again: Deployment = serde_json::from_value(controller(&parts)).unwrap();
+            let ours = record.unwrap_or("2") == has.to_string();
+            let want = if ours { i32::try_from(wanted).unwrap() } else { has };
+            assert_eq!(again.spec.as_ref().unwrap().replicas, Some(want), "{has} {record:?} {wanted}");
+            assert_eq!(Scaled::of(&again), scaled);
         }
     }
 

@@ -314,6 +314,16 @@ mod tests {
         assert!(!json!(steps).to_string().contains("secret-content"));
         let gone = self::step(Some(&r2), &r3, &BTreeMap::new());
         assert!(gone.changes[0].deleted && gone.changes[0].written.is_none());
+        let secret = source("70-c", "x", Some("nbd.password=hunter2"), "helm", "2026-01-09T00:00:00Z");
+        let other = source("70-c", "x", Some("nbd.password=hunter22"), "helm", "2026-01-09T00:00:00Z");
+        let [r4, r5] = [("r4", &secret), ("r5", &other)]
+            .map(|(name, c)| rendered(name, "2026-01-04T00:00:05Z", &[&a2, c]));
+        for (from, to) in [(&r2, &r4), (&r4, &r5), (&r5, &r2)] {
+            let step = self::step(Some(from), to, &now);
+            let told = json!(step).to_string() + &format!("{step:?}");
+            assert!(told.contains("kernelArgument") && told.contains("70-c"), "{told}");
+            assert!(!told.contains("hunter2"), "{told}");
+        }
         let mut bare = r3;
         bare.metadata.annotations = None;
         let unknown = self::step(Some(&bare), &bare, &now);

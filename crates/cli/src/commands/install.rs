@@ -3,7 +3,7 @@
 //! Flow: what the arguments say, what the kubeconfig and the cluster tell → [`operator::install::plan`] → the cluster,
 //! standard output or files.
 
-use crate::args::Install;
+use crate::args::{Balancer, Install};
 use crate::{client, exit, output};
 use anyhow::{Context, bail};
 use api::k8s::Node;
@@ -38,7 +38,6 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
         },
         daemon_image: a.daemon_image,
         image: a.image,
-        balancers: a.balancers,
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
@@ -50,7 +49,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     };
     let client = match config {
         None => {
-            follow(&mut options, a.open, a.require_token, There::default());
+            follow(&mut options, (a.open, a.require_token), a.balancers, There::default());
             None
         }
         Some(config) => {
@@ -59,7 +58,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
             options.found.api_server_ca = Some(pem(config.root_cert.as_deref().unwrap_or_default()));
             let client = client::client(config)?;
             look(&client, &mut options).await?;
-            follow(&mut options, a.open, a.require_token, there(&client).await?);
+            follow(&mut options, (a.open, a.require_token), a.balancers, there(&client).await?);
             Some(client)
         }
     };
@@ -125,8 +124,18 @@ async fn look(client: &Client, options: &mut Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tokens unless somebody wants it open; an installation that is there stays as it is.
-fn follow(options: &mut Options, open: bool, require_token: bool, found: There) {
+/// Tokens unless somebody wants it open; an installation that is there stays as it is in what is not said.
+fn follow(
+    options: &mut Options,
+    (open, require_token): (bool, bool),
+    balancers: Vec<Balancer>,
+    found: There,
+) {
+    options.balancers = match balancers.is_empty() {
+        true => found.balancers,
+        false => balancers.into_iter().filter_map(|b| b.0).collect(),
+    };
+    options.controllers = found.controllers;
     options.require_token = require_token || (!open && found.require_token.unwrap_or(true));
     options.pull_secret = found.pull_secret;
 }
@@ -198,8 +207,21 @@ mod tests {
         ];
         for (open, require, there, want) in rows {
             let mut options = Options::default();
-            follow(&mut options, open, require, There { require_token: there, pull_secret: None });
+            let found = There { require_token: there, ..There::default() };
+            follow(&mut options, (open, require), vec![], found);
             assert_eq!(options.require_token, want, "{open} {require} {there:?}");
+        }
+    }
+
+    #[test]
+    fn load_balancers_stay_until_others_or_none_are_named() {
+        let [a, b] = ["10.0.0.4/31", "10.1.0.1/32"].map(|n| n.parse::<ipnet::IpNet>().unwrap());
+        let rows = [(vec![], vec![a]), (vec![Balancer(Some(b))], vec![b]), (vec![Balancer(None)], vec![])];
+        for (said, want) in rows {
+            let mut options = Options::default();
+            let found = There { balancers: vec![a], ..There::default() };
+            follow(&mut options, (false, false), said.clone(), found);
+            assert_eq!(options.balancers, want, "{said:?}");
         }
     }
 }

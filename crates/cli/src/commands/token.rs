@@ -278,6 +278,11 @@ mod tests {
             "050505050505 worker used one never 2027-01-15T06:00:00Z by 10.0.0.17",
         ];
         assert_eq!(words, want, "{told}");
+        let keys = serde_json::to_value(&rows).unwrap();
+        let keys: std::collections::BTreeSet<&String> =
+            keys.as_array().unwrap().iter().flat_map(|r| r.as_object().unwrap().keys()).collect();
+        let want = ["addresses", "expires", "id", "node", "pool", "singleUse", "state", "usedAt", "usedBy"];
+        assert!(keys.iter().map(|k| k.as_str()).eq(want), "{keys:?}");
         assert_eq!(text(&[]), "no boot tokens\n");
     }
 }
