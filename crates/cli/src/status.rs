@@ -115,6 +115,8 @@ impl PoolRow {
         self.conditions.contains_key(UPDATED)
             && self.updated == self.machines
             && !self.conditions.contains_key(RENDER_DEGRADED)
+            // What was applied since is held back.
+            && self.pinned.is_none()
     }
 }
 
@@ -249,7 +251,8 @@ fn from_plan(
             stuck: conditions
                 .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
                 .map(|c| format!("it cannot be rendered: {}", c.message))
-                .or_else(|| p.stuck()),
+                .or_else(|| p.stuck())
+                .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?)))),
             percent: (updated * 100).checked_div(p.nodes.len()).unwrap_or(100),
             estimate: estimate(&pace, now),
             nodes: p.nodes.iter().map(row).collect(),
@@ -265,6 +268,11 @@ impl Snapshot {
     /// Every pool shown is updated.
     pub fn is_updated(&self) -> bool {
         self.pools.iter().all(PoolRow::is_updated)
+    }
+
+    /// Whether a node of this name is in one of the pools shown.
+    pub(crate) fn has_node(&self, name: &str) -> bool {
+        self.pools.iter().any(|p| p.nodes.iter().any(|n| n.name == name))
     }
 
     /// The two say the same, but for how long it may take yet.

@@ -30,6 +30,7 @@ struct Asked {
 pub(super) async fn run(a: Retry) -> anyhow::Result<u8> {
     let client = client::connect(&a.cluster).await?;
     let nodes: Api<Node> = Api::all(client);
+    // All are looked at before the first one is asked: a wrong name changes nothing.
     let mut all = vec![];
     for name in &a.nodes {
         let node = tokio::time::timeout(CALL, nodes.get_opt(name)).await.context("no answer")??;
@@ -44,13 +45,15 @@ pub(super) async fn run(a: Retry) -> anyhow::Result<u8> {
                 "no agent has reported on node {name}: there is nobody to try again; does `mco daemon start` run there?"
             );
         }
+        all.push(asked);
+    }
+    for Asked { node: name, .. } in &all {
         let now = jiff::Timestamp::now().to_string();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {own::RETRY: now}}}));
         let params = PatchParams::default();
         let request = tokio::time::timeout(CALL, nodes.patch(name, &params, &patch));
         let what = || format!("cannot annotate node {name}");
         request.await.with_context(what)?.with_context(what)?;
-        all.push(asked);
     }
     output::print_list(a.output, Kind::RetryList, &all, || all.iter().map(text).collect())?;
     Ok(exit::OK)

@@ -12,7 +12,17 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = client::connect(&a.cluster).await?;
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
     let end = timeout.and_then(|t| Instant::now().checked_add(t));
-    let mut cluster = Followed::start(&client).await?;
+    let start = Followed::start(&client);
+    let mut cluster = match end {
+        None => start.await?,
+        Some(end) => match tokio::time::timeout_at(end, start).await {
+            Ok(started) => started?,
+            Err(_) => {
+                eprintln!("mco: not updated in time: the API server has not told yet what there is");
+                return Ok(exit::TIMEOUT);
+            }
+        },
+    };
     let filter = filter(&a);
     let mut last: Option<Snapshot> = None;
     loop {
@@ -21,6 +31,15 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
             if !now.pools.iter().any(|p| p.name == *wanted) {
                 anyhow::bail!("there is no pool {wanted:?}; `mco status` shows those that there are");
             }
+        }
+        // Later one may be deleted: that is news, no mistake.
+        if last.is_none()
+            && let Some(wanted) = a.nodes.iter().find(|n| !now.has_node(n))
+        {
+            anyhow::bail!(
+                "there is no node {wanted:?} in the pools that are shown; `mco status --all` shows those that there are, and at \
+                 its end the nodes that are in no pool"
+            );
         }
         let (outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
         if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {

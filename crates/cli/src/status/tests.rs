@@ -119,6 +119,20 @@ fn every_thing_that_is_not_as_it_should_be_is_a_finding_and_nothing_else_is() {
 }
 
 #[test]
+fn a_pool_that_is_held_in_an_older_config_is_not_updated_and_says_so() {
+    let plan = one(planned("worker", vec![Step::Done]));
+    let mut worker = pool("worker", &[("Updated", "")]);
+    let free = shown(&plan, vec![worker.clone()], &[]);
+    assert!(free.is_updated() && free.stuck().is_none());
+    let pin = (rollout::view::own::PINNED.to_owned(), "rendered-worker-0".to_owned());
+    worker.metadata.annotations = Some([pin].into());
+    let held = shown(&plan, vec![worker], &[]);
+    assert!(!held.is_updated());
+    assert!(held.stuck().unwrap().contains("rendered-worker-0"), "{:?}", held.stuck());
+    assert!(held.has_node("worker-0") && !held.has_node("worker-00"));
+}
+
+#[test]
 fn of_a_thousand_nodes_those_that_are_not_done_are_listed_and_the_others_counted() {
     let mut steps = vec![Step::Done; 998];
     steps.push(Step::Waits(Wait::Node(Reason::NotReady("kubelet".into()))));
