@@ -8,9 +8,9 @@
 
 use crate::keep::is_as;
 use api::k8s::ResourceExt;
-use api::names::{CONTROLLER_CONFIG, annotation};
+use api::names::{CONTROLLER_CONFIG, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// May a pool be rendered from what stands?
@@ -157,6 +157,14 @@ pub(crate) fn leaving<'a>(
     standing.iter().copied().filter(made).filter(|config| !wants(config)).collect()
 }
 
+/// Of those that are to go, the ones of roles for which no template is left at all: more likely a folder that was not mounted,
+/// or is being copied, than somebody's wish. All nodes of the role would lose their files.
+pub(crate) fn emptied(wanted: &[MachineConfig], leaving: &[&MachineConfig]) -> Vec<String> {
+    let role = |config: &MachineConfig| config.labels().get(label::ROLE).cloned();
+    let kept: BTreeSet<_> = wanted.iter().map(role).collect();
+    leaving.iter().filter(|config| !kept.contains(&role(config))).map(|config| config.name_any()).collect()
+}
+
 /// Made by the template pass: owned by the ControllerConfig.
 pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
     let mut owners = object.metadata.owner_references.iter().flatten();
@@ -285,7 +293,14 @@ mod tests {
         let mut old = template("01-worker-old", "worker");
         old.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
         let standing = [&wanted[0], &own, &taken, &kubelet, &old];
-        let names: Vec<_> = leaving(&wanted, &standing).iter().map(|c| c.name_any()).collect();
+        let going = leaving(&wanted, &standing);
+        let names: Vec<_> = going.iter().map(|c| c.name_any()).collect();
         assert_eq!(names, ["01-worker-old"]);
+        // One of several goes; the last ones of a role stay until somebody says so.
+        assert!(emptied(&wanted, &going).is_empty());
+        let masters = [template("00-master", "master"), template("01-master-kubelet", "master")];
+        let all = [&wanted[0], &masters[0], &masters[1]];
+        assert_eq!(emptied(&wanted, &all), ["00-master", "01-master-kubelet"]);
+        assert_eq!(emptied(&[], &all).len(), 3);
     }
 }

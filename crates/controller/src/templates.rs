@@ -17,7 +17,7 @@ use crate::leader::now;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
 use crate::refusal::{AGAIN, Writes};
-use crate::standing::leaving;
+use crate::standing::{emptied, leaving};
 use crate::template_watch::DEFAULT_NAMESPACE;
 use api::conditions::{self, Condition};
 use api::k8s::{ObjectReference, ResourceExt, Secret};
@@ -175,13 +175,15 @@ async fn apply(context: &Context, config: &ControllerConfig) -> Result<Applied, 
     let wanted: Vec<MachineConfig> = wanted.iter().map(keep::sealed).collect();
     let configs = context.stores.configs.all();
     let sources: Vec<&MachineConfig> = configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
-    let leaving: Vec<String> = leaving(&wanted, &sources).into_iter().map(ResourceExt::name_any).collect();
-    if wanted.is_empty() && !leaving.is_empty() {
-        // More likely a folder that was not mounted than somebody's wish; all nodes would lose their files.
+    let leaving = leaving(&wanted, &sources);
+    let emptied = emptied(&wanted, &leaving);
+    let leaving: Vec<String> = leaving.into_iter().map(ResourceExt::name_any).collect();
+    if !emptied.is_empty() {
         let message = format!(
-            "{}: holds no templates, and MachineConfigs made from templates stand; put the templates back, or delete {}",
+            "{}: holds no templates of a role whose MachineConfigs made from templates stand; put the templates back, or \
+             delete {}",
             context.templates.display(),
-            leaving.join(", ")
+            emptied.join(", ")
         );
         return Err(Failure::Plan(message));
     }
