@@ -231,7 +231,7 @@ async fn too_large(cluster: &Cluster, before: &str) {
     let said = lint.arg("lint").arg("-f").arg(&file).args(["-o", "json"]).output().await.unwrap();
     assert_eq!(said.status.code(), Some(3), "{said:?}");
     let found: Value = serde_json::from_slice(&said.stdout).unwrap();
-    let all = found.as_array().unwrap().iter();
+    let all = found["items"].as_array().unwrap().iter();
     let about = |f: &&Value| f["rule"] == "too-large" && f["object"] == "MachineConfig 52-giant";
     let found = all.clone().find(about).unwrap_or_else(|| panic!("{found}"));
     assert!(
