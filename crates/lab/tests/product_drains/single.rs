@@ -96,7 +96,10 @@ async fn follows(cluster: &Cluster) {
         .mco(&["install", "--image=example.com/none", "--api-server-url=https://api.example.com:6443"])
         .await;
     assert_eq!(again.code, 0, "{again:?}");
-    replicas(cluster, 1).await;
+    replicas(cluster, 2).await;
+    // Two were somebody's number, which an installation keeps. Back at the number that it was given, it follows again.
+    let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=1"]).await;
+    assert_eq!(scaled.code, 0, "{scaled:?}");
     let log = std::fs::File::create(cluster.lab.folder().join("logs/operator.log")).unwrap();
     let mut operator = tokio::process::Command::new(lab::built_mco().unwrap())
         .args(["operator", "start", "--kubeconfig"])
