@@ -122,17 +122,23 @@ mod tests {
         words
     }
 
+    /// README.md and the pages of the book.
+    fn pages() -> Vec<(String, String)> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let entries = std::fs::read_dir(root.join("docs")).unwrap();
+        let paths = entries.map(|e| e.unwrap().path()).chain([root.join("README.md")]);
+        let pages = paths.filter(|p| p.extension().is_some_and(|e| e == "md"));
+        pages.map(|p| (p.display().to_string(), std::fs::read_to_string(p).unwrap())).collect()
+    }
+
     #[test]
     fn every_example_of_the_help_and_of_the_guide_is_a_command_line_that_is_taken() {
         let mut all = vec![];
         examples(&args::Mco::command(), "mco", &mut all);
         assert!(all.len() > 40, "{} examples", all.len());
-        for (file, text) in [
-            ("README.md", include_str!("../../../README.md")),
-            ("docs/user-guide.md", include_str!("../../../docs/user-guide.md")),
-        ] {
+        for (file, text) in pages() {
             let prompts = text.lines().filter_map(|l| l.strip_prefix("$ ").or_else(|| l.strip_prefix("# ")));
-            let lines = prompts.filter(|l| l.starts_with("mco ")).map(|l| (file.to_owned(), l.to_owned()));
+            let lines = prompts.filter(|l| l.starts_with("mco ")).map(|l| (file.clone(), l.to_owned()));
             all.extend(lines);
         }
         for (place, line) in all {
