@@ -102,7 +102,7 @@ impl Waiting {
             .with_context(|| format!("cannot read {}", self.log.display()))?;
         println!("== tests that wait");
         // All programs were asked for them; most have none.
-        let passed = WAITING.iter().filter(|name| text.contains(&format!("test {name} ... ok"))).count();
+        let passed = WAITING.iter().filter(|name| text.contains(&format!("{name} ... ok"))).count();
         if !status.success() {
             println!("{text}");
             bail!("tests that wait: cargo test ended with {status}");

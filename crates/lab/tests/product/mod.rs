@@ -14,6 +14,7 @@
 
 pub mod controllers;
 pub mod observer;
+pub mod pods;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

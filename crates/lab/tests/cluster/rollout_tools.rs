@@ -1,0 +1,413 @@
+//! What an administrator has in hand during a rollout: `mco plan`, `pause`, `resume`, `status`, the pool's status when a
+//! node cannot be written, and the metrics of the real controller, scraped as Prometheus would.
+//!
+//! What it is not: the rollout itself (`product_rollout.rs`).
+
+use crate::product;
+use crate::product::controllers::Controller;
+use crate::product::{Cluster, condition, is_done, lab, machine_config, note, one_file, text};
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const NODES: usize = 4;
+/// The name of the MachineConfig that is rolled out.
+const CHANGE: &str = "50-tools";
+
+/// A controller whose metrics are served here.
+fn controller(cluster: &Cluster, metrics: SocketAddr) -> Controller {
+    let args = ["--leader-elect=false", &format!("--metrics-listen={metrics}")];
+    Controller::with(cluster, "mco-controller", cluster.lab.kubeconfig(), &args, &[])
+}
+
+/// All samples that `/metrics` gives now.
+async fn scrape(address: SocketAddr) -> String {
+    let Ok(mut connection) = tokio::net::TcpStream::connect(address).await else { return String::new() };
+    let request = "GET /metrics HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n";
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut said = String::new();
+    connection.read_to_string(&mut said).await.unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    said
+}
+
+/// The value of the one series that begins so.
+fn value(metrics: &str, series: &str) -> Option<f64> {
+    metrics.lines().find_map(|l| l.strip_prefix(series)?.trim().parse().ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_sees_stops_and_measures_a_rollout() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(3))).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let running = controller(&cluster, free);
+    cluster.settled("worker", NODES, &["00-worker"], &[]).await;
+    let before = cluster.rendered("worker").await;
+    let quiet = scrape(free).await;
+    for (series, want) in [
+        ("mco_machine_count{pool=\"worker\"}", 4.0),
+        ("mco_updated_machine_count{pool=\"worker\"}", 4.0),
+        ("mco_degraded_machine_count{pool=\"worker\"}", 0.0),
+        ("mco_unavailable_machine_count{pool=\"worker\"}", 0.0),
+        ("os_image_url_override{pool=\"worker\"}", 0.0),
+        ("mcc_boot_image_skew_enforcement_none", 0.0),
+        ("mcc_rollout_nodes{pool=\"worker\",state=\"Updated\"}", 4.0),
+        ("mcc_rollout_held{pool=\"worker\"}", 0.0),
+        ("mcc_leader", 1.0),
+    ] {
+        assert_eq!(value(&quiet, series), Some(want), "{series} in\n{quiet}");
+    }
+    for name in ["mco_state", "mcc_sub_controller_state", "mcc_drain_blocked_seconds"] {
+        assert!(quiet.contains(&format!("# TYPE {name} gauge")), "{name} in\n{quiet}");
+    }
+
+    // What it would cost, before it is applied; CI is told by the exit code.
+    let file = cluster.lab.folder().join("change.json");
+    let change = machine_config(CHANGE, "worker", one_file("/etc/tools", "new"));
+    std::fs::write(&file, change.to_string()).unwrap();
+    let file = file.display().to_string();
+    let said = cluster.mco(&["plan", "-f", &file, "--refuse", "reboot"]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    for word in
+        ["pool worker", "reboot (/etc/tools)", "+new", "4 nodes, at most 1 at once", "worker-0 (at once)"]
+    {
+        assert!(said.out.contains(word), "{word:?} in {}", said.out);
+    }
+    let would_be = said.out.lines().next().unwrap().rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(cluster.rendered("worker").await, before, "a plan changes nothing");
+
+    // Paused: it is rendered, and nobody moves.
+    let said = cluster.mco(&["pause", "worker"]).await;
+    assert_eq!((said.code, said.out.as_str()), (0, "pool worker is paused\n"), "{}", said.err);
+    cluster.create(change).await;
+    cluster
+        .wait("the change to be rendered under the name that the plan said", async || {
+            (cluster.rendered("worker").await == would_be).then_some(())
+        })
+        .await;
+    let said = cluster.mco(&["pause", "worker", "-o", "json"]).await;
+    let said: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(
+        (&said["items"][0]["changed"], &said["items"][0]["paused"]),
+        (&json!(false), &json!(true)),
+        "{said}"
+    );
+    assert_eq!(said["items"][0]["waiting"].as_array().unwrap().len(), NODES, "{said}");
+    let said = cluster.mco(&["plan"]).await;
+    assert!(said.code == 0 && said.out.contains("held, the pool is paused"), "{said:?}");
+    let said = cluster.mco(&["status", "worker", "-o", "json"]).await;
+    let shown: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(shown["pools"][0]["estimate"], "unknown", "{shown}");
+    assert!(shown["pools"][0]["because"].as_str().unwrap().contains("held"), "{shown}");
+    assert!(cluster.list("Node").await.iter().all(|n| is_done(n) && note(n, "currentConfig") == before));
+    cluster
+        .wait("the metric of the pause", async || {
+            let now = scrape(free).await;
+            let waits = value(&now, "mcc_rollout_nodes{pool=\"worker\",state=\"Waiting\"}");
+            (value(&now, "mcc_rollout_held{pool=\"worker\"}") == Some(1.0) && waits == Some(4.0))
+                .then_some(())
+        })
+        .await;
+
+    // On: one node cannot be written, and the pool says which and why; the others go.
+    deny(&cluster, "worker-3").await;
+    let said = cluster.mco(&["resume", "worker"]).await;
+    assert!(
+        said.code == 0 && said.out.starts_with("pool worker is resumed\n  go in turn: worker-0"),
+        "{said:?}"
+    );
+    let mut estimated = false;
+    let start = Instant::now();
+    let said = loop {
+        let pool = cluster.get("MachineConfigPool", "worker").await;
+        let said = cluster.mco(&["status", "worker", "-o", "json"]).await;
+        let shown: Value = serde_json::from_str(&said.out).unwrap();
+        let row = &shown["pools"][0];
+        if row["estimate"] == "about" {
+            assert!(row["seconds"].as_i64().unwrap() > 0 && row["fromNodes"].as_u64().unwrap() > 0, "{row}");
+            estimated = true;
+        }
+        let updating = condition(&pool, "Updating").unwrap_or_default();
+        if pool["status"]["updatedMachineCount"] == json!(NODES - 1) && updating.contains("worker-3") {
+            break updating;
+        }
+        assert!(start.elapsed() < product::LIMIT, "{updating}\n{}", cluster.state().await);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert!(said.contains("not this one") && said.contains("tried again"), "{said}");
+    assert!(estimated, "no estimate was given while nodes went one by one");
+    let moving = scrape(free).await;
+    assert!(
+        moving.contains("mco_state{node=\"worker-0\",pool=\"worker\",state=\"Updated\",reason=\"\"}"),
+        "{moving}"
+    );
+    for node in ["worker-0", "worker-1", "worker-2"] {
+        cluster.told("worker", "SetDesiredConfig: ", &[node]).await;
+    }
+    allow(&cluster).await;
+    cluster.settled("worker", NODES, &[CHANGE], &[]).await;
+    let said = cluster.mco(&["status", "worker", "-o", "json"]).await;
+    let shown: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(
+        (&shown["pools"][0]["percent"], &shown["pools"][0]["estimate"]),
+        (&json!(100), &json!("done"))
+    );
+    let said = cluster.mco(&["status", "worker", "-o", "yaml"]).await;
+    let words = ["pools:\n", "percent: 100\n", "estimate: done\n"];
+    assert!(said.code == 0 && words.iter().all(|w| said.out.contains(w)), "{said:?}");
+
+    let done = scrape(free).await;
+    for queue in ["node", "render", "drain"] {
+        let count = value(&done, &format!("workqueue_queue_duration_seconds_count{{name=\"{queue}\"}}"));
+        assert!(count.is_some_and(|n| n > 0.0), "{queue} in\n{done}");
+    }
+    assert_eq!(value(&done, "mco_updated_machine_count{pool=\"worker\"}"), Some(4.0));
+    assert!(value(&done, "mcc_passes_total{queue=\"node\",outcome=\"failed\"}").is_some(), "{done}");
+    a_blocked_drain(&cluster, free).await;
+    // A pool that is gone takes its series along.
+    cluster.add_pool("short", &[]).await;
+    let has = async |wanted: bool| {
+        let text = scrape(free).await;
+        (text.contains("pool=\"short\"") == wanted).then_some(())
+    };
+    cluster.wait("series of the pool", async || has(true).await).await;
+    cluster.delete("MachineConfigPool", "short").await;
+    cluster.wait("no series of the pool", async || has(false).await).await;
+
+    let said = cluster.mco(&["resume", "nope"]).await;
+    assert!(said.code == 1 && said.err.contains("nope"), "{said:?}");
+    running.kill().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(2).simulated().reboot_time(Duration::from_secs(1))).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let running = controller(&cluster, free);
+    let first = cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    cluster.create(machine_config(CHANGE, "worker", one_file("/etc/tools", "new"))).await;
+    let second = cluster.settled("worker", 2, &[CHANGE], &[]).await;
+    let json = async |args: &[&str]| -> Value {
+        let said = cluster.mco(&[args, &["-o", "json"]].concat()).await;
+        serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{args:?}: {e}: {said:?}"))
+    };
+
+    // What happened, and who did it.
+    let past = json(&["history", "worker"]).await;
+    let newest = &past["configs"][0];
+    assert_eq!(
+        (&newest["config"], &newest["current"], &newest["nodes"]),
+        (&json!(second), &json!(true), &json!(2))
+    );
+    let change = &newest["changes"][0];
+    assert_eq!(
+        (&change["machineConfig"], &change["things"][0]["name"]),
+        (&json!(CHANGE), &json!("/etc/tools")),
+        "{past}"
+    );
+    assert!(!text(&change["written"]["by"]).is_empty() && !text(&newest["inForce"][0]).is_empty(), "{past}");
+    assert!(past["configs"].as_array().unwrap().iter().any(|c| c["config"] == json!(first)), "{past}");
+    let said = cluster.mco(&["history", "worker"]).await;
+    assert!(said.out.contains(CHANGE) && said.out.contains("file /etc/tools"), "{said:?}");
+
+    // Nobody to ask here; and to look changes nothing.
+    assert_eq!(cluster.mco(&["undo", "worker"]).await.code, 2);
+    let said = cluster.mco(&["undo", "worker", "--dry-run", "--to", &first]).await;
+    for word in [&*first, "reboot (/etc/tools)", "2 nodes, at most 1 at once", "would be pinned", CHANGE] {
+        assert!(said.code == 0 && said.out.contains(word), "{word}: {said:?}");
+    }
+    assert_eq!(cluster.rendered("worker").await, second);
+    let said = cluster.mco(&["undo", "worker", "--to", "rendered-worker-nope", "--yes"]).await;
+    assert!(said.code == 1 && said.err.contains("mco history worker"), "{said:?}");
+
+    let said = cluster.mco(&["undo", "worker", "--to", &first, "--yes"]).await;
+    assert!(said.code == 0 && said.out.contains("is pinned to"), "{said:?}");
+    cluster
+        .wait("all nodes are back in the first config", async || {
+            let pool = cluster.get("MachineConfigPool", "worker").await;
+            let nodes = cluster.list("Node").await;
+            let back = nodes.iter().all(|n| note(n, "currentConfig") == first && is_done(n));
+            (back && pool["status"]["configuration"]["name"] == json!(first)).then_some(())
+        })
+        .await;
+
+    // What changes meanwhile is rendered and goes nowhere; whoever looks is told why.
+    cluster.create(machine_config("60-later", "worker", one_file("/etc/later", "x"))).await;
+    let rendered = async || {
+        let all = cluster.list("MachineConfig").await;
+        all.iter().filter(|c| text(&c["metadata"]["name"]).starts_with("rendered-worker-")).count()
+    };
+    let before = past["configs"].as_array().unwrap().len();
+    cluster.wait("the later change is rendered", async || (rendered().await > before).then_some(())).await;
+    cluster.complains("worker", "ConfigPinned", &[&first, "mco undo worker --release"]).await;
+    assert_eq!(cluster.rendered("worker").await, first);
+    let said = cluster.mco(&["status", "--exit-code"]).await;
+    assert!(said.code == 3 && said.out.contains("pinned to"), "{said:?}");
+    assert!(cluster.mco(&["plan"]).await.out.contains("pinned to"));
+    let said = cluster.mco(&["undo", "worker", "--yes"]).await;
+    assert!(said.code == 1 && said.err.contains("--release"), "{said:?}");
+    // A pin to what is not there holds the pool where it is.
+    let pin = |config: Value| json!({"metadata": {"annotations": {format!("{}pinned-config", product::MCO): config}}});
+    cluster.patch("MachineConfigPool", "worker", pin(json!("rendered-worker-gone"))).await;
+    cluster.complains("worker", "RenderDegraded", &["rendered-worker-gone", "--release"]).await;
+    assert_eq!(cluster.rendered("worker").await, first);
+
+    let said = cluster.mco(&["undo", "worker", "--release", "--yes"]).await;
+    assert!(
+        said.code == 0 && said.out.contains("/etc/later") || said.out.contains("follows its MachineConfigs"),
+        "{said:?}"
+    );
+    cluster.settled("worker", 2, &[CHANGE, "60-later"], &[]).await;
+    let shown = json(&["status", "worker"]).await;
+    assert_eq!(
+        (&shown["apiVersion"], &shown["kind"]),
+        (&json!("cli.machineconfig.dev/v1"), &json!("Status"))
+    );
+    assert!(shown["findings"].as_array().unwrap().is_empty(), "{shown}");
+    let since = shown["pools"][0]["nodes"].as_array().unwrap();
+    assert!(since.iter().all(|n| n["phase"] == "done" && n["since"].is_string()), "{shown}");
+    let said = cluster.mco(&["undo", "worker", "--release"]).await;
+    assert!(said.code == 0 && said.out.contains("is not pinned"), "{said:?}");
+
+    // A pool that cannot get there is not waited for; one that takes too long is given up.
+    cluster.mco(&["pause", "worker"]).await;
+    cluster.create(machine_config("70-never", "worker", one_file("/etc/never", "x"))).await;
+    cluster
+        .wait("it is rendered", async || {
+            let pool = cluster.get("MachineConfigPool", "worker").await;
+            condition(&pool, "Updated").is_none().then_some(())
+        })
+        .await;
+    let said = cluster.mco(&["status", "worker", "-w", "--until-updated"]).await;
+    assert!(
+        said.code == 3 && said.err.contains("cannot get there: pool worker: the pool is paused"),
+        "{said:?}"
+    );
+    running.kill().await;
+    cluster.mco(&["resume", "worker"]).await;
+    let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2s"]).await;
+    assert!(said.code == 4 && said.err.contains("not updated in time: pool worker, 0 of 2"), "{said:?}");
+
+    let said = cluster.mco(&["retry", "worker-0"]).await;
+    assert!(said.code == 0 && said.out.contains("worker-0"), "{said:?}");
+    assert!(!note(&cluster.get("Node", "worker-0").await, "retry").is_empty());
+    let said = cluster.mco(&["retry", "nope"]).await;
+    assert!(said.code == 1 && said.err.contains("nope"), "{said:?}");
+    cluster.stop().await;
+}
+
+/// How long a drain has been waiting grows while it waits, and is gone with it.
+async fn a_blocked_drain(cluster: &Cluster, metrics: SocketAddr) {
+    let namespaced = |group: &str, version: &str, kind: &str| -> kube::Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        kube::Api::namespaced_with(cluster.client.clone(), "default", &resource)
+    };
+    // There is no controller manager here: nobody makes the account, and nobody counts the budget, which so allows nothing.
+    for (group, kind, object) in [
+        ("", "ServiceAccount", json!({"metadata": {"name": "default"}})),
+        (
+            "policy",
+            "PodDisruptionBudget",
+            json!({"metadata": {"name": "stuck"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "stuck"}}}}),
+        ),
+        (
+            "",
+            "Pod",
+            json!({"metadata": {"name": "stuck", "labels": {"app": "stuck"}}, "spec": {
+                "nodeName": "worker-0", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "c", "image": "example.com/none"}]}}),
+        ),
+    ] {
+        let mut object = object;
+        object["kind"] = json!(kind);
+        object["apiVersion"] = json!(if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        namespaced(group, "v1", kind).create(&PostParams::default(), &object).await.unwrap();
+    }
+    let pods = namespaced("", "v1", "Pod");
+    cluster
+        .wait("the pod runs", async || {
+            let pod = json!(pods.get("stuck").await.ok()?);
+            (pod["status"]["phase"] == "Running").then_some(())
+        })
+        .await;
+    cluster.create(machine_config("51-blocked", "worker", one_file("/etc/blocked", "x"))).await;
+    let series = "mcc_drain_blocked_seconds{node=\"worker-0\"}";
+    let first = cluster
+        .wait("the drain is seen to wait", async || {
+            value(&scrape(metrics).await, series).filter(|s| *s > 0.0)
+        })
+        .await;
+    cluster
+        .wait("it goes on to wait, and the node's state says so", async || {
+            let now = scrape(metrics).await;
+            let state =
+                "mco_state{node=\"worker-0\",pool=\"worker\",state=\"Updating\",reason=\"DrainBlocked\"}";
+            (value(&now, series)? > first + 1.0 && value(&now, state).is_some()).then_some(())
+        })
+        .await;
+    let budgets = namespaced("policy", "v1", "PodDisruptionBudget");
+    budgets.delete("stuck", &kube::api::DeleteParams::default()).await.unwrap();
+    cluster.settled("worker", NODES, &["51-blocked"], &[]).await;
+    assert_eq!(value(&scrape(metrics).await, series), None);
+}
+
+fn admission(cluster: &Cluster, kind: &str) -> kube::Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+    kube::Api::all_with(cluster.client.clone(), &resource)
+}
+
+/// An admission policy that keeps a node's desired config as it is.
+async fn deny(cluster: &Cluster, node: &str) {
+    let key = format!("{}desiredConfig", product::MCO);
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "not-this-one"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["UPDATE"], "resources": ["nodes"]}]},
+            "validations": [{
+                "expression": format!("object.metadata.name != '{node}' || object.metadata.annotations['{key}'] == oldObject.metadata.annotations['{key}']"),
+                "message": "not this one",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "not-this-one"},
+        "spec": {"policyName": "not-this-one", "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        let kind = text(&object["kind"]);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        admission(cluster, &kind).create(&PostParams::default(), &object).await.unwrap();
+    }
+    // It takes the API server a moment to act on it.
+    cluster
+        .wait("the policy to be in force", async || {
+            let patch = json!({"metadata": {"annotations": {&key: "x"}}});
+            let params = kube::api::PatchParams { dry_run: true, ..kube::api::PatchParams::default() };
+            cluster
+                .api("Node")
+                .patch(node, &params, &kube::api::Patch::Merge(patch))
+                .await
+                .is_err()
+                .then_some(())
+        })
+        .await;
+}
+
+async fn allow(cluster: &Cluster) {
+    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+        admission(cluster, kind).delete("not-this-one", &kube::api::DeleteParams::default()).await.unwrap();
+    }
+}

@@ -1,0 +1,11 @@
+//! The lab itself, without machines: control planes that come up and go, a lab that outlives its command, the proxy that
+//! cuts connections.
+//!
+//! What it is not: the lab's machines (`tests/node`), or the product.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fault_proxy;
+mod planes;
+mod up_down;

@@ -1,0 +1,58 @@
+//! A lab that outlives the command that started it, and is ended by another.
+
+use crate::common;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use lab::{Environment, Lab, Reporter};
+
+/// The other half of the test: this binary, started once more as the supervisor. The spec is the last argument.
+#[test]
+fn supervisor() {
+    let spec = std::env::args().next_back().map(PathBuf::from).filter(|path| path.ends_with("spec.json"));
+    if let Some(spec) = spec {
+        lab::supervise(&spec, &Environment::read()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lab_that_is_up_stays_until_it_is_taken_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
+    let builder = Lab::builder().nodes(2).scheduler(false);
+    let program = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+    // The supervisor reads its environment like any program; `env` gives it this test's data root.
+    let data = format!("MCO_LAB_DATA={}", environment.data.display());
+    let supervisor =
+        ["env", &data, &program, "--exact", "up_down::supervisor", "--nocapture"].map(str::to_owned);
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&lines);
+    let progress = Reporter::from_fn(move |line| heard.lock().unwrap().push(line.to_owned()));
+
+    let attached = lab::up(builder.spec(), &supervisor, &environment, &progress).await.unwrap();
+    assert!(lines.lock().unwrap().iter().any(|line| line.contains("control plane")));
+    assert_eq!(lab::running(&environment).unwrap(), vec![attached.clone()]);
+    let nodes: Api<Node> = Api::all(attached.client().await.unwrap());
+    for node in attached.nodes() {
+        assert!(nodes.get_opt(node.name()).await.unwrap().is_some());
+    }
+
+    assert_eq!(lab::down(&environment).await.unwrap(), 1);
+    assert_eq!(lab::running(&environment).unwrap(), Vec::new());
+    assert!(!attached.folder().exists());
+    assert_eq!(common::users(attached.folder()), Vec::<String>::new());
+    assert_eq!(lab::down(&environment).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lab_that_does_not_come_up_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
+    let supervisor = ["sh", "-c", "echo the disk is full >&2; exit 4"].map(str::to_owned);
+    let error =
+        lab::up(Lab::builder().spec(), &supervisor, &environment, &Reporter::silent()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("exit status 4") && text.contains("the disk is full"), "{text}");
+}

@@ -1,0 +1,352 @@
+//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, a freeze, patches of a dead leader that
+//! arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the new leader goes on with the rollout that it finds, and an observer sees to it that never more
+//! nodes are out of service than the pool allows.
+//!
+//! What it is not: a measure. The times that it prints are for people; the bounds that fail it are several times those
+//! that a lease of 15 s and a look each second allow.
+
+use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
+use crate::product::observer::Observer;
+use crate::product::{Cluster, MCO, lab, note, text};
+use lab::{ApiProxy, Call, Fault, FaultProxy, Verdict};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What a simulated reboot takes.
+const REBOOT: Duration = Duration::from_millis(700);
+const NODES: usize = 8;
+/// Far beyond any hand-over that works.
+const FAR_TOO_LONG: Duration = Duration::from_secs(60);
+/// What a standby has read before it can take over.
+const NEEDED: [&str; 4] = ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"];
+/// The namespace and name of the lease.
+const LEASE: (&str, &str) = ("openshift-machine-config-operator", "machine-config-controller");
+
+/// Who holds the lease.
+async fn holder(cluster: &Cluster) -> String {
+    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
+        kube::Api::namespaced(cluster.client.clone(), LEASE.0);
+    let lease = leases.get_opt(LEASE.1).await.ok().flatten();
+    lease.and_then(|l| l.spec?.holder_identity).unwrap_or_default()
+}
+
+/// A controller with a way to the API server of its own.
+struct Candidate {
+    name: &'static str,
+    proxy: FaultProxy,
+    kubeconfig: PathBuf,
+}
+
+impl Candidate {
+    async fn new(cluster: &Cluster, name: &'static str) -> Self {
+        let plane = cluster.lab.control_plane();
+        let proxy = FaultProxy::start(plane.server().ip(), plane.server()).await.unwrap();
+        let kubeconfig = plane.identity_via(name, &["system:masters"], &proxy.url()).unwrap();
+        Self { name, proxy, kubeconfig }
+    }
+
+    fn start(&self, cluster: &Cluster, env: &[(&str, &str)]) -> Controller {
+        Controller::with(cluster, self.name, &self.kubeconfig, &[], env)
+    }
+}
+
+/// Whether this process holds the lease: its identity has its process id.
+fn leads(controller: &Controller, holder: &str) -> bool {
+    holder.contains(&format!("_{}_", controller.pid()))
+}
+
+/// Waits until this one holds the lease and has sent a node on its way; prints how long each took.
+async fn takes_over(cluster: &Cluster, what: &str, new: &Controller, observer: &Observer, since: Instant) {
+    cluster
+        .wait(&format!("{what}: the other one holds the lease"), async || {
+            leads(new, &holder(cluster).await).then_some(())
+        })
+        .await;
+    let held = since.elapsed();
+    let first = cluster
+        .wait(&format!("{what}: the other one acts"), async || {
+            observer.starts().into_iter().find(|s| s.at > since + held.mul_f64(0.9)).map(|s| s.at)
+        })
+        .await;
+    let acted = first.saturating_duration_since(since);
+    eprintln!(
+        "{what}: lease after {:.1} s, first node sent after {:.1} s",
+        held.as_secs_f64(),
+        acted.as_secs_f64()
+    );
+    assert!(held < FAR_TOO_LONG, "{what} took {held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_goes_from_leader_to_leader() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let (one, two) = (Candidate::new(&cluster, "one").await, Candidate::new(&cluster, "two").await);
+
+    // Both at once, on a fresh cluster.
+    let (first, second) = (one.start(&cluster, &[]), two.start(&cluster, &[]));
+    cluster.settled("worker", NODES, &["00-worker"], &[]).await;
+    let led = holder(&cluster).await;
+    assert!(leads(&first, &led) != leads(&second, &led), "{led}");
+    let (leader, standby, away, near) =
+        if leads(&first, &led) { (first, second, &one, &two) } else { (second, first, &two, &one) };
+    assert!(!standby.log().contains(" leading"), "both lead\n{}", standby.log());
+    let rendered = cluster.list("MachineConfig").await.len();
+    let observer = Observer::start(&cluster, "worker", 1).await;
+    let all: Vec<usize> = (0..NODES).collect();
+
+    let scenario = async {
+        // A clean end.
+        middle(&cluster, "50-clean", "worker", 1).await;
+        let asked = Instant::now();
+        leader.stop().await;
+        eprintln!("clean: ended after {:.1} s", asked.elapsed().as_secs_f64());
+        takes_over(&cluster, "clean", &standby, &observer, asked).await;
+        // A new standby, while the rollout goes on; one that finds nothing to do.
+        let newer = away.start(&cluster, &[]);
+        cluster.settled("worker", NODES, &["50-clean"], &[]).await;
+        assert!(leads(&standby, &holder(&cluster).await));
+
+        // A crash.
+        middle(&cluster, "50-crash", "worker", 1).await;
+        let killed = Instant::now();
+        standby.kill().await;
+        takes_over(&cluster, "crash", &newer, &observer, killed).await;
+        cluster.settled("worker", NODES, &["50-crash"], &[]).await;
+
+        // A partition: the leader lives and is heard no more, then comes back and finds another one leading.
+        let other = near.start(&cluster, &[]);
+        middle(&cluster, "50-partition", "worker", 1).await;
+        away.proxy.set(Fault::Blackhole);
+        takes_over(&cluster, "partition", &other, &observer, Instant::now()).await;
+        away.proxy.set(Fault::None);
+        cluster.settled("worker", NODES, &["50-partition"], &[]).await;
+        assert!(leads(&other, &holder(&cluster).await));
+
+        // The leader is frozen with patches and caches as they are, and goes on when another one leads.
+        middle(&cluster, "50-frozen", "worker", 1).await;
+        other.signal("STOP").await;
+        takes_over(&cluster, "frozen", &newer, &observer, Instant::now()).await;
+        other.signal("CONT").await;
+        cluster.settled("worker", NODES, &["50-frozen"], &[]).await;
+        assert!(leads(&newer, &holder(&cluster).await));
+        newer.stop().await;
+        other.stop().await;
+        assert_eq!(holder(&cluster).await, "", "the lease is not given up");
+    };
+    observer.guard(scenario).await;
+    all_well(&cluster, &all, &["50-clean", "50-crash", "50-partition", "50-frozen"]).await;
+    // A MachineConfig and a rendered one for each of the four changes: no leader has made one of its own.
+    let made = cluster.list("MachineConfig").await.len().saturating_sub(rendered);
+    assert!(made <= 2 * 4, "{made} MachineConfigs for four changes");
+    cluster.stop().await;
+}
+
+/// What one controller reads of a kind of object, whole: `(kind, only its metadata)`, in order.
+type Lists = Arc<Mutex<Vec<(String, bool)>>>;
+
+/// Notes every list of what a rollout is decided on.
+fn note_lists(call: &Call<'_>, lists: &Lists) {
+    let kind = call.path.rsplit('/').next().unwrap_or_default();
+    let read = call.method == "GET" && !call.is_watch();
+    // OpenShift's settings have a kind `nodes`, too.
+    if read && NEEDED.contains(&kind) && !call.path.contains("config.openshift.io") {
+        lists.lock().unwrap().push((kind.to_owned(), call.metadata_only));
+    }
+}
+
+/// The leader dies with a patch on its way that would send the second node; the pool gets another config; the next leader
+/// sends the first node again, and then that patch arrives. It must be refused. And the standby, that had its caches long
+/// before it led, reads no list again but for names and versions.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_leader_has_sent_comes_too_late() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(Duration::from_secs(3))).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let plane = cluster.lab.control_plane();
+    let (one, two) = (ApiProxy::start(plane).await.unwrap(), ApiProxy::start(plane).await.unwrap());
+    let kubeconfigs = [one.kubeconfig(plane, "one").unwrap(), two.kubeconfig(plane, "two").unwrap()];
+    let leader = Controller::with(&cluster, "one", &kubeconfigs[0], &[], &[]);
+    cluster.settled("worker", 4, &["00-worker"], &[]).await;
+    let lists = Lists::default();
+    let noted = lists.clone();
+    two.set(move |call| {
+        note_lists(call, &noted);
+        Verdict::Pass
+    });
+    let standby = Controller::with(&cluster, "two", &kubeconfigs[1], &[], &[]);
+    cluster
+        .wait("the standby's caches", async || {
+            let known = lists.lock().unwrap();
+            let read = |kind: &&str| known.iter().any(|(k, _)| k == kind);
+            NEEDED.iter().all(read).then_some(())
+        })
+        .await;
+    let observer = Observer::start(&cluster, "worker", 1).await;
+
+    // The first node goes; whoever would go next, its patch gets lost on the way.
+    cluster.create(slow("50-first", "worker")).await;
+    let first = cluster
+        .wait("the first node to go", async || observer.starts().into_iter().next().map(|s| s.node))
+        .await;
+    let own = format!("/api/v1/nodes/{first}");
+    one.set(move |call| {
+        let other = call.path.starts_with("/api/v1/nodes/") && call.path != own;
+        if call.method == "PATCH" && other { Verdict::Astray } else { Verdict::Pass }
+    });
+    let scenario = async {
+        cluster.wait("a patch of another node", async || (one.hits() > 0).then_some(())).await;
+        let known: Vec<String> = lists.lock().unwrap().drain(..).map(|(kind, _)| kind).collect();
+        for kind in NEEDED {
+            assert!(known.iter().any(|k| k == kind), "the standby has not read the {kind} yet: {known:?}");
+        }
+        assert!(!leads(&standby, &holder(&cluster).await));
+        let before = cluster.rendered("worker").await;
+        cluster.create(slow("51-second", "worker")).await;
+        cluster
+            .wait("another target", async || (cluster.rendered("worker").await != before).then_some(()))
+            .await;
+        leader.kill().await;
+        let before = observer.starts().len();
+        let next = cluster
+            .wait("the next leader to send a node", async || observer.starts().get(before).cloned())
+            .await;
+        assert_eq!(next.node, first, "it begins with the first again");
+        assert_eq!(one.deliver().await.unwrap(), [409], "what comes too late is refused");
+        cluster.settled("worker", 4, &["50-first", "51-second"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    let mut read = lists.lock().unwrap().clone();
+    read.sort();
+    let names = ["controllerconfigs", "machineconfigpools", "machineconfigs", "nodes"];
+    let names = names.map(|kind| (kind.to_owned(), true));
+    assert_eq!(read, names, "its caches were warm: names and versions are all it reads");
+    for node in cluster.list("Node").await {
+        let sealed = note(&node, "sealed");
+        assert_eq!(sealed.is_empty(), text(&node["metadata"]["name"]) == first, "{sealed:?}");
+    }
+    all_well(&cluster, &[0, 1, 2, 3], &["50-first", "51-second"]).await;
+    standby.stop().await;
+    cluster.stop().await;
+}
+
+/// A standby's watch of MachineConfigs dies without a word; a config is made and rolled out, and the leader dies. The next one
+/// has never heard of that config, and must not send anybody back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(3).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let plane = cluster.lab.control_plane();
+    let two = ApiProxy::start(plane).await.unwrap();
+    let kubeconfig = two.kubeconfig(plane, "two").unwrap();
+    let leader = Controller::with(&cluster, "one", cluster.lab.kubeconfig(), &[], &[]);
+    cluster.settled("worker", 3, &["00-worker"], &[]).await;
+    let lists = Lists::default();
+    let noted = lists.clone();
+    two.set(move |call| {
+        note_lists(call, &noted);
+        Verdict::Pass
+    });
+    let standby = Controller::with(&cluster, "two", &kubeconfig, &[], &[]);
+    cluster
+        .wait("the standby's caches", async || {
+            let known = lists.lock().unwrap();
+            NEEDED.iter().all(|kind| known.iter().any(|(k, _)| k == kind)).then_some(())
+        })
+        .await;
+    assert!(!leads(&standby, &holder(&cluster).await));
+    two.set(|call| {
+        let silent = call.is_watch() && call.path.ends_with("/machineconfigs");
+        if silent { Verdict::Swallow } else { Verdict::Pass }
+    });
+    two.cut();
+    cluster.wait("the standby watches again, in silence", async || (two.hits() > 0).then_some(())).await;
+    cluster.create(slow("50-unheard", "worker")).await;
+    cluster.settled("worker", 3, &["50-unheard"], &[]).await;
+    let target = cluster.rendered("worker").await;
+    let observer = Observer::start(&cluster, "worker", 1).await;
+    // The watch that is open stays as silent as it is.
+    two.heal();
+    leader.kill().await;
+    cluster
+        .wait("the other one holds the lease", async || {
+            leads(&standby, &holder(&cluster).await).then_some(())
+        })
+        .await;
+    // It renders what comes next with what it had not heard of.
+    cluster.create(slow("51-next", "worker")).await;
+    cluster.settled("worker", 3, &["50-unheard", "51-next"], &[]).await;
+    let last = cluster.rendered("worker").await;
+    let sent: Vec<String> = observer.starts().into_iter().map(|s| s.config).collect();
+    assert!(sent.iter().all(|config| *config == last), "sent to {sent:?}, from {target} to {last}");
+    assert_eq!(sent.len(), 3, "{sent:?}");
+    // A machine so slow that the connection was given up meanwhile has nothing to catch up with.
+    let caught_up = standby.log().contains("the cache is behind the API server");
+    eprintln!("the watch was silent to the end: {caught_up}");
+    standby.stop().await;
+    cluster.stop().await;
+}
+
+/// Two controllers whose clocks are two minutes apart, each a minute off everyone else's; each leads once.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_are_a_minute_wrong() {
+    let Some(library) = faketime() else { return };
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    let (one, two) = (Candidate::new(&cluster, "fast").await, Candidate::new(&cluster, "slow").await);
+    let clock = |offset: &'static str| {
+        [
+            ("LD_PRELOAD".to_owned(), library.clone()),
+            ("FAKETIME".to_owned(), offset.to_owned()),
+            // Waits are waits, whatever the clock says.
+            ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
+        ]
+    };
+    let start = |candidate: &Candidate, offset: &'static str| {
+        let env = clock(offset);
+        let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        candidate.start(&cluster, &env)
+    };
+    let fast = start(&one, "+60s");
+    cluster.settled("worker", 6, &["00-worker"], &[]).await;
+    // The clock is wrong indeed.
+    let pool = cluster.get("MachineConfigPool", "worker").await;
+    let said: Vec<jiff::Timestamp> = conditions(&pool).collect();
+    let now = jiff::Timestamp::now();
+    assert!(said.iter().any(|t| *t > now), "the clock is not shifted: {said:?}, now {now}");
+    let behind = start(&two, "-60s");
+    let observer = Observer::start(&cluster, "worker", 2).await;
+    let scenario = async {
+        middle(&cluster, "50-fast", "worker", 1).await;
+        assert!(leads(&fast, &holder(&cluster).await), "a lease is taken away by the clock");
+        let killed = Instant::now();
+        fast.kill().await;
+        // Not before the dead one's lease has run out, whatever its times say.
+        takes_over(&cluster, "clocks", &behind, &observer, killed).await;
+        cluster.settled("worker", 6, &["50-fast"], &[]).await;
+        middle(&cluster, "50-slow", "worker", 1).await;
+        let other = start(&one, "+60s");
+        cluster.settled("worker", 6, &["50-slow"], &[]).await;
+        assert!(leads(&behind, &holder(&cluster).await), "a lease is taken away by the clock");
+        other.stop().await;
+        behind.stop().await;
+    };
+    observer.guard(scenario).await;
+    all_well(&cluster, &[0, 1, 2, 3, 4, 5], &["50-fast", "50-slow"]).await;
+    for node in cluster.list("Node").await {
+        let waits = &node["metadata"]["annotations"][format!("{MCO}drainWaitsFor")];
+        assert!(waits.is_null() || waits == "", "{waits}");
+    }
+    cluster.stop().await;
+}
+
+fn conditions(pool: &Value) -> impl Iterator<Item = jiff::Timestamp> {
+    let all = pool["status"]["conditions"].as_array().into_iter().flatten();
+    all.filter_map(|c| text(&c["lastTransitionTime"]).parse().ok())
+}

@@ -1,0 +1,97 @@
+//! What goes away in the middle of a rollout: the API server, the controller, a node. What is left goes on, and the
+//! rollout comes to its end.
+
+use crate::product::controllers::{Controller, all_well, middle, slow};
+use crate::product::{Cluster, lab, note};
+use lab::{Fault, FaultProxy};
+use std::time::{Duration, Instant};
+
+const NODES: usize = 6;
+/// How long the API server is away: longer than any one request waits for an answer.
+const OUTAGE: Duration = Duration::from_secs(20);
+
+/// How long nothing gets through to the controller.
+const SILENCE: Duration = Duration::from_secs(15);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node() {
+    let Some(builder) = lab() else { return };
+    let builder = builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(1));
+    let cluster = Cluster::start(builder).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let mut running = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    cluster.settled("worker", NODES, &["00-worker"], &[]).await;
+
+    // Times are for people who read the log: nothing depends on them.
+    let start = Instant::now();
+    let say = |what: &str| eprintln!("{what} after {:.1} s", start.elapsed().as_secs_f64());
+
+    // The API server goes away, for everybody at once.
+    middle(&cluster, "50-outage", "worker", 1).await;
+    cluster.lab.control_plane().stop_api_server().await;
+    tokio::time::sleep(OUTAGE).await;
+    running.lives();
+    cluster.lab.control_plane().start_api_server().await.unwrap();
+    say("API server back");
+    cluster.settled("worker", NODES, &["50-outage"], &[]).await;
+    say("rollout through");
+    running.lives();
+
+    // The controller is killed and comes again.
+    middle(&cluster, "50-killed", "worker", 1).await;
+    running.kill().await;
+    // The change that is made meanwhile counts too.
+    cluster.create(slow("50-meanwhile", "worker")).await;
+    running = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    cluster.settled("worker", NODES, &["50-killed", "50-meanwhile"], &[]).await;
+
+    say("killed controller made good for");
+
+    // A node is deleted while it is on its way: the others go on, and the pool no longer counts it.
+    let gone = middle(&cluster, "50-vanished", "worker", 1).await.remove(0);
+    cluster.delete("Node", &gone).await;
+    cluster.settled("worker", NODES - 1, &["50-vanished"], &[]).await;
+    let pool = cluster.get("MachineConfigPool", "worker").await;
+    assert_eq!(pool["status"]["degradedMachineCount"], 0, "{pool}");
+    cluster
+        .wait("its MachineConfigNode is gone", async || {
+            cluster.get("MachineConfigNode", &gone).await.is_null().then_some(())
+        })
+        .await;
+
+    say("deleted node made good for");
+
+    // For each of them every node that is left has every file.
+    let left: Vec<usize> = (0..NODES).filter(|i| format!("worker-{i}") != gone).collect();
+    all_well(&cluster, &left, &["50-outage", "50-killed", "50-meanwhile", "50-vanished"]).await;
+    running.kill().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_whose_network_swallows_everything_goes_on_when_it_is_back() {
+    let Some(builder) = lab() else { return };
+    let builder = builder.nodes(3).simulated().reboot_time(Duration::from_secs(1));
+    let cluster = Cluster::start(builder).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let plane = cluster.lab.control_plane();
+    let proxy = FaultProxy::start(plane.server().ip(), plane.server()).await.unwrap();
+    let kubeconfig = plane.identity_via("controller", &["system:masters"], &proxy.url()).unwrap();
+    let mut running = Controller::alone(&cluster, &kubeconfig);
+    cluster.settled("worker", 3, &["00-worker"], &[]).await;
+
+    // Nothing gets through, no connection ends: then all are cut, and all is well again.
+    middle(&cluster, "50-silence", "worker", 1).await;
+    proxy.set(Fault::Blackhole);
+    // The nodes reach the API server: the one that was on its way asks for its next step, and nobody answers.
+    tokio::time::sleep(SILENCE).await;
+    running.lives();
+    let target = cluster.rendered("worker").await;
+    let waits = cluster.list("Node").await.iter().filter(|n| note(n, "currentConfig") != target).count();
+    assert!(waits > 0, "the rollout went on without a controller");
+    proxy.set(Fault::Cut);
+    proxy.set(Fault::None);
+    cluster.settled("worker", 3, &["50-silence"], &[]).await;
+    running.kill().await;
+    cluster.stop().await;
+}

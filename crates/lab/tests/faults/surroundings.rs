@@ -1,0 +1,511 @@
+//! Rollouts under faults of everything around the controller: the API server away, connections and answers that fail,
+//! clocks that are wrong, nodes and configs that vanish. Each ends in the right state, and an observer of its own sees
+//! to it that never more nodes are out of service than the pool allows.
+//!
+//! What it is not: faults of the controller itself (`product_leader.rs`) or of an administrator
+//! (`product_stop_and_go.rs`).
+
+use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
+use crate::product::observer::Observer;
+use crate::product::{Cluster, MCO, is_done, lab, machine_config, note, one_file, text, with_controller};
+use lab::{ApiProxy, Call, Verdict};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a simulated reboot takes.
+const REBOOT: Duration = Duration::from_millis(300);
+/// How long the API server is away.
+const OUTAGE: Duration = Duration::from_secs(120);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_away_for_two_minutes() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    let mut controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    cluster.settled("worker", 6, &["00-worker"], &[]).await;
+    let observer = Observer::start(&cluster, "worker", 2).await;
+    let rollout = async {
+        let moving = middle(&cluster, "50-outage", "worker", 1).await;
+        cluster.lab.control_plane().stop_api_server().await;
+        eprintln!("the API server goes while {moving:?} are on their way");
+        tokio::time::sleep(OUTAGE).await;
+        controller.lives();
+        cluster.lab.control_plane().start_api_server().await.unwrap();
+        let back = Instant::now();
+        cluster.settled("worker", 6, &["50-outage"], &[]).await;
+        eprintln!("through {:.1} s after the API server came back", back.elapsed().as_secs_f64());
+    };
+    observer.guard(rollout).await;
+    all_well(&cluster, &[0, 1, 2, 3, 4, 5], &["50-outage"]).await;
+    controller.stop().await;
+    cluster.stop().await;
+}
+
+/// Every third of those that the filter names.
+fn every_third(
+    filter: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+    verdict: Verdict,
+) -> impl Fn(&Call<'_>) -> Verdict + Send + Sync + 'static {
+    let count = AtomicU64::new(0);
+    move |call| {
+        let hit = filter(call) && count.fetch_add(1, Ordering::Relaxed) % 3 == 2;
+        if hit { verdict } else { Verdict::Pass }
+    }
+}
+
+/// One rollout for each fault, the fault from its begin to its end, for the controller and for the daemons.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_watches_fail() {
+    let Some(builder) = lab() else { return };
+    let builder = builder.nodes(6).simulated().reboot_time(REBOOT).daemon_faults(true);
+    let cluster = Cluster::start(builder).await;
+    let daemons = cluster.lab.daemon_faults().unwrap();
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    let proxy = ApiProxy::start(cluster.lab.control_plane()).await.unwrap();
+    let kubeconfig = proxy.kubeconfig(cluster.lab.control_plane(), "controller").unwrap();
+    let mut controller = Controller::alone(&cluster, &kubeconfig);
+    cluster.settled("worker", 6, &["00-worker"], &[]).await;
+    let observer = Observer::start(&cluster, "worker", 2).await;
+    let mut all: Vec<&'static str> = vec![];
+    let write = |call: &Call<'_>| call.is_write();
+    let step = async |name: &'static str, fault: &dyn Fn(), tick: &dyn Fn()| {
+        fault();
+        let start = Instant::now();
+        cluster.create(slow(name, "worker")).await;
+        let ticking = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                tick();
+            }
+        };
+        let with = [name];
+        let settled = observer.guard(cluster.settled("worker", 6, &with, &[]));
+        tokio::select! {
+            () = ticking => {}
+            _ = settled => {}
+        }
+        let hits = (proxy.hits(), daemons.hits());
+        proxy.heal();
+        daemons.heal();
+        let took = start.elapsed().as_secs_f64();
+        eprintln!(
+            "{name}: through in {took:.1} s, {} requests of the controller hit, {} of daemons",
+            hits.0, hits.1
+        );
+        hits
+    };
+
+    all.push("50-cut");
+    let cut = || {
+        proxy.cut();
+        daemons.cut();
+    };
+    step("50-cut", &|| (), &cut).await;
+
+    // Open watches are told 410, and so is every third that begins anew; then the lists' continuations too.
+    all.push("50-gone");
+    let gone = || {
+        let again = |call: &Call<'_>| call.is_watch() || call.query.contains("continue=");
+        proxy.set(every_third(again, Verdict::Refuse(410, "Expired")));
+    };
+    assert!(step("50-gone", &gone, &|| proxy.expire_watches()).await.0 > 0);
+
+    for (name, verdict) in [
+        ("50-conflict", Verdict::Refuse(409, "Conflict")),
+        ("50-lost", Verdict::LoseAnswer),
+        ("50-busy", Verdict::Refuse(429, "TooManyRequests")),
+        ("50-fault", Verdict::Refuse(500, "InternalError")),
+    ] {
+        all.push(name);
+        let both = || {
+            proxy.set(every_third(write, verdict));
+            daemons.set(every_third(write, verdict));
+        };
+        let hits = step(name, &both, &|| ()).await;
+        assert!(hits.0 > 0 && hits.1 > 0, "{name} hit nothing");
+    }
+
+    // Caches that are behind: every watch is cut again and again, and begins late. Writes are quick.
+    all.push("50-stale");
+    let late = || {
+        proxy.set(
+            |call| if call.is_write() { Verdict::Pass } else { Verdict::Late(Duration::from_millis(900)) },
+        );
+        proxy.cut();
+    };
+    let ticks = AtomicU64::new(0);
+    let cut = || {
+        if ticks.fetch_add(1, Ordering::Relaxed) % 8 == 7 {
+            proxy.cut();
+        }
+    };
+    assert!(step("50-stale", &late, &cut).await.0 > 0);
+
+    controller.lives();
+    all_well(&cluster, &[0, 1, 2, 3, 4, 5], &all).await;
+    the_observer_sees_one_too_many(&cluster).await;
+    controller.stop().await;
+    cluster.stop().await;
+}
+
+/// One node's writes are never answered, as behind an admission webhook that hangs: its pool says so, and the others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(REBOOT)).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let proxy = ApiProxy::start(cluster.lab.control_plane()).await.unwrap();
+    let kubeconfig = proxy.kubeconfig(cluster.lab.control_plane(), "controller").unwrap();
+    let mut controller = Controller::alone(&cluster, &kubeconfig);
+    cluster.settled("worker", 4, &["00-worker"], &[]).await;
+    cluster.add_pool("hung", &["worker-0", "worker-1"]).await;
+    cluster.settled("hung", 2, &["00-worker"], &[]).await;
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    let observer = Observer::start(&cluster, "hung", 1).await;
+    proxy.set(|call| {
+        let hangs = call.method == "PATCH" && call.path == "/api/v1/nodes/worker-0";
+        if hangs { Verdict::Swallow } else { Verdict::Pass }
+    });
+    let scenario = async {
+        cluster.create(slow("50-hung", "hung")).await;
+        cluster.create(slow("50-free", "worker")).await;
+        // Pool `hung` takes what is for workers, too.
+        cluster.complains("hung", "Updating", &["does not answer", "worker-0"]).await;
+        cluster.settled("worker", 2, &["50-free"], &[]).await;
+        let target = cluster.rendered("hung").await;
+        for name in ["worker-0", "worker-1"] {
+            let node = cluster.get("Node", name).await;
+            assert_ne!(note(&node, "desiredConfig"), target, "{name}: the slot is kept");
+        }
+        assert!(proxy.hits() > 0);
+        proxy.heal();
+        proxy.cut();
+        cluster.settled("hung", 2, &["50-free", "50-hung"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    controller.lives();
+    all_well(&cluster, &[0, 1, 2, 3], &["50-free"]).await;
+    controller.stop().await;
+    cluster.stop().await;
+}
+
+/// A bound that is lower than the pool's: otherwise nobody knew whether the observers here could complain at all.
+async fn the_observer_sees_one_too_many(cluster: &Cluster) {
+    let strict = Observer::start(cluster, "worker", 1).await;
+    cluster.create(slow("50-strict", "worker")).await;
+    cluster.settled("worker", 6, &["50-strict"], &[]).await;
+    let said = strict.violation().unwrap_or_default();
+    assert!(said.contains("only 1 may be"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_and_configs_vanish_and_annotations_are_nonsense() {
+    let Some(builder) = with_controller() else { return };
+    let cluster = Cluster::start(builder.nodes(14).simulated().reboot_time(REBOOT)).await;
+    let workers: Vec<String> = (0..14).map(|i| format!("worker-{i}")).collect();
+    let some = |from: usize, to: usize| workers[from..to].iter().map(String::as_str).collect::<Vec<_>>();
+    cluster.add_pool("again", &some(0, 5)).await;
+    cluster.add_pool("nonsense", &some(5, 10)).await;
+    cluster.add_pool("vanish", &some(10, 14)).await;
+    for (pool, nodes) in [("again", 5), ("nonsense", 5), ("vanish", 4)] {
+        cluster.patch("MachineConfigPool", pool, json!({"spec": {"maxUnavailable": 2}})).await;
+        cluster.settled(pool, nodes, &["00-worker"], &[]).await;
+    }
+    tokio::join!(
+        deleted_and_made_again(&cluster),
+        without_and_with_bad_annotations(&cluster),
+        a_rendered_config_vanishes(&cluster)
+    );
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A Node that nobody has told anything: as a kubelet registers it.
+fn bare(name: &str, pool: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "node-role.kubernetes.io/worker": "", format!("node-role.kubernetes.io/{pool}"): "",
+            "kubernetes.io/os": "linux", "kubernetes.io/hostname": name,
+        }},
+    })
+}
+
+/// Makes it, Ready.
+async fn register(cluster: &Cluster, node: Value, boot_id: &str) {
+    let name = text(&node["metadata"]["name"]);
+    cluster.create(node).await;
+    let status = json!({"status": {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {
+            "bootID": boot_id, "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "linux", "architecture": "amd64",
+        },
+    }});
+    let patch = kube::api::Patch::Merge(status);
+    cluster.api("Node").patch_status(&name, &kube::api::PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A node that is on its way and one that waits are deleted and registered anew under their names.
+async fn deleted_and_made_again(cluster: &Cluster) {
+    let observer = Observer::start(cluster, "again", 2).await;
+    let scenario = async {
+        let moving = middle(cluster, "50-again", "again", 1).await;
+        let target = cluster.rendered("again").await;
+        let nodes = cluster.list("Node").await;
+        let waits = nodes.iter().find(|n| {
+            note(n, "desiredConfig") != target && note(n, "desiredConfig").starts_with("rendered-again-")
+        });
+        let waiting = waits.map(|n| text(&n["metadata"]["name"]));
+        eprintln!("deleted and made again: {} on its way, {waiting:?} waiting", moving[0]);
+        for name in [Some(moving[0].clone()), waiting].into_iter().flatten() {
+            observer.by_hand(&name);
+            let before = cluster.get("Node", &name).await;
+            let boot_id = text(&before["status"]["nodeInfo"]["bootID"]);
+            // A node that is deleted has no slot. Whoever is sent in its place may arrive there when the name is taken
+            // again: until the controller knows of that, one more may be out.
+            observer.set_max(3);
+            cluster.delete("Node", &name).await;
+            register(cluster, bare(&name, "again"), &boot_id).await;
+            let after = cluster.get("Node", &name).await;
+            assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+            owned(cluster, &name).await;
+            observer.set_max(2);
+        }
+        cluster.settled("again", 5, &["50-again"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    all_well(cluster, &[0, 1, 2, 3, 4], &["50-again"]).await;
+    for i in 0..5 {
+        owned(cluster, &format!("worker-{i}")).await;
+    }
+}
+
+/// Waits until the node's MachineConfigNode belongs to the Node that there is now.
+async fn owned(cluster: &Cluster, name: &str) {
+    cluster
+        .wait("its MachineConfigNode belongs to the new Node", async || {
+            let (node, own) = (cluster.get("Node", name).await, cluster.get("MachineConfigNode", name).await);
+            let owner = own["metadata"]["ownerReferences"].as_array()?.first()?.clone();
+            (owner["uid"] == node["metadata"]["uid"]).then_some(())
+        })
+        .await;
+}
+
+/// Nodes that no agent answers for, without annotations and with nonsense in them, hold their own slot and nothing else;
+/// nonsense on a node with an agent is put right.
+async fn without_and_with_bad_annotations(cluster: &Cluster) {
+    cluster.patch("MachineConfigPool", "nonsense", json!({"spec": {"maxUnavailable": 4}})).await;
+    let observer = Observer::start(cluster, "nonsense", 4).await;
+    for name in ["bare", "bad"] {
+        observer.by_hand(name);
+    }
+    register(cluster, bare("bare", "nonsense"), "b").await;
+    let mut bad = bare("bad", "nonsense");
+    bad["metadata"]["annotations"] = json!({
+        format!("{MCO}currentConfig"): "no such thing/../at all",
+        format!("{MCO}desiredConfig"): "",
+        format!("{MCO}state"): "Confused",
+        format!("{MCO}desiredDrain"): "dance-forever",
+        format!("{MCO}lastAppliedDrain"): "{\"json\":",
+        format!("{MCO}controlPlaneTopology"): "\u{1F600}",
+    });
+    register(cluster, bad, "b").await;
+    let scenario = async {
+        middle(cluster, "50-nonsense", "nonsense", 1).await;
+        // A node with an agent that is done: somebody's script goes wrong.
+        let target = cluster.rendered("nonsense").await;
+        let victim = cluster
+            .wait("a node that is done", async || {
+                let nodes = cluster.list("Node").await;
+                let done = nodes.iter().find(|n| note(n, "currentConfig") == target && is_done(n));
+                done.map(|n| text(&n["metadata"]["name"]))
+            })
+            .await;
+        observer.by_hand(&victim);
+        let nobodys = "rendered-nobody-has-made-this";
+        let garbage = json!({"metadata": {"annotations": {
+            format!("{MCO}state"): "Whatever", format!("{MCO}desiredDrain"): "nonsense",
+            format!("{MCO}desiredConfig"): nobodys,
+        }}});
+        // Until the controller knows of it, what the script breaks is a free slot to it: one more may be out.
+        observer.set_max(5);
+        cluster.patch("Node", &victim, garbage).await;
+        eprintln!("nonsense is written on {victim}");
+        cluster
+            .wait("the controller to take back the nonsense", async || {
+                (note(&cluster.get("Node", &victim).await, "desiredConfig") != nobodys).then_some(())
+            })
+            .await;
+        observer.set_max(4);
+        let nodes: Vec<String> = (5..10).map(|i| format!("worker-{i}")).collect();
+        cluster
+            .wait("every node with an agent to be done", async || {
+                let all = cluster.list("Node").await;
+                let well = |n: &&Value| {
+                    nodes.contains(&text(&n["metadata"]["name"]))
+                        && is_done(n)
+                        && note(n, "currentConfig") == target
+                };
+                (all.iter().filter(well).count() == nodes.len()).then_some(())
+            })
+            .await;
+        // The two that nobody answers for are counted, told of, and not taken for updated.
+        cluster
+            .wait("the pool counts them", async || {
+                let status = cluster.get("MachineConfigPool", "nonsense").await["status"].clone();
+                (status["machineCount"] == 7 && status["updatedMachineCount"] == 5).then_some(())
+            })
+            .await;
+    };
+    observer.guard(scenario).await;
+    let said = cluster.mco(&["status", "nonsense"]).await;
+    assert!(said.out.contains("bare") && said.out.contains("bad"), "{}", said.out);
+    for name in ["bare", "bad"] {
+        cluster.delete("Node", name).await;
+    }
+    cluster.settled("nonsense", 5, &["50-nonsense"], &[]).await;
+}
+
+/// The config that a rollout goes to is deleted in its middle, and so is the one that waiting nodes are in.
+async fn a_rendered_config_vanishes(cluster: &Cluster) {
+    let before = cluster.rendered("vanish").await;
+    let observer = Observer::start(cluster, "vanish", 2).await;
+    let scenario = async {
+        middle(cluster, "50-vanish", "vanish", 0).await;
+        let target = cluster.rendered("vanish").await;
+        cluster.delete("MachineConfig", &target).await;
+        cluster.delete("MachineConfig", &before).await;
+        cluster
+            .wait("the target is made again", async || {
+                (!cluster.get("MachineConfig", &target).await.is_null()).then_some(())
+            })
+            .await;
+        assert_eq!(cluster.settled("vanish", 4, &["50-vanish"], &[]).await, target);
+    };
+    observer.guard(scenario).await;
+    all_well(cluster, &[10, 11, 12, 13], &["50-vanish"]).await;
+}
+
+/// Two machines whose agents are a minute fast and a minute slow: drained, changed, rebooted, and given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_of_agents_are_a_minute_wrong() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(library) = faketime() else { return };
+    let Some(builder) = with_controller() else { return };
+    let clock = "[Service]\nEnvironment=LD_PRELOAD=/opt/clock.so FAKETIME_DONT_FAKE_MONOTONIC=1\n\
+                 EnvironmentFile=/etc/clock-%H\n";
+    let builder = builder
+        .nodes(2)
+        .real()
+        .node_file("/opt/clock.so", 0o644, std::fs::read(library).unwrap())
+        .node_file("/etc/clock-worker-0", 0o644, "FAKETIME=+60s\n")
+        .node_file("/etc/clock-worker-1", 0o644, "FAKETIME=-60s\n")
+        .node_file(&format!("/etc/systemd/system/{}.d/10-clock.conf", lab::DAEMON_UNIT), 0o644, clock);
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    for (i, want) in [(0, "+60s"), (1, "-60s")] {
+        let script = "tr '\\0' '\\n' < /proc/$(systemctl show -P MainPID \"$0\")/environ";
+        let environment = cluster.lab.node(i).run(["sh", "-c", script, lab::DAEMON_UNIT]).await.unwrap();
+        assert!(environment.contains(&format!("FAKETIME={want}\n")), "{environment}");
+    }
+    let observer = Observer::start(&cluster, "worker", 1).await;
+    let scenario = async {
+        cluster.create(slow("50-clock", "worker")).await;
+        cluster.settled("worker", 2, &["50-clock"], &[]).await;
+        // And back, which needs what the node remembers of the first.
+        cluster.delete("MachineConfig", "50-clock").await;
+        cluster.settled("worker", 2, &["00-worker"], &["50-clock"]).await;
+    };
+    observer.guard(scenario).await;
+    all_well(&cluster, &[0, 1], &[]).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// etcd is put back to what it held some thousand writes ago. Agents that have seen higher resource versions since do what
+/// the restored cluster says, and nobody restarts them.
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_is_restored_from_a_backup() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(1).real()).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    cluster.lab.control_plane().back_up_etcd().await.unwrap();
+    for i in 0..2000 {
+        let annotations = json!({"metadata": {"annotations": {"example.com/writes": i.to_string()}}});
+        cluster.patch("Namespace", "default", annotations).await;
+    }
+    cluster.create(slow("50-lost", "worker")).await;
+    cluster.settled("worker", 1, &["50-lost"], &[]).await;
+    let version = async || {
+        let node = cluster.get("Node", "worker-0").await;
+        text(&node["metadata"]["resourceVersion"]).parse::<u64>().unwrap()
+    };
+    let seen = version().await;
+    controller.stop().await;
+    cluster.lab.control_plane().restore_etcd().await.unwrap();
+    let restored = version().await;
+    assert!(restored + 1000 < seen, "{restored} is not far below {seen}");
+    let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    // The Node says Done and means the config of the backup; the disk is in the one that was lost.
+    cluster
+        .wait("the disk is in the config that the restored cluster knows", async || {
+            let node = cluster.get("Node", "worker-0").await;
+            let there = cluster.lab.node(0).read_file("/etc/50-lost").await.is_ok();
+            (!there && is_done(&node)).then_some(())
+        })
+        .await;
+    cluster.settled("worker", 1, &["00-worker"], &["50-lost"]).await;
+    assert!(version().await < seen, "the agent had seen this version before");
+    controller.stop().await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A machine's clock goes back by three hours while its agent waits for the next try of something that failed: it is tried as
+/// soon as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_holds_no_try_up() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(library) = faketime() else { return };
+    let Some(builder) = with_controller() else { return };
+    let clock = "[Service]\nEnvironment=LD_PRELOAD=/opt/clock.so FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1 \
+                 FAKETIME_TIMESTAMP_FILE=/etc/clock\n";
+    let builder = builder
+        .nodes(1)
+        .real()
+        .node_file("/opt/clock.so", 0o644, std::fs::read(library).unwrap())
+        .node_file("/etc/clock", 0o644, "+0s\n")
+        .node_file("/etc/in-the-way", 0o644, "a file\n")
+        .node_file(&format!("/etc/systemd/system/{}.d/10-clock.conf", lab::DAEMON_UNIT), 0o644, clock);
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let node = cluster.lab.node(0);
+    cluster.create(machine_config("50-below", "worker", one_file("/etc/in-the-way/x", "x"))).await;
+    cluster
+        .wait("the node says what is in the way", async || {
+            let reason = note(&cluster.get("Node", "worker-0").await, "reason");
+            reason.contains("/etc/in-the-way is not a folder").then_some(())
+        })
+        .await;
+    node.run(["sh", "-c", "echo -3h > /etc/clock"]).await.unwrap();
+    node.run(["rm", "/etc/in-the-way"]).await.unwrap();
+    cluster.settled("worker", 1, &["50-below"], &[]).await;
+    assert_eq!(node.read_file("/etc/in-the-way/x").await.unwrap(), "x");
+    cluster.no_panic();
+    cluster.stop().await;
+}

@@ -1,0 +1,59 @@
+//! The agent as a pod: a DaemonSet's, which enters its host, and goes on after the host's reboot.
+
+use crate::product::{Cluster, LIMIT, machine_config, one_file, repository, with_controller};
+use lab::{Kubelet, MachineState, program_image};
+use serde_json::Value;
+
+const IMAGE: &str = "lab.invalid/mco:1";
+
+/// Where the image that is delivered has the program: there are no base images here to build it with.
+fn place() -> String {
+    let text = std::fs::read_to_string(repository().join("deploy/Containerfile")).unwrap();
+    let copies = text.lines().filter_map(|l| l.strip_prefix("COPY --from=build "));
+    let places: Vec<&str> = copies.filter_map(|l| l.split_whitespace().nth(1)).collect();
+    let [place] = places.as_slice() else { panic!("more than the program is copied: {places:?}") };
+    assert!(text.contains(&format!("ENTRYPOINT [\"{place}\"]")), "{text}");
+    (*place).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder =
+        builder.nodes(1).real().kubelet(Kubelet::Real).daemon(false).controller_manager(true).scheduler(true);
+    let cluster = Cluster::start(builder).await;
+    let node = cluster.lab.node(0);
+    let folder = cluster.lab.folder().make("image").unwrap();
+    let archive = program_image(IMAGE, &lab::built_mco().unwrap(), &place(), &folder).await.unwrap();
+    std::fs::copy(&archive, node.root_of_boot().unwrap().join("var/mco.tar")).unwrap();
+    node.run(["ctr", "-n", "k8s.io", "images", "import", "/var/mco.tar"]).await.unwrap();
+    // Where kubelets of most hosts have it.
+    node.run(["cp", "/etc/kubernetes/kubelet.kubeconfig", "/var/lib/kubelet/kubeconfig"]).await.unwrap();
+
+    let said = cluster.mco(&["install", "--daemon-image", IMAGE]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let boot = node.boot_id().await.unwrap();
+    cluster.create(machine_config("50-pod", "worker", one_file("/etc/by-a-pod", "yes"))).await;
+    cluster.settled("worker", 1, &["50-pod"], &[]).await;
+    assert_eq!(node.read_file("/etc/by-a-pod").await.unwrap(), "yes");
+    let machine = cluster.lab.real_node(0).unwrap().machine();
+    assert!(matches!(machine.state(), MachineState::Running { boot: 2.., .. }), "{:?}", machine.state());
+    assert_ne!(node.boot_id().await.unwrap(), boot);
+
+    // It runs from the host's own folder, with the host as its root, and holds no token.
+    node.wait_ready(&cluster.client, LIMIT).await.unwrap();
+    let look = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'daemon start' && \
+                readlink $p/exe && ls $p/root/etc/by-a-pod && ls $p/root/var/run/secrets/kubernetes.io 2>&1; done; true";
+    let running = node.run(["sh", "-c", look]).await.unwrap();
+    assert!(running.contains("/usr/local/bin/mco\n") && running.contains("/etc/by-a-pod"), "{running}");
+    assert!(running.contains("No such file"), "{running}");
+    let pods =
+        cluster.kubectl(&["-n", "openshift-machine-config-operator", "get", "pods", "-o", "json"]).await;
+    let pods: Value = serde_json::from_str(&pods.out).unwrap();
+    assert_eq!(pods["items"].as_array().map(Vec::len), Some(1), "{pods}");
+    cluster.no_panic();
+    cluster.stop().await;
+}

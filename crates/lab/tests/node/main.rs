@@ -1,0 +1,21 @@
+//! Machines that boot: the lab's own, and the product on them.
+//!
+//! What it is not: nodes that are folders (`tests/cluster`). Every test here that starts a machine needs root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod agent_pod;
+mod bad_input;
+mod cleanup;
+#[path = "../common/mod.rs"]
+mod common;
+mod cuts;
+mod drain;
+mod drained;
+mod first_boot;
+mod joining;
+mod kubelet;
+mod machines;
+#[path = "../product/mod.rs"]
+mod product;
+mod second_distribution;
+mod services;

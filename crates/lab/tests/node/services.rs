@@ -1,0 +1,399 @@
+//! What an agent does beside its config, on machines that boot: certificates of the cluster and the node's state when
+//! they cannot be written, the API server's new CA, logins by a real SSH server, a config once from a file; and that an
+//! agent can write nothing of another's node.
+
+use crate::product;
+use crate::product::{Cluster, MCO, condition, machine_config, note, text, with_controller};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lab::{DAEMON_UNIT, NodeHandle};
+use serde_json::{Value, json};
+
+const NODE: &str = "worker-0";
+const OTHER: &str = "worker-1";
+const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
+/// A kubelet that counts its starts.
+const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    ExecStart=/bin/sh -c 'echo start >> /var/kubelet.log'\n[Install]\nWantedBy=multi-user.target\n";
+/// The file of the first contact of a kubelet, and the one that it then has.
+const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(2)
+        .real()
+        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
+        .node_unit("kubelet.service");
+    let cluster = Cluster::start(builder).await;
+    let node = cluster.lab.node(0);
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    guards(&cluster).await;
+    let before = (node.boot_id().await.unwrap(), asked(&cluster).await);
+    certificates(&cluster, &node).await;
+    rotation(&cluster, &node).await;
+    authorities(&cluster, &node).await;
+    // Nothing of it was worth a drain or a reboot.
+    assert_eq!((node.boot_id().await.unwrap(), asked(&cluster).await), before);
+    once(&cluster.lab.node(1)).await;
+    // The other node's agent has ended: it is not to be waited for.
+    cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
+    logins(&cluster, &node).await;
+    drift(&cluster, &node).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// What was asked of the drain controller.
+async fn asked(cluster: &Cluster) -> String {
+    note(&cluster.get("Node", NODE).await, "desiredDrain")
+}
+
+/// With the credentials of one node, the other's objects cannot be written; its own can.
+async fn guards(cluster: &Cluster) {
+    cluster
+        .wait("both nodes have told their progress", async || {
+            let all = cluster.list("MachineConfigNode").await;
+            let told = all.iter().filter(|n| condition(n, "Updated").is_some()).count();
+            (told == 2).then_some(())
+        })
+        .await;
+    let config = cluster.lab.node(1).root_of_boot().unwrap().join("etc/mco-lab/daemon.kubeconfig");
+    let config = config.to_string_lossy().into_owned();
+    let degraded = json!({"status": {"conditions": [{
+        "type": "NodeDegraded", "status": "True", "reason": "Forged", "message": "forged",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}})
+    .to_string();
+    let spec = json!({"metadata": {"labels": {"forged": "yes"}}}).to_string();
+    let state = json!({"metadata": {"annotations": {format!("{MCO}state"): "Degraded"}}}).to_string();
+    let note_own = json!({"metadata": {"annotations": {"example.com/by": "itself"}}}).to_string();
+    for (about, name, args, allowed) in [
+        ("another's status", NODE, vec!["machineconfignode", "--subresource=status", "-p", &degraded], false),
+        ("another's object", NODE, vec!["machineconfignode", "-p", &spec], false),
+        ("another's Node", NODE, vec!["node", "-p", &state], false),
+        ("its own object", OTHER, vec!["machineconfignode", "-p", &note_own], true),
+        ("its own Node", OTHER, vec!["node", "-p", &note_own], true),
+    ] {
+        let (kind, rest) = args.split_first().unwrap();
+        let mut all = vec!["--kubeconfig", &config, "patch", kind, name, "--type=merge"];
+        all.extend(rest);
+        let said = cluster.kubectl(&all).await;
+        assert_eq!(said.code == 0, allowed, "{about}: {said:?}");
+        let by_the_guard = said.err.contains("a node may write its own MachineConfigNode only");
+        assert_eq!(by_the_guard, *kind == "machineconfignode" && !allowed, "{about}: {said:?}");
+    }
+    let forged = cluster.get("MachineConfigNode", NODE).await.to_string();
+    assert!(!forged.contains("orged"), "{forged}");
+}
+
+/// A certificate authority of a MachineConfig is in the store of a host that has no service of CoreOS for it, and goes again.
+async fn authorities(cluster: &Cluster, node: &NodeHandle) {
+    let ca = cluster.lab.control_plane().ca();
+    let path = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";
+    let contents = json!({"source": format!("data:;base64,{}", STANDARD.encode(&ca))});
+    let storage = json!({"files": [{"path": path, "mode": 0o644, "contents": contents}]});
+    let config = json!({"ignition": {"version": "3.5.0"}, "storage": storage});
+    let stored = async |is: bool| {
+        let about = format!("the host trusts the authority: {is}");
+        cluster
+            .wait(&about, async || {
+                let store = node.read_file("/etc/ssl/certs/ca-certificates.crt").await.unwrap_or_default();
+                (store.contains(ca.trim()) == is).then_some(())
+            })
+            .await;
+    };
+    stored(false).await;
+    cluster.create(machine_config("50-authority", "worker", config)).await;
+    stored(true).await;
+    cluster.settled("worker", 2, &["50-authority"], &[]).await;
+    cluster.delete("MachineConfig", "50-authority").await;
+    stored(false).await;
+    cluster.settled("worker", 2, &["00-worker"], &["50-authority"]).await;
+}
+
+/// A new CA is on the host without a drain; one that cannot be written makes the node degraded until it can.
+async fn certificates(cluster: &Cluster, node: &NodeHandle) {
+    let ca = async |text: &str| {
+        let spec = json!({"spec": {"kubeAPIServerServingCAData": STANDARD.encode(text)}});
+        cluster.patch("ControllerConfig", "machine-config-controller", spec).await;
+    };
+    let stands = async |text: &'static str| {
+        cluster
+            .wait("the CA is on the host", async || {
+                (node.read_file(KUBELET_CA).await.ok().as_deref() == Some(text)).then_some(())
+            })
+            .await;
+    };
+    ca("NEW CA").await;
+    stands("NEW CA\n").await;
+    // Somebody takes it away, or puts another one there.
+    node.run(["rm", KUBELET_CA]).await.unwrap();
+    stands("NEW CA\n").await;
+    node.run(["sh", "-c", &format!("echo OTHER > {KUBELET_CA}")]).await.unwrap();
+    stands("NEW CA\n").await;
+
+    node.run(["sh", "-c", &format!("rm {KUBELET_CA} && mkdir -p {KUBELET_CA}/x")]).await.unwrap();
+    ca("NEWER CA").await;
+    let words = [KUBELET_CA, "a folder stands there; move it away"];
+    let has_all = |text: &str| words.iter().all(|w| text.contains(w));
+    cluster
+        .wait("the node is degraded, with path and remedy", async || {
+            let found = cluster.get("Node", NODE).await;
+            (note(&found, "state") == "Degraded" && has_all(&note(&found, "reason"))).then_some(())
+        })
+        .await;
+    cluster
+        .wait("so says its MachineConfigNode", async || {
+            let found = cluster.get("MachineConfigNode", NODE).await;
+            condition(&found, "NodeDegraded").filter(|m| has_all(m))
+        })
+        .await;
+    cluster
+        .wait("so says its log", async || {
+            node.logs(DAEMON_UNIT).await.ok()?.lines().any(has_all).then_some(())
+        })
+        .await;
+    cluster.told(NODE, "CertificatesNotWritten", &words).await;
+    node.run(["rm", "-r", KUBELET_CA]).await.unwrap();
+    stands("NEWER CA\n").await;
+    cluster
+        .wait("the node is done again", async || {
+            let found = cluster.get("Node", NODE).await;
+            (product::is_done(&found) && note(&found, "reason").is_empty()).then_some(())
+        })
+        .await;
+    cluster
+        .wait("so says its MachineConfigNode", async || {
+            let found = cluster.get("MachineConfigNode", NODE).await;
+            (condition(&found, "NodeDegraded").is_none() && condition(&found, "Updated").is_some())
+                .then_some(())
+        })
+        .await;
+}
+
+fn pem(name: &str) -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.self_signed(&key).unwrap().pem()
+}
+
+/// The API server's new CA: in both kubeconfigs; the kubelet reads it at once, or when the agent ends where that may
+/// wait.
+async fn rotation(cluster: &Cluster, node: &NodeHandle) {
+    let starts = async || node.read_file("/var/kubelet.log").await.unwrap().lines().count();
+    let old = pem("old-signer");
+    for path in KUBECONFIGS {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: local\n  cluster:\n    server: https://api\n    certificate-authority-data: {}\n",
+            STANDARD.encode(&old)
+        );
+        let file = node.root_of_boot().unwrap().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+    let rotate = async |bundle: &str, yes: &str| {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "kubeconfig-data", "namespace": "openshift-machine-config-operator"},
+            "data": {"ca-bundle.crt": bundle},
+        });
+        let folder = cluster.lab.folder().make("rotation").unwrap();
+        let file = folder.join("map.json");
+        std::fs::write(&file, map.to_string()).unwrap();
+        let said = cluster.kubectl(&["apply", "-f", &file.to_string_lossy()]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let annotation = json!({"metadata": {"annotations": {format!("{MCO}service-ca-rotate"): yes}}});
+        cluster.patch("ControllerConfig", "machine-config-controller", annotation).await;
+        cluster
+            .wait("the Node says that it has seen the rotation", async || {
+                let found = cluster.get("Node", NODE).await;
+                (note(&found, "lastObservedServerCAAnnotation") == yes).then_some(())
+            })
+            .await;
+    };
+    let first = starts().await;
+    let new = pem("kube-apiserver-service-network-signer");
+    let both = format!("{old}{new}");
+    rotate(&both, "true").await;
+    let holds = async |certificate: &str| {
+        for path in KUBECONFIGS {
+            let config: Value = api::yaml::from_str(&node.read_file(path).await.unwrap()).unwrap();
+            let data = text(&config["clusters"][0]["cluster"]["certificate-authority-data"]);
+            let pem = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+            assert!(pem.contains(certificate.trim()), "{path} has not the new CA: {pem}");
+        }
+    };
+    holds(&new).await;
+    assert_eq!(starts().await, first + 1, "the kubelet has not read the new CA");
+
+    rotate(&both, "false").await;
+    let waits = pem("kube-apiserver-lb-signer");
+    rotate(&format!("{both}{waits}"), "true").await;
+    holds(&waits).await;
+    assert_eq!(starts().await, first + 1, "a restart that can wait has not waited");
+    node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
+    assert_eq!(starts().await, first + 2, "the agent has ended and left the kubelet behind");
+}
+
+/// A config from a file, on a host that is its cluster's and on one that is not any more.
+async fn once(node: &NodeHandle) {
+    node.run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
+    let file = node.root_of_boot().unwrap().join("root/once.json");
+    let config = product::one_file("/etc/once", "yes");
+    std::fs::write(file, config.to_string()).unwrap();
+    let command =
+        ["mco", "daemon", "start", "--root-mount", "/", "--once-from", "/root/once.json", "--skip-reboot"];
+    let refused = node.exec(command).await.unwrap();
+    assert_ne!(refused.code, 0, "{refused:?}");
+    let recorded = "/etc/machine-config-daemon/currentconfig";
+    assert!(refused.stderr.contains("rendered-worker-") && refused.stderr.contains(recorded), "{refused:?}");
+    assert!(node.read_file("/etc/once").await.is_err());
+    // The remedy that it names.
+    node.run(["rm", recorded]).await.unwrap();
+    node.run(command).await.unwrap();
+    assert_eq!(node.read_file("/etc/once").await.unwrap(), "yes");
+}
+
+/// What changes a file without touching it in its folder is seen within half a minute, and so is the way back.
+async fn drift(cluster: &Cluster, node: &NodeHandle) {
+    const FILE: &str = "/var/lib/kubelet/config.json";
+    let config = product::one_file(FILE, "mine");
+    cluster.create(machine_config("60-watched", "worker", config)).await;
+    let says = async |about: &str, state: &str| {
+        cluster
+            .wait(about, async || {
+                let found = cluster.get("Node", NODE).await;
+                let named = state == "Done" || note(&found, "reason").contains(FILE);
+                (note(&found, "state") == state && named).then_some(())
+            })
+            .await;
+    };
+    cluster
+        .wait("the file is there", async || {
+            let found = cluster.get("Node", NODE).await;
+            let current = note(&found, "currentConfig") == cluster.rendered("worker").await;
+            let there = node.read_file(FILE).await.ok().as_deref() == Some("mine");
+            (there && current && product::is_done(&found)).then_some(())
+        })
+        .await;
+    node.run(["ln", FILE, "/var/lib/other-name"]).await.unwrap();
+    for (about, harm, mend) in [
+        (
+            "another file is mounted over it",
+            format!("mount --bind /etc/hostname {FILE}"),
+            format!("umount {FILE}"),
+        ),
+        (
+            "it is written by another name",
+            "echo other > /var/lib/other-name".to_owned(),
+            "printf mine > /var/lib/other-name".to_owned(),
+        ),
+        (
+            "its folder is moved away, and another is in its place",
+            "mv /var/lib/kubelet /var/lib/moved && mkdir /var/lib/kubelet".to_owned(),
+            "rmdir /var/lib/kubelet && mv /var/lib/moved /var/lib/kubelet".to_owned(),
+        ),
+    ] {
+        node.run(["sh", "-c", &harm]).await.unwrap();
+        says(about, "Degraded").await;
+        node.run(["sh", "-c", &mend]).await.unwrap();
+        says(&format!("not any more: {about}"), "Done").await;
+    }
+}
+
+/// A person logs in by SSH, with a key that a MachineConfig brought.
+async fn logins(cluster: &Cluster, node: &NodeHandle) {
+    let root = node.root_of_boot().unwrap();
+    let debs = cluster.lab.folder().make("debs").unwrap();
+    // What is missing in the node, as its own package database says: a copy, as apt would take the way into the node for
+    // a link to this computer's root.
+    let installed = debs.join("status");
+    std::fs::copy(root.join("var/lib/dpkg/status"), &installed).unwrap();
+    let apt = tokio::process::Command::new("apt-get")
+        .args(["install", "-y", "-q", "--download-only", "--no-install-recommends", "-o"])
+        .arg(format!("Dir::State::status={}", installed.display()))
+        .arg("-o")
+        .arg(format!("Dir::Cache::archives={}", debs.display()))
+        .args(["openssh-server", "openssh-client", "libpam-systemd"])
+        .output()
+        .await
+        .unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&apt.stdout), String::from_utf8_lossy(&apt.stderr));
+    if !lab::require(
+        (!apt.status.success()).then(|| format!("the SSH server's packages cannot be had: {said}")),
+    ) {
+        return;
+    }
+    std::fs::create_dir_all(root.join("var/debs")).unwrap();
+    for deb in std::fs::read_dir(&debs).unwrap().map(|e| e.unwrap().path()) {
+        if deb.extension().is_some_and(|e| e == "deb") {
+            std::fs::copy(&deb, root.join("var/debs").join(deb.file_name().unwrap())).unwrap();
+        }
+    }
+    node.run(["sh", "-c", "DEBIAN_FRONTEND=noninteractive dpkg -i /var/debs/*.deb"]).await.unwrap();
+    node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/key"]).await.unwrap();
+    let key = node.read_file("/root/key.pub").await.unwrap();
+    let config = |keys: &[&str]| {
+        json!({
+            "ignition": {"version": "3.4.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": keys}]},
+        })
+    };
+    let boot = node.boot_id().await.unwrap();
+    cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
+    let in_rendered = async |about: &str, before: &str| {
+        cluster
+            .wait(about, async || {
+                let found = cluster.get("Node", NODE).await;
+                let rendered = cluster.rendered("worker").await;
+                let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
+                (has && rendered != before).then_some(rendered)
+            })
+            .await
+    };
+    cluster
+        .wait("the node has the keys", async || {
+            node.read_file("/home/core/.ssh/authorized_keys.d/ignition").await.ok()
+        })
+        .await;
+    let with_key = in_rendered("the node is done", "").await;
+    assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "", "nobody has logged in yet");
+    let ssh = "ssh -i /root/key -o StrictHostKeyChecking=no -o BatchMode=yes core@127.0.0.1";
+    cluster
+        .wait("somebody can log in", async || node.run(["sh", "-c", &format!("{ssh} true")]).await.ok())
+        .await;
+    node.run(["sh", "-c", &format!("{ssh} sleep 3")]).await.unwrap();
+    cluster
+        .wait("the Node says that somebody came by SSH", async || {
+            (note(&cluster.get("Node", NODE).await, "ssh") == "accessed").then_some(())
+        })
+        .await;
+    // Another key in its place: the first one's door is shut. So it is when all are taken away.
+    let refused = async || {
+        let said = node.exec(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
+        assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
+    };
+    node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/other"]).await.unwrap();
+    let other = node.read_file("/root/other.pub").await.unwrap();
+    let spec = json!({"spec": {"config": config(&[other.trim()])}});
+    cluster.patch("MachineConfig", "50-keys", spec).await;
+    let with_other = in_rendered("the node has the other key", &with_key).await;
+    refused().await;
+    let ssh_other = ssh.replace("/root/key", "/root/other");
+    node.run(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
+    let dropins = async || node.run(["ls", "/etc/ssh/sshd_config.d"]).await.unwrap();
+    assert!(dropins().await.contains("machine-config-keys"), "{}", dropins().await);
+    cluster.delete("MachineConfig", "50-keys").await;
+    in_rendered("the node has no keys", &with_other).await;
+    refused().await;
+    let said = node.exec(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
+    assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
+    assert!(!dropins().await.contains("machine-config-keys"), "{}", dropins().await);
+    assert_eq!(node.boot_id().await.unwrap(), boot, "keys cost no reboot");
+}

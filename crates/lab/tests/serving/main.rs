@@ -1,0 +1,13 @@
+//! The config server, the operator and boot tokens against a real control plane: who gets which config, with which rights.
+//!
+//! What it is not: a machine that boots with what it was served (`tests/node/first_boot.rs`), or the server without a
+//! cluster (`crates/server/tests`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod config_server;
+mod parts;
+#[path = "../product/mod.rs"]
+mod product;
+#[path = "../../../server/tests/support/mod.rs"]
+mod support;
+mod tokens;

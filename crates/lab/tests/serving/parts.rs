@@ -1,0 +1,410 @@
+//! Controller, config server and operator as a cluster runs them: what `mco install --image` applies, and each part with
+//! its service account's token and no other right, through a rollout and a boot. The operator runs on: what somebody
+//! deletes comes back, and what user data is made from is followed.
+//!
+//! It needs the control plane's programs and the program `mco` (`cargo build -p cli`). The pods themselves are not run:
+//! their programs are, as processes.
+
+use crate::product::controllers::Controller;
+use crate::product::{Cluster, lab, machine_config, one_file, tail, text};
+use crate::support;
+use crate::support::{Answer, PATIENCE, connect_as};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+const NAMESPACE: &str = "openshift-machine-config-operator";
+const PROVIDER: &str = "openshift-machine-api";
+const SERVING: &str = "machine-config-server-tls";
+const CA: &str = "machine-config-server-ca";
+/// Longer than a finalizer may be, once `99-` and `-generated-kubelet` stand around it.
+const LONG: &str = "a-pool-whose-name-says-at-length-what-its-machines-are-for";
+
+const POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [system:serviceaccounts]
+";
+
+/// A kubeconfig that speaks as a service account, with a token as a pod has it.
+async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let spec = Some(TokenRequestSpec::default());
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let made = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
+    let plane = cluster.lab.control_plane();
+    let ca = dir.join("api-ca.crt");
+    std::fs::write(&ca, plane.ca()).unwrap();
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "pod",
+        "clusters": [{"name": "lab", "cluster": {
+            "server": format!("https://{}", plane.server()), "certificate-authority": ca,
+        }}],
+        "users": [{"name": name, "user": {"token": made.status.unwrap().token}}],
+        "contexts": [{"name": "pod", "context": {"cluster": "lab", "user": name}}],
+    });
+    let path = dir.join(format!("{name}.kubeconfig"));
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    path
+}
+
+/// A part that runs until the test ends.
+struct Part {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Part {
+    fn start(dir: &Path, name: &str, kubeconfig: &Path, args: &[&str]) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let child = Command::new(lab::built_mco().unwrap())
+            .args(args)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    /// Ends it as a node ends a pod.
+    async fn stop(mut self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap();
+        assert!(self.child.try_wait().unwrap().is_none(), "it has ended by itself\n{}", tail(&self.log));
+        let pid = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        assert!(ended.success(), "{ended}\n{}", tail(&self.log));
+        assert!(!log.contains("panicked at"), "{log}");
+        log
+    }
+}
+
+async fn secret(cluster: &Cluster, namespace: &str, name: &str) -> Option<Secret> {
+    Api::<Secret>::namespaced(cluster.client.clone(), namespace).get_opt(name).await.unwrap()
+}
+
+/// One field of a Secret, waited for.
+async fn field(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Vec<u8> {
+    let what = format!("Secret {namespace}/{name} has {key}");
+    let read = async || secret(cluster, namespace, name).await?.data?.remove(key).map(|b| b.0);
+    cluster.wait(&what, read).await
+}
+
+/// The user data of a pool, as Ignition reads it.
+async fn user_data(cluster: &Cluster, pool: &str) -> Value {
+    let bytes = field(cluster, PROVIDER, &format!("{pool}-user-data-managed"), "userData").await;
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn trusted(user_data: &Value) -> String {
+    user_data["ignition"]["security"]["tls"]["certificateAuthorities"][0]["source"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// What was asked as a service account: account, verb, resource, and the answer's code.
+fn audited(path: &Path) -> Vec<(String, String, u64)> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    lines
+        .filter_map(|line| {
+            let user = line["user"]["username"].as_str()?;
+            let account = user.strip_prefix("system:serviceaccount:openshift-machine-config-operator:")?;
+            let of = |key: &str| text_of(&line["objectRef"][key]);
+            let what = format!(
+                "{} {} {}/{} {}",
+                text_of(&line["verb"]),
+                of("apiGroup"),
+                of("resource"),
+                of("subresource"),
+                of("name")
+            );
+            Some((account.to_owned(), what, line["responseStatus"]["code"].as_u64().unwrap_or_default()))
+        })
+        .collect()
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Boots into a pool with what its user data says: status and config.
+async fn boot(addr: SocketAddr, ca: &[u8], user_data: &Value) -> (u16, Value) {
+    use rustls::pki_types::pem::PemObject as _;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_slice(ca).unwrap()).unwrap();
+    let merge = &user_data["ignition"]["config"]["merge"][0];
+    let path = format!("/config/{}", merge["source"].as_str().unwrap().rsplit('/').next().unwrap());
+    let header = &merge["httpHeaders"][0];
+    let config = support::client(rustls::DEFAULT_VERSIONS, roots).unwrap();
+    let here = std::net::Ipv4Addr::LOCALHOST.into();
+    let stream = connect_as("api.lab.test", here, addr, config).await.unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: api.lab.test\r\nConnection: close\r\n{}: {}\r\n\
+        Accept: application/vnd.coreos.ignition+json;version=3.5.0\r\n\r\n",
+        header["name"].as_str().unwrap(),
+        header["value"].as_str().unwrap(),
+    );
+    let answer = Answer::to(stream, &head).await.unwrap();
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_part_works_with_its_own_rights_and_no_others() {
+    let Some(builder) = lab() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let audit = dir.path().join("audit.log");
+    std::fs::write(dir.path().join("policy.yaml"), POLICY).unwrap();
+    let flag = |flag: &str, file: &str| format!("--{flag}={}", dir.path().join(file).display());
+    let flags = [
+        flag("audit-policy-file", "policy.yaml"),
+        flag("audit-log-path", "audit.log"),
+        "--audit-log-mode=blocking".to_owned(),
+        // As OpenShift has it: who makes an object with an owner must be allowed to hold the owner.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement,NodeRestriction".to_owned(),
+    ];
+    let builder =
+        builder.nodes(2).simulated().reboot_time(Duration::from_millis(50)).controller_manager(true);
+    let cluster = Cluster::start(builder.api_server_args(flags)).await;
+    let said = cluster
+        .mco(&[
+            "install",
+            "--openshift-config-crds",
+            "--image=registry.example.com/mco:1",
+            "--api-server-url=https://api.lab.test:6443",
+        ])
+        .await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("apply Deployment machine-config-controller"), "{}", said.out);
+
+    // The same as kubectl takes it, which refuses a field that does not exist. (Our own kinds are too new to it here: it
+    // does not have their schemas yet.)
+    let url = "--api-server-url=https://api.lab.test:6443";
+    let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
+    assert!(said.out.contains("--require-token") && !said.out.contains("22624"), "{}", said.out);
+    let mut list: Value = serde_json::from_str(&said.out).unwrap();
+    let ours = |o: &Value| text(&o["apiVersion"]).starts_with("machineconfiguration.openshift.io/");
+    list["items"].as_array_mut().unwrap().retain(|o| !ours(o));
+    let file = dir.path().join("install.json");
+    std::fs::write(&file, list.to_string()).unwrap();
+    let file = file.display().to_string();
+    let strict = ["--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict"];
+    let said = cluster.kubectl(&[&["apply", "-f", &file], &strict[..]].concat()).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("daemonset.apps/machine-config-server serverside-applied"), "{}", said.out);
+
+    // The operator makes what the server's pod waits for.
+    let operator_account = speak_as(&cluster, dir.path(), "machine-config-operator").await;
+    let operator =
+        Part::start(dir.path(), "operator", &operator_account, &["operator", "start", "--require-token"]);
+    let pem = field(&cluster, NAMESPACE, SERVING, "tls.crt").await;
+    let token = field(&cluster, NAMESPACE, "node-bootstrapper-token", "token").await;
+
+    // The controller takes the nodes through a rollout that drains a pod.
+    let account = speak_as(&cluster, dir.path(), "machine-config-controller").await;
+    let controller = Controller::with(&cluster, "mco-controller-as-pod", &account, &[], &[]);
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "guest"},
+        "spec": {
+            "nodeName": "worker-0", "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+            "containers": [{"name": "c", "image": "example.com/c"}],
+        },
+    }))
+    .unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), "default");
+    cluster.wait("pods can be made", async || accounts.get_opt("default").await.ok()?.map(drop)).await;
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    cluster.create(machine_config("50-motd", "worker", one_file("/etc/motd", "hello"))).await;
+    cluster.settled("worker", 2, &["50-motd"], &[]).await;
+    assert!(pods.get_opt("guest").await.unwrap().is_none(), "the drain evicts it");
+
+    // Settings of a pool with a long name, and their end.
+    let layers = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/template-layers": "kubeadm"}}});
+    cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
+    cluster.add_pool(LONG, &[]).await;
+    cluster.patch("MachineConfigPool", LONG, json!({"metadata": {"labels": {"settings": "long"}}})).await;
+    cluster
+        .create(json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
+            "metadata": {"name": "long"},
+            "spec": {
+                "machineConfigPoolSelector": {"matchLabels": {"settings": "long"}},
+                "kubeletConfig": {"maxPods": 111},
+            },
+        }))
+        .await;
+    let made = format!("99-{LONG}-generated-kubelet");
+    cluster
+        .wait("the settings are made", async || {
+            (!cluster.get("MachineConfig", &made).await.is_null()).then_some(())
+        })
+        .await;
+    let held = cluster.get("KubeletConfig", "long").await["metadata"]["finalizers"].clone();
+    let finalizer = text(&held[0]);
+    assert!(finalizer.len() <= 63 && finalizer.starts_with("99-a-pool-"), "{held}");
+    cluster.delete("KubeletConfig", "long").await;
+    cluster
+        .wait("the settings are gone", async || {
+            let gone = async |kind, name| cluster.get(kind, name).await.is_null();
+            (gone("KubeletConfig", "long").await && gone("MachineConfig", &made).await).then_some(())
+        })
+        .await;
+
+    // The server hands out what was proved, to who shows the token in the user data.
+    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let folder = |name: &str| {
+        let folder = dir.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    };
+    let (certs, tokens) = (folder("certs"), folder("token"));
+    std::fs::write(certs.join("tls.crt"), &pem).unwrap();
+    std::fs::write(certs.join("tls.key"), field(&cluster, NAMESPACE, SERVING, "tls.key").await).unwrap();
+    std::fs::write(tokens.join("token"), &token).unwrap();
+    std::fs::write(
+        tokens.join("ca.crt"),
+        field(&cluster, NAMESPACE, "node-bootstrapper-token", "ca.crt").await,
+    )
+    .unwrap();
+    let server_account = speak_as(&cluster, dir.path(), "machine-config-server").await;
+    let args = [
+        "server".to_owned(),
+        "start".to_owned(),
+        "--apiserver-url=https://api.lab.test:6443".to_owned(),
+        format!("--secure-port={port}"),
+        "--insecure-port=0".to_owned(),
+        "--metrics-listen=off".to_owned(),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--cert={}", certs.join("tls.crt").display()),
+        format!("--key={}", certs.join("tls.key").display()),
+        format!("--bootstrap-token-dir={}", tokens.display()),
+    ];
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let asking = [&args[..], &["--require-token"]].concat();
+    let server = Part::start(dir.path(), "server", &server_account, &asking);
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    cluster
+        .wait("the server listens", async || tokio::net::TcpStream::connect(addr).await.ok().map(drop))
+        .await;
+    let ca = field(&cluster, NAMESPACE, CA, "tls.crt").await;
+    let worker = user_data(&cluster, "worker").await;
+    let config = cluster
+        .wait("the pool's config is served", async || {
+            let (status, config) = boot(addr, &ca, &worker).await;
+            (status == 200).then_some(config)
+        })
+        .await;
+    let files = config["storage"]["files"].as_array().unwrap();
+    assert!(files.iter().any(|f| f["path"] == "/etc/motd"));
+    let kubeconfig = files.iter().find(|f| f["path"] == "/etc/kubernetes/kubeconfig").unwrap();
+    assert!(
+        kubeconfig.to_string().contains(&String::from_utf8(token).unwrap()),
+        "machines speak as the bootstrapper"
+    );
+
+    operator_follows(&cluster).await;
+
+    // Without tokens: with fewer rights, and just as well.
+    let mut logs = vec![operator.stop().await, server.stop().await];
+    let said = cluster.mco(&["install", "--image=x", url, "--open"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    // Once open, it stays so until somebody says otherwise.
+    let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
+    assert!(!said.out.contains("--require-token") && said.out.contains("22624"), "{}", said.out);
+    let operator = Part::start(dir.path(), "operator-2", &operator_account, &["operator", "start"]);
+    let server = Part::start(dir.path(), "server-2", &server_account, &args);
+    cluster
+        .wait("the server serves without tokens", async || {
+            tokio::net::TcpStream::connect(addr).await.ok()?;
+            let mut open = worker.clone();
+            open["ignition"]["config"]["merge"][0]["httpHeaders"] = json!([{"name": "X-None", "value": "x"}]);
+            (boot(addr, &ca, &open).await.0 == 200).then_some(())
+        })
+        .await;
+    let provider: Api<Secret> = Api::namespaced(cluster.client.clone(), PROVIDER);
+    provider.delete("worker-user-data-managed", &DeleteParams::default()).await.unwrap();
+    assert!(!user_data(&cluster, "worker").await.to_string().contains("Authorization"));
+
+    // Nobody was refused anything, and nobody said so.
+    logs.extend([operator.stop().await, server.stop().await, controller.log()]);
+    controller.stop().await;
+    for log in logs {
+        assert!(!log.contains("forbidden"), "{log}");
+    }
+    let asked = audited(&audit);
+    for part in ["machine-config-controller", "machine-config-operator", "machine-config-server"] {
+        let of: BTreeSet<_> = asked.iter().filter(|(who, ..)| who == part).collect();
+        assert!(of.len() > 5, "{part}: {of:?}");
+        let refused: Vec<_> = of.iter().filter(|(_, _, code)| *code == 403).collect();
+        assert!(refused.is_empty(), "{refused:#?}");
+    }
+    cluster.stop().await;
+}
+
+/// The operator runs on: what somebody deletes is there again, and user data has what the server's certificate needs.
+async fn operator_follows(cluster: &Cluster) {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let provider: Api<Secret> = Api::namespaced(cluster.client.clone(), PROVIDER);
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+
+    // A new pool has user data, and one that is gone keeps nobody waiting.
+    user_data(cluster, LONG).await;
+
+    // The serving certificate: another one, of the same CA.
+    let before = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
+    let trust = trusted(&user_data(cluster, "worker").await);
+    secrets.delete(SERVING, &DeleteParams::default()).await.unwrap();
+    let after = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
+    assert!(before != after, "it is another one");
+    assert_eq!(trusted(&user_data(cluster, "worker").await), trust, "the CA is the same");
+
+    // User data that somebody deletes, or writes over.
+    let name = "worker-user-data-managed";
+    let original = user_data(cluster, "worker").await;
+    provider.delete(name, &DeleteParams::default()).await.unwrap();
+    assert_eq!(trusted(&user_data(cluster, "worker").await), trusted(&original));
+
+    // The CA: everything follows, the user data of machines too.
+    let bundle = async || maps.get_opt(CA).await.unwrap().and_then(|m| m.data?.remove("ca-bundle.crt"));
+    let old = bundle().await.unwrap();
+    let lost = secrets.get(CA).await.unwrap().resource_version();
+    secrets.delete(CA, &DeleteParams::default()).await.unwrap();
+    cluster
+        .wait("there is another CA, and machines are told", async || {
+            let new = secrets.get_opt(CA).await.unwrap()?;
+            let told = trusted(&user_data(cluster, "worker").await);
+            (new.resource_version() != lost && bundle().await? != old && told != trust).then_some(())
+        })
+        .await;
+    let again = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
+    assert!(again == after, "machines of before go on: their CA's certificate stays for a week");
+
+    // A name more by which machines reach the server: the certificate gets it.
+    let uri =
+        json!({"spec": {"infra": {"status": {"apiServerInternalURI": "https://api-int.example.com:6443"}}}});
+    cluster.patch("ControllerConfig", "machine-config-controller", uri).await;
+    cluster
+        .wait("the certificate is for the new name, and machines are told it", async || {
+            let pem = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
+            let told = user_data(cluster, "worker").await.to_string().contains("api-int.example.com:22623");
+            (pem != again && told).then_some(())
+        })
+        .await;
+}

@@ -1,0 +1,442 @@
+//! Boot tokens against a real API server: the operator makes certificates and user data, the real Ignition fetches with
+//! what is in them, and tokens are limited, used up once over two servers, and revoked.
+//!
+//! It needs the control plane's programs, Debian's `ignition` (root) and the program `mco` (`cargo build -p cli`).
+
+use crate::support::{Answer, PATIENCE, client, connect_from};
+use api::boot_token::{ENTROPY, OLD_NAMESPACE, Record, Token};
+use api::names::{CONTROLLER_CONFIG, NAMESPACE};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
+use serde_json::{Value, json};
+use server::{StartOptions, StartServer};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+
+/// Where Debian's package has it.
+const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
+/// What is changed in the cluster is in force within this. A second is promised; a loaded machine may need more.
+const SOON: Duration = Duration::from_secs(30);
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// A load balancer that speaks PROXY protocol.
+const BALANCER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn params() -> PatchParams {
+    PatchParams::apply("server-tests").force()
+}
+
+fn dynamic(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
+}
+
+/// CRDs, settings, and the pool `worker` with a config that holds a secret.
+async fn install(client: &Client) {
+    let crds = dynamic(client, "apiextensions.k8s.io", "CustomResourceDefinition");
+    for c in api::crds::all().unwrap().into_iter().filter(|c| c.ours) {
+        crds.patch(&c.name(), &params(), &Patch::Apply(&c.object)).await.unwrap();
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    dynamic(client, "", "Namespace").patch(NAMESPACE, &params(), &Patch::Apply(&namespace)).await.unwrap();
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let (configs, settings) =
+        (Api::<MachineConfig>::all(client.clone()), Api::<ControllerConfig>::all(client.clone()));
+    let end = Instant::now() + PATIENCE;
+    let none = Default::default();
+    while pools.list(&none).await.is_err()
+        || configs.list(&none).await.is_err()
+        || settings.list(&none).await.is_err()
+    {
+        assert!(Instant::now() < end, "the definitions are not served");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": "a"},
+        "spec": {"config": {"ignition": {"version": "3.2.0"}, "storage": {"files": [
+            {"path": "/etc/secret", "contents": {"source": "data:,hunter2"}},
+        ]}}},
+    });
+    configs.patch("a", &params(), &Patch::Apply(&config)).await.unwrap();
+    for name in ["worker", "infra"] {
+        let pool = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": name}, "spec": {"configuration": {"name": "a"}},
+        });
+        let put = pools.patch(name, &params(), &Patch::Apply(&pool)).await.unwrap();
+        let status = json!({"status": {
+            "observedGeneration": put.metadata.generation, "machineCount": 1, "updatedMachineCount": 1,
+            "readyMachineCount": 1, "unavailableMachineCount": 0, "degradedMachineCount": 0,
+            "configuration": {"name": "a"},
+        }});
+        pools.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+    let object = |kind: &str| json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {}, "spec": {}});
+    let mut infra = object("Infrastructure");
+    // The certificate is also for the name by which this computer reaches the server; no pointer may name that.
+    infra["status"] = json!({
+        "apiServerInternalURI": "https://api.lab.test:6443",
+        "platformStatus": {"type": "Nutanix", "nutanix": {"apiServerInternalIPs": ["localhost"]}},
+    });
+    let config: ControllerConfig = serde_json::from_value(json!({
+        "metadata": {"name": CONTROLLER_CONFIG},
+        "spec": {
+            "clusterDNSIP": "10.96.0.10", "kubeAPIServerServingCAData": "Q0E=", "rootCAData": "Q0E=",
+            "dns": object("DNS"), "infra": infra,
+        },
+    }))
+    .unwrap();
+    settings.patch(CONTROLLER_CONFIG, &params(), &Patch::Apply(&config)).await.unwrap();
+}
+
+/// A server with its own port, stopped at the end.
+struct Server {
+    addr: SocketAddr,
+    plain: u16,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+    ca: Vec<u8>,
+}
+
+async fn serve(kubeconfig: &Path, dir: &Path) -> Server {
+    let free = std::net::TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
+    let mut options = StartOptions {
+        kubeconfig: Some(kubeconfig.to_owned()),
+        apiserver_url: "https://localhost:6443".to_owned(),
+        bootstrap_token_dir: dir.to_owned(),
+        require_token: true,
+        ..StartOptions::default()
+    };
+    options.listen.cert = dir.join("tls.crt");
+    options.listen.key = dir.join("tls.key");
+    options.listen.secure_port = 0;
+    options.listen.insecure_port = free;
+    options.listen.bind_address = Some(HERE.into());
+    options.listen.balancers = vec![IpAddr::V4(BALANCER).into()];
+    let server = StartServer::open(options).await.unwrap();
+    let (addr, stop) = (server.secure_addr().unwrap(), CancellationToken::new());
+    let task = tokio::spawn(server.run(stop.clone()));
+    let pem = std::fs::read_to_string(dir.join("ca.crt")).unwrap();
+    let ca = x509(&pem);
+    Server { addr, plain: free, stop, task, ca }
+}
+
+/// The first certificate of a PEM text.
+fn x509(pem: &str) -> Vec<u8> {
+    use rustls::pki_types::pem::PemObject as _;
+    rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
+}
+
+impl Server {
+    async fn ask(&self, from: Ipv4Addr, method: &str, pool: &str, token: Option<&str>) -> (u16, Value) {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.ca.clone().into()).unwrap();
+        let config = client(rustls::DEFAULT_VERSIONS, roots).unwrap();
+        let stream = connect_from(IpAddr::V4(from), self.addr, config, |_| {}).await.unwrap();
+        let header = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
+        let head = format!(
+            "{method} /config/{pool} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\
+            Accept: application/vnd.coreos.ignition+json;version=3.2.0\r\n\r\n"
+        );
+        let answer = Answer::to(stream, &head).await.unwrap();
+        (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    /// As a machine at 10.0.0.LAST behind the balancer.
+    async fn through(&self, last: u8, pool: &str, token: &str) -> (u16, String) {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.ca.clone().into()).unwrap();
+        let config = client(rustls::DEFAULT_VERSIONS, roots).unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((BALANCER, 0).into()).unwrap();
+        let mut stream = socket.connect(self.addr).await.unwrap();
+        let addresses = [10, 0, 0, last, 127, 0, 0, 1, 0x30, 0x39, 0x58, 0x5F];
+        stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c").await.unwrap();
+        stream.write_all(&addresses).await.unwrap();
+        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let head = format!(
+            "GET /config/{pool} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        let answer = Answer::to(stream, &head).await.unwrap();
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        (answer.status, body["error"]["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The status and, of a refusal, its reason.
+    async fn told(&self, from: Ipv4Addr, pool: &str, token: Option<&str>) -> (u16, String) {
+        let (status, body) = self.ask(from, "GET", pool, token).await;
+        (status, body["error"]["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until this is told.
+    async fn tells(&self, pool: &str, token: Option<&str>, want: (u16, &str)) {
+        let begun = Instant::now();
+        loop {
+            let got = self.told(HERE, pool, token).await;
+            if (got.0, got.1.as_str()) == want {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "want {want:?}, got {got:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The program, as an administrator calls it.
+struct Mco {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Mco {
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--kubeconfig").arg(&self.kubeconfig).output().unwrap()
+    }
+
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn token(&self, arguments: &[&str]) -> String {
+        self.says(&[&["token", "create", "worker"], arguments].concat()).trim().to_owned()
+    }
+}
+
+/// Lets the real Ignition fetch what a pointer config says: what it got, or what it said.
+fn ignition(dir: &Path, pointer: &str) -> Result<Value, String> {
+    let own = tempfile::tempdir_in(dir).unwrap();
+    std::fs::write(own.path().join("config.ign"), pointer).unwrap();
+    let path = |name: &str| own.path().join(name).display().to_string();
+    let output = Command::new(IGNITION)
+        .current_dir(own.path())
+        .args(["--platform=file", "--stage=fetch", "--log-to-stdout"])
+        .arg(format!("--root={}", path("root")))
+        .arg(format!("--config-cache={}", path("cache.json")))
+        .arg(format!("--neednet={}", path("neednet")))
+        .arg(format!("--state-file={}", path("state")))
+        .output()
+        .unwrap();
+    match std::fs::read(path("cache.json")) {
+        Ok(bytes) if output.status.success() => Ok(serde_json::from_slice(&bytes).unwrap()),
+        _ => Err(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()),
+    }
+}
+
+fn has_secret(config: &Value) -> bool {
+    config["storage"]["files"].as_array().is_some_and(|f| f.iter().any(|f| f["path"] == "/etc/secret"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
+    let program = lab::built_mco();
+    if !lab::require(program.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned()))
+    {
+        return;
+    }
+    let missing =
+        (!Path::new(IGNITION).exists()).then(|| "Debian's package ignition is not installed".to_owned());
+    if !lab::require(missing) {
+        return;
+    }
+    let environment = Environment::read();
+    let folder = Arc::new(Folder::create(&environment).unwrap());
+    let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Default::default() };
+    let programs = Programs::new(&environment).unwrap();
+    let plane = ControlPlane::start(folder, &programs, &options, &Reporter::stderr()).await.unwrap();
+    let kube = plane.client().await.unwrap();
+    let mco = Mco { program: program.unwrap(), kubeconfig: plane.kubeconfig().to_owned() };
+    install(&kube).await;
+
+    // The operator: certificates first, user data without tokens; a second look finds nothing to do.
+    let done = mco.says(&["operator", "start", "--once"]);
+    for part in
+        ["CA machine-config-server-ca", "certificate machine-config-server-tls", "worker-user-data-managed"]
+    {
+        assert!(done.contains(part), "{done}");
+    }
+    assert_eq!(mco.says(&["operator", "start", "--once"]), "");
+    assert!(!mco.says(&["pointer", "worker"]).contains("Authorization"));
+    let done = mco.says(&["operator", "start", "--once", "--require-token"]);
+    assert!(done.contains("worker-user-data-managed") && done.contains("infra-user-data-managed"), "{done}");
+    assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
+
+    // The server, with the certificate that the operator made.
+    let dir = tempfile::tempdir().unwrap();
+    let secrets: Api<Secret> = Api::namespaced(kube.clone(), NAMESPACE);
+    let tls = secrets.get("machine-config-server-tls").await.unwrap().data.unwrap();
+    let bundle =
+        Api::<ConfigMap>::namespaced(kube.clone(), NAMESPACE).get("machine-config-server-ca").await.unwrap();
+    std::fs::write(dir.path().join("tls.crt"), &tls["tls.crt"].0).unwrap();
+    std::fs::write(dir.path().join("tls.key"), &tls["tls.key"].0).unwrap();
+    std::fs::write(dir.path().join("ca.crt"), &bundle.data.unwrap()["ca-bundle.crt"]).unwrap();
+    std::fs::write(dir.path().join("token"), "bootstrap").unwrap();
+    let one = serve(plane.kubeconfig(), dir.path()).await;
+    let two = serve(plane.kubeconfig(), dir.path()).await;
+    one.tells("worker", None, (401, "NoToken")).await;
+    two.tells("worker", None, (401, "NoToken")).await;
+
+    // The real Ignition with the pool's own token; without one it is refused and gives up at once.
+    let port = one.addr.port().to_string();
+    let pointer = |more: &[&str]| {
+        let arguments = [&["pointer", "worker", "--ignition-version", "3.3", "--port", &port], more].concat();
+        let text = mco.says(&arguments);
+        assert!(text.contains("https://api.lab.test:"), "{text}");
+        text.replace("https://api.lab.test:", "https://localhost:")
+    };
+    let own = pointer(&[]);
+    assert!(has_secret(&ignition(dir.path(), &own).unwrap()));
+    let mut bare: Value = serde_json::from_str(&own).unwrap();
+    bare["ignition"]["config"]["merge"][0].as_object_mut().unwrap().remove("httpHeaders").unwrap();
+    let said = ignition(dir.path(), &bare.to_string()).unwrap_err();
+    assert!(said.contains("401") || said.contains("Unauthorized"), "{said}");
+
+    // A token of one use: Ignition takes it, may come back, and nobody else may.
+    let single = mco.token(&["--single-use", "--ttl", "1h", "--node", "worker-7"]);
+    one.tells("infra", Some(&single), (403, "TokenForAnotherPool")).await;
+    two.tells("infra", Some(&single), (403, "TokenForAnotherPool")).await;
+    let (status, _) = one.ask(HERE, "HEAD", "worker", Some(&single)).await;
+    assert_eq!(status, 200, "a look uses nothing up");
+    let with = pointer(&["--token", &single]);
+    assert!(has_secret(&ignition(dir.path(), &with).unwrap()));
+    assert!(has_secret(&ignition(dir.path(), &with).unwrap()), "the same machine may ask again for a while");
+    assert_eq!(one.told(THERE, "worker", Some(&single)).await, (403, "TokenUsed".to_owned()));
+    let listed = mco.says(&["token", "list", "worker"]);
+    assert!(
+        listed.contains("worker-7") && listed.contains("in use") && listed.contains("127.0.0.1"),
+        "{listed}"
+    );
+    assert!(!listed.contains(single.split_once('.').unwrap().1));
+
+    // Two machines, two servers, one token, at the same moment: one of them gets the config.
+    for round in 0..10 {
+        let raced = mco.token(&["--single-use"]);
+        one.tells("infra", Some(&raced), (403, "TokenForAnotherPool")).await;
+        two.tells("infra", Some(&raced), (403, "TokenForAnotherPool")).await;
+        let (a, b) =
+            tokio::join!(one.told(HERE, "worker", Some(&raced)), two.told(THERE, "worker", Some(&raced)),);
+        let mut both = [a, b];
+        both.sort();
+        assert_eq!(both, [(200, String::new()), (403, "TokenUsed".to_owned())], "round {round}");
+    }
+
+    // Behind a balancer each machine is itself: the first has the token, and none of the others.
+    let behind = mco.token(&["--single-use"]);
+    one.tells("infra", Some(&behind), (403, "TokenForAnotherPool")).await;
+    two.tells("infra", Some(&behind), (403, "TokenForAnotherPool")).await;
+    assert_eq!(one.through(17, "worker", &behind).await.0, 200);
+    assert_eq!(one.through(17, "worker", &behind).await.0, 200, "the same machine may ask again");
+    assert_eq!(two.through(18, "worker", &behind).await, (403, "TokenUsed".to_owned()));
+    assert!(mco.says(&["token", "list", "worker"]).contains("10.0.0.17"));
+
+    // A token of the version before, beside the CA's key: brought over with what it says, once.
+    let old = Token::new(&[7; ENTROPY]);
+    let mut secret = Record { single_use: true, ..Record::new(&old, "worker") }.to_secret();
+    secret.metadata.namespace = Some(OLD_NAMESPACE.to_owned());
+    secrets.create(&Default::default(), &secret).await.unwrap();
+    let old = old.reveal();
+    assert_eq!(one.told(HERE, "worker", Some(&old)).await, (401, "TokenUnknown".to_owned()));
+    assert!(mco.says(&["token", "list"]).contains("070707070707"), "it is seen before it is brought over");
+    let done = mco.says(&["operator", "start", "--once", "--require-token"]);
+    assert!(done.contains("boot-token-070707070707") && done.contains("brought over"), "{done}");
+    assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
+    one.tells("worker", Some(&old), (200, "")).await;
+    assert_eq!(mco.says(&["token", "list"]).matches("070707070707").count(), 1);
+    mco.says(&["token", "revoke", &old]);
+    assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "", "it does not come back");
+    one.tells("worker", Some(&old), (401, "TokenUnknown")).await;
+
+    // An installer's pointer: it gets the pool's token, or an event says that it cannot.
+    let provider: Api<Secret> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
+    let managed = provider.get("worker-user-data-managed").await.unwrap().data.unwrap();
+    let managed: Value = serde_json::from_slice(&managed["userData"].0).unwrap();
+    for (version, gets) in [("3.0.0", false), ("3.1.0", true)] {
+        let mut theirs = managed.clone();
+        theirs["ignition"]["version"] = json!(version);
+        theirs["ignition"]["config"]["merge"][0].as_object_mut().unwrap().remove("httpHeaders").unwrap();
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "worker-user-data"},
+            "stringData": {"userData": theirs.to_string()},
+        });
+        provider.patch("worker-user-data", &params(), &Patch::Apply(&secret)).await.unwrap();
+        mco.says(&["operator", "start", "--once", "--require-token"]);
+        let now = provider.get("worker-user-data").await.unwrap().data.unwrap();
+        let now: Value = serde_json::from_slice(&now["userData"].0).unwrap();
+        let header = |config: &Value| config["ignition"]["config"]["merge"][0]["httpHeaders"].clone();
+        assert_eq!(header(&now) == header(&managed), gets, "{version}");
+    }
+    let events: Api<Event> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
+    let told: Vec<_> = events.list(&Default::default()).await.unwrap().items.into_iter().collect();
+    let about = |e: &&Event| e.involved_object.name.as_deref() == Some("worker-user-data");
+    let told: Vec<_> = told.iter().filter(about).map(|e| e.message.clone().unwrap()).collect();
+    assert!(told.len() == 1 && told[0].contains("no boot token") && told[0].contains("3.1.0"), "{told:?}");
+
+    // Limits: time, address, grace, encryption.
+    let brief = mco.token(&["--ttl", "1s"]);
+    one.tells("worker", Some(&brief), (403, "TokenExpired")).await;
+    let bound = mco.token(&["--address", "127.0.0.2/32"]);
+    one.tells("worker", Some(&bound), (403, "TokenForAnotherAddress")).await;
+    assert_eq!(one.told(THERE, "worker", Some(&bound)).await.0, 200);
+    let hasty = mco.token(&["--single-use", "--grace", "1s"]);
+    one.tells("infra", Some(&hasty), (403, "TokenForAnotherPool")).await;
+    assert_eq!(one.told(HERE, "worker", Some(&hasty)).await.0, 200);
+    one.tells("worker", Some(&hasty), (403, "TokenUsed")).await;
+    let mut plain = tokio::net::TcpStream::connect((HERE, one.plain)).await.unwrap();
+    plain.write_all(b"GET /config/worker HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut all = vec![];
+    plain.read_to_end(&mut all).await.unwrap();
+    assert_eq!(Answer::read(&all).unwrap().status, 403);
+
+    // Revoked: within a moment nobody gets in, and the spent ones can be swept away.
+    let open = mco.token(&[]);
+    one.tells("worker", Some(&open), (200, "")).await;
+    mco.says(&["token", "revoke", &open]);
+    let begun = Instant::now();
+    one.tells("worker", Some(&open), (401, "TokenUnknown")).await;
+    assert!(begun.elapsed() < SOON, "a token that is revoked is out at once");
+    let swept = mco.says(&["token", "revoke", "--spent"]);
+    assert!(
+        swept.contains(brief.split_once('.').unwrap().0) && swept.contains(hasty.split_once('.').unwrap().0)
+    );
+    assert!(!mco.run(&["token", "revoke", "000000000000"]).status.success());
+    assert!(!mco.run(&["token", "create", "nosuch"]).status.success());
+
+    // The API server away: tokens of many uses are judged by what was last seen; one of one use cannot be used up, so
+    // its machine is told to try again.
+    let (many, once) = (mco.token(&[]), mco.token(&["--single-use"]));
+    for token in [&many, &once] {
+        one.tells("infra", Some(token), (403, "TokenForAnotherPool")).await;
+    }
+    plane.stop_api_server().await;
+    assert_eq!(one.told(HERE, "worker", Some(&many)).await.0, 200);
+    assert_eq!(one.told(HERE, "worker", Some(&once)).await, (503, "TokenUnchecked".to_owned()));
+    plane.start_api_server().await.unwrap();
+    one.tells("worker", Some(&once), (200, "")).await;
+
+    // The CA is lost: all is made anew, and user data follows with the same token.
+    secrets.delete("machine-config-server-ca", &Default::default()).await.unwrap();
+    let done = mco.says(&["operator", "start", "--once", "--require-token"]);
+    assert!(
+        done.contains("CA machine-config-server-ca") && done.contains("worker-user-data-managed"),
+        "{done}"
+    );
+    let config = |text: &str| serde_json::from_str::<Value>(text).unwrap()["ignition"]["config"].clone();
+    assert_eq!(config(&pointer(&[])), config(&own));
+
+    for server in [one, two] {
+        server.stop.cancel();
+        server.task.await.unwrap();
+    }
+    plane.stop().await;
+}
