@@ -10,6 +10,7 @@ mod crds;
 mod drains;
 mod examples;
 mod generated;
+mod joining;
 #[path = "../product/mod.rs"]
 mod product;
 mod render;

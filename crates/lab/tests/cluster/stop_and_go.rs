@@ -2,7 +2,7 @@
 //! changing `maxUnavailable`, adding and removing nodes and pools. Each behaves as they would expect, with never more
 //! nodes out of service than the pool allows.
 //!
-//! What it is not: outages (`product_outages.rs`, `product_faults.rs`), or who leads (`product_leader.rs`).
+//! What it is not: outages, or who leads (`tests/faults`).
 
 use crate::product::controllers::{all_well, middle, progress, slow};
 use crate::product::observer::Observer;

@@ -9,24 +9,27 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Counted before and after.
+/// What is found of one lab.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Traces {
-    pub mounts: usize,
+    pub mounts: BTreeSet<String>,
     pub interfaces: BTreeSet<String>,
     pub groups: BTreeSet<String>,
     pub machines: BTreeSet<String>,
 }
 
-/// Looks now. Interfaces of other labs that run beside this test are left out by `ours`.
-pub fn traces(ours: &dyn Fn(&str) -> bool) -> Traces {
+/// Looks now. Other tests and other labs run beside this one: only mounts that name this lab's folder count, and only
+/// interfaces, control groups and machines that `ours` knows by their name.
+pub fn traces(folder: &Path, ours: &dyn Fn(&str) -> bool) -> Traces {
     let list = |path: &str, keep: &dyn Fn(&str) -> bool| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| keep(name)).collect::<BTreeSet<_>>()
     };
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let folder = folder.display().to_string();
     Traces {
-        mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
+        mounts: mounts.lines().filter(|line| line.contains(&folder)).map(str::to_owned).collect(),
         interfaces: list("/sys/class/net", ours),
         groups: list("/sys/fs/cgroup/systemd", &|name| name.starts_with("mco-lab-") && ours(name)),
         machines: list("/run/systemd/nspawn/propagate", ours),

@@ -2,8 +2,8 @@
 //! clocks that are wrong, nodes and configs that vanish. Each ends in the right state, and an observer of its own sees
 //! to it that never more nodes are out of service than the pool allows.
 //!
-//! What it is not: faults of the controller itself (`product_leader.rs`) or of an administrator
-//! (`product_stop_and_go.rs`).
+//! What it is not: faults of the controller itself (`leader.rs`) or of an administrator
+//! (`tests/cluster/stop_and_go.rs`).
 
 use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
 use crate::product::observer::Observer;

@@ -1,8 +1,8 @@
 //! Drains with the real disruption controller: what a node says while a budget holds a pod, pods and budgets of one name in
-//! two namespaces, cordons of people, a node that is deleted in the middle of its drain, one that fails after it; and on a
-//! machine with a real kubelet, pods that really end; and a single control-plane node, which nothing may leave.
+//! two namespaces, cordons of people, a node that is deleted in the middle of its drain, one that fails after it; and a
+//! single control-plane node, which nothing may leave.
 //!
-//! What it is not: the drain of the demo's machines (`product_real.rs`), or the rules (`rollout`'s own tests).
+//! What it is not: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), or the rules (`rollout`'s own tests).
 
 mod scenarios;
 mod single;
