@@ -21,11 +21,11 @@ pub const NAMESPACE: &str = "machine-config-boot-tokens";
 /// Where they stood before: beside the CA's key. They are brought over (`operator::tokens`).
 pub const OLD_NAMESPACE: &str = crate::names::NAMESPACE;
 /// On a token's Secret in the old namespace that was brought over: when.
-pub const MOVED: &str = "machineconfiguration.openshift.io/boot-token-moved";
+pub const MOVED: &str = crate::names::own::BOOT_TOKEN_MOVED;
 /// On every token's Secret; the value is the pool's name.
-pub const LABEL: &str = "machineconfiguration.openshift.io/boot-token";
+pub const LABEL: &str = crate::names::label::BOOT_TOKEN;
 /// The type of every token's Secret.
-pub const TYPE: &str = "machineconfiguration.openshift.io/boot-token";
+pub const TYPE: &str = crate::names::label::BOOT_TOKEN;
 /// What the name of every token's Secret begins with; the ID follows.
 pub const NAME_PREFIX: &str = "boot-token-";
 /// How many random bytes a token is made of: 6 for the ID, 32 for the secret.

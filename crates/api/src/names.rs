@@ -115,6 +115,36 @@ pub mod annotation {
     pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
     /// The one value of [`SSH`].
     pub const SSH_ACCESSED: &str = "accessed";
+    /// MachineOSConfig: the build in force. Written by whoever builds images.
+    pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
+    /// Rendered MachineConfig: the image that a machine boots straight into.
+    pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+    /// On user data that the operator keeps: where its CA comes from.
+    pub const MANAGED_USER_DATA: &str =
+        "machineconfiguration.openshift.io/managed-ca-bundle-derived-from-configmap";
+}
+
+/// Annotations that no other implementation reads.
+pub mod own {
+    /// Node: whose cordon the node is under during an update: `daemon`, `controller` or `kept` (a person's).
+    pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
+    /// Node: what a drain waits for, in words. Absent when it waits for nothing.
+    pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
+    /// Node: when a controller that took over from one that died wrote to the node, to make void what that one had sent.
+    pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
+    /// Node: any text; another one than before makes its agent try at once what it failed at (`mco retry`).
+    pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
+    /// MachineConfigPool: the rendered config that it is held in whatever its MachineConfigs say (`mco undo`).
+    pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
+    /// MachineConfigPool: the rendered configs that it was to be in, oldest first, with times (`mco history`). At most
+    /// twenty.
+    pub const CONFIG_HISTORY: &str = "machineconfiguration.openshift.io/config-history";
+    /// The controller's Lease, when it was given up: requests of its last holder may still be on their way.
+    pub const REQUESTS_UNDER_WAY: &str = "machineconfiguration.openshift.io/requests-under-way";
+    /// On the Secret with the config server's certificate: the CA that has signed it.
+    pub const SIGNER: &str = "machineconfiguration.openshift.io/signer";
+    /// On a boot token's Secret in the namespace of before: it was copied to the namespace of boot tokens.
+    pub const BOOT_TOKEN_MOVED: &str = "machineconfiguration.openshift.io/boot-token-moved";
 }
 
 /// Values of [`annotation::STATE`].
@@ -151,6 +181,10 @@ pub mod label {
     pub const ETCD_ROLE: &str = "node-role.kubernetes.io/etcd";
     /// A worker's role on OpenShift; elsewhere people give it, with any value, or nobody does.
     pub const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
+    /// On the Secret of a boot token; also its type.
+    pub const BOOT_TOKEN: &str = "machineconfiguration.openshift.io/boot-token";
+    /// On a MachineOSBuild: the rendered MachineConfig that it builds an image for.
+    pub const BUILD_OF: &str = "machineconfiguration.openshift.io/rendered-machine-config";
     /// A node's operating system; `windows` nodes are not ours.
     pub const OS: &str = "kubernetes.io/os";
     /// A node's zone: rollouts go zone by zone.
@@ -169,6 +203,14 @@ pub mod pool_condition {
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     /// The pool's config could not be rendered.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";
+    /// Nodes that two custom pools want, or a selector that cannot be read. Present once it was true.
+    pub const MEMBERSHIP_CONFLICT: &str = "MembershipConflict";
+    /// The pool is held in an older config by an annotation (`mco undo`). Present once it was true.
+    pub const CONFIG_PINNED: &str = "ConfigPinned";
+    /// The image build of the pool failed; set `True` by whoever builds.
+    pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
+    /// Pinned images could not be fetched; set `True` by whoever fetches them.
+    pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
 }
 
 /// Condition types of a MachineConfigNode.

@@ -18,7 +18,7 @@ pub const CERT: &str = "tls.crt";
 /// The key of the key in the Secrets.
 pub const KEY: &str = "tls.key";
 /// On the server's certificate: the SHA-256 of the CA certificate that signed it.
-pub const SIGNER: &str = "machineconfiguration.openshift.io/signer";
+pub const SIGNER: &str = crate::names::own::SIGNER;
 /// The label, and its value, on what is ours to write.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "machine-config-operator");
 

@@ -13,7 +13,7 @@ pub const PORT: u16 = 22623;
 /// Where machine providers look for user data.
 pub const NAMESPACE: &str = "openshift-machine-api";
 /// On user-data Secrets that are ours: their CA comes from a ConfigMap and is rotated with it.
-pub const MANAGED: &str = "machineconfiguration.openshift.io/managed-ca-bundle-derived-from-configmap";
+pub const MANAGED: &str = crate::names::annotation::MANAGED_USER_DATA;
 /// The key of the pointer config in a user-data Secret.
 pub const USER_DATA: &str = "userData";
 /// Platforms whose machines reach the API by a virtual address, without DNS, and the name of their status there.

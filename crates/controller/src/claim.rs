@@ -7,8 +7,9 @@
 
 use crate::call::{CallError, call};
 use crate::context::Context;
-use crate::events::{Severity, Source, reference};
+use crate::events::{Source, reference};
 use crate::refusal::AGAIN;
+use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::annotation::GENERATED_BY_VERSION;
 use api::v1::ControllerConfig;
@@ -177,7 +178,7 @@ async fn change(
         "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, leads and has taken it over"
     );
     let about = reference(&answer);
-    context.events.tell(Source::Template, Severity::Normal, about, "VersionTakenOver", message);
+    context.events.tell(Source::Template, about, ControllerEvent::VersionTakenOver, message);
     context.controller_config_answer(answer);
     Ok(None)
 }

@@ -12,7 +12,7 @@
 
 use crate::call::{CallError, REQUEST_TIMEOUT, call};
 use crate::context::Context;
-use crate::events::{Severity, Source, node_reference};
+use crate::events::{Source, node_reference};
 use crate::leader::now;
 use crate::metrics;
 use crate::progress;
@@ -25,7 +25,6 @@ use futures::StreamExt;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
 use kube::runtime::watcher;
-use rollout::EventKind;
 use rollout::drain::{self, Answer, Drain, DrainPlan, Evict, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
 use std::collections::HashMap;
@@ -158,12 +157,8 @@ impl Drains {
         }
         session.state = plan.state;
         for event in &plan.events {
-            let severity = match event.kind {
-                EventKind::Normal => Severity::Normal,
-                EventKind::Warning => Severity::Warning,
-            };
             let about = node_reference(&node.name);
-            self.context.events.tell(Source::Node, severity, about, &event.reason, event.message.clone());
+            self.context.events.tell(Source::Node, about, event.reason, event.message.clone());
         }
         self.count(node, plan.late);
         self.context.metrics.drain_waits.set(&node.name, !plan.waiting.is_empty());

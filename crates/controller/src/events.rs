@@ -4,6 +4,7 @@
 //! warning is logged and the work goes on: an event is never worth a failed pass.
 
 use crate::call::call;
+use api::events::{ControllerEvent, Severity};
 use api::k8s::{Event, ObjectMeta, ObjectReference, Time};
 use api::names::{NAMESPACE, annotation};
 use k8s_openapi::api::core::v1::EventSource;
@@ -36,13 +37,6 @@ impl Source {
             Self::Runtime => "machineconfigcontroller-containerruntimeconfigcontroller",
         }
     }
-}
-
-/// How serious it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Severity {
-    Normal,
-    Warning,
 }
 
 /// Hands events to the task that writes them; a full queue never holds a pass up.
@@ -84,19 +78,18 @@ impl Recorder {
     pub(crate) fn tell(
         &self,
         source: Source,
-        severity: Severity,
         about: ObjectReference,
-        reason: &str,
+        reason: ControllerEvent,
         message: String,
     ) {
         let name = about.name.as_deref().unwrap_or_default();
-        match severity {
-            Severity::Normal => tracing::info!(reason, object = name, "{message}"),
-            Severity::Warning => tracing::warn!(reason, object = name, "{message}"),
+        match reason.severity() {
+            Severity::Normal => tracing::info!(%reason, object = name, "{message}"),
+            Severity::Warning => tracing::warn!(%reason, object = name, "{message}"),
         }
-        let event = event(source, severity, about, reason, message);
+        let event = event(source, about, reason, message);
         if self.queue.try_send(event).is_err() {
-            tracing::warn!(reason, "an event was dropped: {WAITING} wait for the API server already");
+            tracing::warn!(%reason, "an event was dropped: {WAITING} wait for the API server already");
         }
     }
 }
@@ -104,7 +97,7 @@ impl Recorder {
 /// The largest message that the API takes, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-fn event(source: Source, severity: Severity, about: ObjectReference, reason: &str, message: String) -> Event {
+fn event(source: Source, about: ObjectReference, reason: ControllerEvent, message: String) -> Event {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let now = jiff::Timestamp::now();
     // As client-go names them: unique over restarts by the clock, within one by the number.
@@ -126,9 +119,9 @@ fn event(source: Source, severity: Severity, about: ObjectReference, reason: &st
             ..ObjectMeta::default()
         },
         involved_object: about,
-        reason: Some(reason.to_owned()),
+        reason: Some(reason.text().to_owned()),
         message: Some(message),
-        type_: Some(if severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned()),
+        type_: Some(reason.severity().text().to_owned()),
         source: Some(EventSource { component: Some(component.clone()), host: None }),
         reporting_component: Some(component),
         first_timestamp: Some(Time(now)),
@@ -167,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_at_a_character_and_stays_within_the_limit() {
-        let e = event(Source::Node, Severity::Warning, node_reference("n"), "DrainFailed", "ä".repeat(2000));
+        let e = event(Source::Node, node_reference("n"), ControllerEvent::DrainFailed, "ä".repeat(2000));
         let message = e.message.unwrap();
         assert!(message.len() <= MAX_MESSAGE && message.ends_with("ä..."), "{}", message.len());
         assert_eq!(e.type_.as_deref(), Some("Warning"));
@@ -176,8 +169,10 @@ mod tests {
 
     #[test]
     fn two_events_never_share_a_name() {
-        let mk =
-            || event(Source::Render, Severity::Normal, node_reference("n"), "R", String::new()).metadata.name;
+        let mk = || {
+            let reason = ControllerEvent::PutBack;
+            event(Source::Render, node_reference("n"), reason, String::new()).metadata.name
+        };
         assert_ne!(mk(), mk());
     }
 }

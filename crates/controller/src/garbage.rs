@@ -176,9 +176,7 @@ async fn builds(context: &Context) -> Result<BTreeSet<String>, CallError> {
         Ok(list) => Ok(list
             .iter()
             .filter_map(|b| b.data.pointer("/spec/machineConfig/name")?.as_str().map(str::to_owned))
-            .chain(list.iter().filter_map(|b| {
-                b.labels().get("machineconfiguration.openshift.io/rendered-machine-config").cloned()
-            }))
+            .chain(list.iter().filter_map(|b| b.labels().get(api::names::label::BUILD_OF).cloned()))
             .collect()),
         Err(e) if e.is_not_found() => Ok(BTreeSet::new()),
         Err(e) => Err(e),

@@ -9,8 +9,9 @@
 
 use crate::call::{CallError, call};
 use crate::context::{Config, Context};
-use crate::events::{Severity, Source, reference};
+use crate::events::{Source, reference};
 use crate::patch::difference;
+use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::{annotation, label};
 use api::v1::MachineConfig;
@@ -172,7 +173,7 @@ pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(),
     if not_ours && context.kept.may_tell(&name) {
         let (source, instead) = instead(wanted);
         let message = format!("MachineConfig {name} {changed}: {instead}");
-        context.events.tell(source, Severity::Warning, reference(&answer), "PutBack", message);
+        context.events.tell(source, reference(&answer), ControllerEvent::PutBack, message);
     }
     context.config_answer(answer);
     Ok(())

@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A request that was sent this long ago has arrived or never will: the API server itself ends each after a minute.
 pub(crate) const STRAY: Duration = Duration::from_mins(2);
 /// On a lease that was given up: requests of its last holder, or of one before, may still be on their way.
-const STRAYS: &str = "machineconfiguration.openshift.io/requests-under-way";
+const STRAYS: &str = api::names::own::REQUESTS_UNDER_WAY;
 
 /// How leadership came to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

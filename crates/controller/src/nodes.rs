@@ -9,7 +9,7 @@
 
 use crate::call::CallError;
 use crate::context::{Config, Context, Stores};
-use crate::events::{Severity, Source, node_reference, reference};
+use crate::events::{Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
 use crate::places::Whose;
@@ -18,13 +18,14 @@ use crate::seal::{Seal, Sealed};
 use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::underway::{PATIENCE, Underway};
 use crate::writes::write_first_boot_nodes;
+use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
 use futures::stream::{self, StreamExt};
 use rollout::view::{NodeView, OsBuild, OsConfig};
 use rollout::{
-    About, ConfigView, Configs, EventKind, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan,
-    RolloutPlan, Sources, Step, Streams,
+    About, ConfigView, Configs, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan, RolloutPlan, Sources,
+    Step, Streams,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -279,11 +280,7 @@ impl Nodes {
             },
             About::Node(name) => node_reference(name),
         };
-        let severity = match event.kind {
-            EventKind::Normal => Severity::Normal,
-            EventKind::Warning => Severity::Warning,
-        };
-        self.context.events.tell(Source::Node, severity, about, &event.reason, event.message.clone());
+        self.context.events.tell(Source::Node, about, event.reason, event.message.clone());
     }
 
     /// Nodes that no pool can own: told once, and again when the reason changes.
@@ -324,7 +321,7 @@ impl Nodes {
             );
             tracing::warn!(%node, "{text}");
             let about = node_reference(node);
-            self.context.events.tell(Source::Node, Severity::Warning, about, "FirstBootNotExpected", text);
+            self.context.events.tell(Source::Node, about, ControllerEvent::FirstBootNotExpected, text);
         }
         *told = now;
     }

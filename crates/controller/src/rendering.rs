@@ -8,7 +8,7 @@
 
 use crate::call::{CallError, call};
 use crate::context::{Config, Context};
-use crate::events::{Severity, Source, reference, release_version};
+use crate::events::{Source, reference, release_version};
 use crate::generated::May;
 use crate::leader::now;
 use crate::metrics;
@@ -19,6 +19,7 @@ use crate::settings::{FEATURE_GATE, STREAMS};
 use crate::writes::write_status;
 use crate::{claim, standing};
 use api::conditions::{self, Condition};
+use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
 use api::text::cut;
@@ -145,9 +146,8 @@ impl Rendering {
                 let about = reference(pool);
                 self.context.events.tell(
                     Source::Render,
-                    Severity::Warning,
                     about,
-                    "SelectingAll",
+                    ControllerEvent::SelectingAll,
                     message.to_owned(),
                 );
             }
@@ -360,9 +360,8 @@ impl Rendering {
             let message = format!("osImageURL is {}, set by a MachineConfig", rendered.spec.os_image_url);
             context.events.tell(
                 Source::Render,
-                Severity::Normal,
                 reference(&made),
-                "OSImageURLOverridden",
+                ControllerEvent::OSImageURLOverridden,
                 message,
             );
         }
@@ -373,7 +372,7 @@ impl Rendering {
             release.as_deref().map_or("", release_version),
         );
         let about = reference(pool);
-        context.events.tell(Source::Render, Severity::Normal, about, "RenderedConfigGenerated", message);
+        context.events.tell(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
         context.config_answer(made);
         Ok(())
     }

@@ -252,7 +252,7 @@ impl Cluster {
 
     /// Tells people something, as an event on the own Node. Best effort: an event that cannot be told is in the log.
     pub(crate) async fn tell(&self, note: &Note, uid: &str, now: Timestamp) {
-        let reason = format!("{:?}", note.kind);
+        let reason = note.kind.text().to_owned();
         let Note { kind, text } = note;
         tracing::info!(node = %self.node, event = %reason, "{text}");
         let name = format!("{}.{:x}", self.node, now.as_nanosecond());
@@ -271,7 +271,7 @@ impl Cluster {
                 namespace: Some(NAMESPACE.to_owned()),
                 ..Default::default()
             },
-            type_: Some(if kind.is_warning() { "Warning" } else { "Normal" }.to_owned()),
+            type_: Some(kind.severity().text().to_owned()),
             reason: Some(reason),
             message: Some(api::text::cut(text, 1024).into_owned()),
             source: Some(k8s_openapi::api::core::v1::EventSource {

@@ -294,7 +294,7 @@ impl Writer {
             };
             match message {
                 Some(Some(Message::Event(told))) => {
-                    let warning = told.note.kind.is_warning();
+                    let warning = told.note.kind.severity() == api::events::Severity::Warning;
                     self.events.push(told);
                     let over = self.events.len().saturating_sub(KEPT);
                     self.events.drain(..over);

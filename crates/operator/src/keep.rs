@@ -13,6 +13,7 @@ use crate::rights::CONTROLLER;
 use crate::tokens;
 use crate::user_data::{self, Facts, Left, Write};
 use api::boot_token::{self, ENTROPY, Record};
+use api::events::OperatorEvent;
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
 use api::v1::{ControllerConfig, MachineConfigPool};
@@ -230,7 +231,7 @@ fn refused(secret: &Secret, error: &KeepError) -> Option<Left> {
         kind: "Secret",
         name: secret.name_any(),
         uid: secret.metadata.uid.clone(),
-        reason: "UserDataNotWritten",
+        reason: OperatorEvent::UserDataNotWritten,
         why: format!("machines made with it get what stood in it before: {}", chain(error)),
     })
 }
@@ -407,7 +408,10 @@ mod tests {
         };
         for code in [400, 403, 422] {
             let left = refused(&secret, &error(code)).unwrap();
-            assert_eq!((left.name.as_str(), left.reason), ("worker-user-data", "UserDataNotWritten"));
+            assert_eq!(
+                (left.name.as_str(), left.reason),
+                ("worker-user-data", OperatorEvent::UserDataNotWritten)
+            );
             assert!(left.why.contains("field is immutable"), "{}", left.why);
         }
         for code in [409, 429, 500, 503] {

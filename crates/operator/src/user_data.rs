@@ -5,6 +5,7 @@
 //! its own in its pointer. It is kept for as long as it is good; another is made when it is revoked or has expired.
 
 use api::boot_token::{ENTROPY, Record, Token};
+use api::events::OperatorEvent;
 use api::k8s::{ByteString, ObjectReference, Secret};
 use api::user_data::{self, MANAGED, PORT, USER_DATA};
 use api::v1::MachineConfigPool;
@@ -63,7 +64,7 @@ pub struct Left {
     /// Its UID, where it has one.
     pub uid: Option<String>,
     /// What machines meet: a word for the event.
-    pub reason: &'static str,
+    pub reason: OperatorEvent,
     /// Why, and what to do.
     pub why: String,
 }
@@ -75,7 +76,7 @@ impl std::fmt::Display for Left {
 }
 
 impl Left {
-    fn secret(secret: &Secret, reason: &'static str, why: impl Into<String>) -> Self {
+    fn secret(secret: &Secret, reason: OperatorEvent, why: impl Into<String>) -> Self {
         let (name, uid) = (secret.metadata.name.clone().unwrap_or_default(), secret.metadata.uid.clone());
         Self { kind: "Secret", name, uid, reason, why: why.into() }
     }
@@ -84,11 +85,11 @@ impl Left {
     pub fn event(&self, now: Timestamp) -> Event {
         use std::hash::{DefaultHasher, Hash as _, Hasher as _};
         let mut hasher = DefaultHasher::new();
-        (self.kind, &self.uid, self.reason, &self.why).hash(&mut hasher);
+        (self.kind, &self.uid, self.reason.text(), &self.why).hash(&mut hasher);
         let namespace = Some(user_data::NAMESPACE.to_owned());
         let mut event = Event {
             message: Some(self.why.clone()),
-            reason: Some(self.reason.to_owned()),
+            reason: Some(self.reason.text().to_owned()),
             type_: Some("Warning".to_owned()),
             count: Some(1),
             first_timestamp: Some(Time(now)),
@@ -129,7 +130,7 @@ pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Pl
                     kind: "Secret",
                     name: secret_name,
                     uid: None,
-                    reason: "NoUserData",
+                    reason: OperatorEvent::NoUserData,
                     why,
                 });
                 continue;
@@ -205,7 +206,7 @@ fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) 
     match pointer::set_ca(&mut config, facts.ca) {
         Ok(true) => why = Some("the CA changed"),
         Ok(false) => {}
-        Err(error) => found.left.push(Left::secret(secret, "UserDataWithoutCA", error)),
+        Err(error) => found.left.push(Left::secret(secret, OperatorEvent::UserDataWithoutCA, error)),
     }
     if facts.tokens.is_some() {
         match set_token(&mut config, facts, tokens) {
@@ -215,7 +216,7 @@ fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) 
                 let why = format!(
                     "machines made with it have no boot token and are refused by the config server: {error}"
                 );
-                found.left.push(Left::secret(secret, "UserDataWithoutToken", why));
+                found.left.push(Left::secret(secret, OperatorEvent::UserDataWithoutToken, why));
             }
         }
     }
@@ -454,7 +455,8 @@ mod tests {
 
     #[test]
     fn the_same_is_told_once_and_another_cause_again() {
-        let left = |why: &str| Left::secret(&mk_foreign(&json!({})), "UserDataWithoutToken", why);
+        let left =
+            |why: &str| Left::secret(&mk_foreign(&json!({})), OperatorEvent::UserDataWithoutToken, why);
         let now = Timestamp::UNIX_EPOCH;
         let name = |why| left(why).event(now).metadata.name.unwrap();
         assert_eq!(name("a"), name("a"));

@@ -10,11 +10,12 @@ use crate::membership::{self, BrokenSelector, Membership};
 use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
 use crate::patch::{Change, NodePatch};
 use crate::plan::{
-    About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
-    RolloutPlan, Step, Target, Wait,
+    About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, RolloutPlan,
+    Step, Target, Wait,
 };
 use crate::status;
 use crate::view::NodeView;
+use api::events::ControllerEvent;
 use api::names::{ARBITER, MASTER, annotation};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -201,8 +202,8 @@ impl<'a> Eval<'a> {
             after.push((*node, flags_after));
         }
         let unknown_nodes = match &self.hold {
-            Some(Hold::SelectsAll) => Some("SelectingAll"),
-            Some(Hold::Selector { .. }) => Some(status::MEMBERSHIP_CONFLICT),
+            Some(Hold::SelectsAll) => Some(ControllerEvent::SelectingAll),
+            Some(Hold::Selector { .. }) => Some(ControllerEvent::MembershipConflict),
             _ => None,
         };
         if let (Some(reason), Some(hold)) = (unknown_nodes, &self.hold) {
@@ -306,19 +307,21 @@ impl<'a> Eval<'a> {
     }
 
     fn choice_events(&self, choice: &Choice, target: &Target, events: &mut Vec<EventPlan>) {
-        let mut say = |reason: &'static str, message| {
-            let about = About::Pool(self.input.name().into());
-            events.push(EventPlan { kind: EventKind::Normal, reason: reason.into(), about, message });
+        let mut say = |reason, message| {
+            events.push(EventPlan::new(reason, About::Pool(self.input.name().into()), message));
         };
         if choice.picks.is_empty() {
             return;
         }
         if let Some(node) = &choice.deferred {
-            say(DEFERRED, format!("Node {node} runs the operator and goes last"));
+            say(
+                ControllerEvent::DeferringOperatorNodeUpdate,
+                format!("Node {node} runs the operator and goes last"),
+            );
         }
         let reason = match self.input.layering.is_layered() {
-            true => SENT_WITH_IMAGE,
-            false => SENT,
+            true => ControllerEvent::SetDesiredConfigAndOSImage,
+            false => ControllerEvent::SetDesiredConfig,
         };
         let names: Vec<&str> = choice.picks.iter().map(|n| &**n).collect();
         say(reason, sent_message(&names, target));
@@ -329,10 +332,11 @@ fn can_be_asked(f: &Flags) -> bool {
     f.candidate && !f.unanswered && (f.ready || f.stranded || f.waiting)
 }
 
-/// Reasons of events about nodes that were sent on their way.
-const SENT: &str = "SetDesiredConfig";
-const SENT_WITH_IMAGE: &str = "SetDesiredConfigAndOSImage";
-const DEFERRED: &str = "DeferringOperatorNodeUpdate";
+/// Whether an event is about nodes that were sent on their way.
+fn is_of_sent(reason: ControllerEvent) -> bool {
+    use ControllerEvent::{DeferringOperatorNodeUpdate, SetDesiredConfig, SetDesiredConfigAndOSImage};
+    matches!(reason, SetDesiredConfig | SetDesiredConfigAndOSImage | DeferringOperatorNodeUpdate)
+}
 
 fn sent_message(names: &[&str], target: &Target) -> String {
     match names {
@@ -346,11 +350,10 @@ impl PoolPlan {
     /// becomes of the status.
     pub fn told_of_sent(&self, sent: &[&str]) -> Vec<EventPlan> {
         let Some(target) = self.target.as_ref().filter(|_| !sent.is_empty()) else { return vec![] };
-        let about_sent =
-            self.events.iter().filter(|e| [SENT, SENT_WITH_IMAGE, DEFERRED].contains(&&*e.reason));
+        let about_sent = self.events.iter().filter(|e| is_of_sent(e.reason));
         about_sent
-            .map(|e| match &*e.reason {
-                DEFERRED => e.clone(),
+            .map(|e| match e.reason {
+                ControllerEvent::DeferringOperatorNodeUpdate => e.clone(),
                 _ => EventPlan { message: sent_message(sent, target), ..e.clone() },
             })
             .collect()
@@ -358,7 +361,7 @@ impl PoolPlan {
 
     /// What to tell once the status is written.
     pub fn told_of_status(&self) -> impl Iterator<Item = &EventPlan> {
-        self.events.iter().filter(|e| ![SENT, SENT_WITH_IMAGE, DEFERRED].contains(&&*e.reason))
+        self.events.iter().filter(|e| !is_of_sent(e.reason))
     }
 }
 

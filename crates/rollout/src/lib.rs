@@ -30,6 +30,7 @@ mod stuck;
 pub mod topology;
 pub mod view;
 
+pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
 pub use assembly::{ConfigView, Configs, Sources, Streams};
 pub use capacity::max_unavailable;
 pub use control_plane::is_control_plane;
@@ -41,9 +42,9 @@ pub use membership::{BrokenSelector, Cluster, Index, Owners};
 pub use patch::{Change, NodePatch};
 pub use pin::{InForce, before, past, pinned, with_next};
 pub use plan::{
-    About, Capacity, EventKind, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
-    Reason, RolloutPlan, Step, Target, Unanswered, Unmanaged, Wait,
+    About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, Reason,
+    RolloutPlan, Step, Target, Unanswered, Unmanaged, Wait,
 };
 pub use situation::{Situation, SituationError};
-pub use status::{CONFIG_PINNED, MEMBERSHIP_CONFLICT, pinned_text};
+pub use status::pinned_text;
 pub use streams::stream_of;

@@ -8,10 +8,10 @@ use crate::membership::Cluster;
 use crate::patch::{Change, NodePatch};
 use crate::topology::{self, Topology};
 use crate::view::{DaemonState, NodeView};
+use api::events::{ControllerEvent, Severity};
 use api::k8s::Time;
 use api::v1::{ControllerCertificate, ControllerConfig, MachineConfigPool, MachineConfigPoolStatus};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -302,26 +302,6 @@ pub enum Wait {
     PoolLabels(Arc<str>),
 }
 
-/// Is an event good or bad news?
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum EventKind {
-    /// As it should be.
-    Normal,
-    /// Somebody should look.
-    Warning,
-}
-
-impl EventKind {
-    /// The API's word.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
-
 /// The object that an event is about. Both kinds are cluster-scoped: the event stands in our own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -337,11 +317,17 @@ pub enum About {
 #[serde(rename_all = "camelCase")]
 pub struct EventPlan {
     /// Normal or Warning.
-    pub kind: EventKind,
-    /// One word.
-    pub reason: Cow<'static, str>,
+    pub kind: Severity,
+    /// Which event.
+    pub reason: ControllerEvent,
     /// The object.
     pub about: About,
     /// A sentence.
     pub message: String,
+}
+
+impl EventPlan {
+    pub(crate) fn new(reason: ControllerEvent, about: About, message: String) -> Self {
+        Self { kind: reason.severity(), reason, about, message }
+    }
 }

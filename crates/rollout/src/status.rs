@@ -6,23 +6,20 @@
 use crate::layered::BuildState;
 use crate::node::Flags;
 use crate::pin::pinned;
-use crate::plan::{About, EventKind, EventPlan, Hold, PoolInput, Target};
+use crate::plan::{About, EventPlan, Hold, PoolInput, Target};
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
+use api::events::ControllerEvent;
 use api::k8s::Time;
-use api::names::pool_condition::{DEGRADED, NODE_DEGRADED, RENDER_DEGRADED, UPDATED, UPDATING};
+use api::names::pool_condition::{
+    CONFIG_PINNED, DEGRADED, IMAGE_BUILD_DEGRADED, MEMBERSHIP_CONFLICT, NODE_DEGRADED,
+    PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED, UPDATED, UPDATING,
+};
 use api::text::{MAX_ANSWER_CHARS, MAX_NODE_WORDS, cut};
 use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
 
-/// Nodes that two custom pools want, or a selector that cannot be read. Present once it was true.
-pub const MEMBERSHIP_CONFLICT: &str = "MembershipConflict";
-/// The image build of a layered pool failed; set `True` by whoever builds.
-const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
-const PINNED_DEGRADED: &str = "PinnedImageSetsDegraded";
 /// The bundle whose certificates a pool's status lists.
 const API_SERVER_BUNDLE: &str = "KubeAPIServerServingCAData";
-/// The pool is held in an older config by an annotation. Present once it was true.
-pub const CONFIG_PINNED: &str = "ConfigPinned";
 /// How many nodes a condition names: a message is for people, and the pool is written on every change of it.
 const NAMED_NODES: usize = 10;
 
@@ -147,7 +144,7 @@ pub fn pinned_text(pool: &MachineConfigPool, config: &str) -> String {
 /// Only the membership condition, for a pool whose nodes cannot be known; where that is a mistake, `Degraded` as well.
 pub(crate) fn conflict_only(
     pool: &MachineConfigPool,
-    reason: &'static str,
+    reason: ControllerEvent,
     why: &str,
     now: &Time,
 ) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
@@ -157,7 +154,7 @@ pub(crate) fn conflict_only(
     let told = set_conflict(&mut list, &[why.clone().into_owned()], now);
     // Who waits for `Updated` must not be told so of nodes that nobody knows.
     let mut mistake = |type_: &str, status, message: &str| {
-        reason == MEMBERSHIP_CONFLICT
+        reason == ControllerEvent::MembershipConflict
             && conditions::set(&mut list, Condition::new(type_, status, "", message), now)
     };
     let degraded =
@@ -168,7 +165,7 @@ pub(crate) fn conflict_only(
     new.conditions = Some(list);
     new.observed_generation = pool.metadata.generation.unwrap_or_default();
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let events = told.then(|| event(name, EventKind::Warning, reason, why.into_owned()));
+    let events = told.then(|| event(name, reason, why.into_owned()));
     (Some(new), events.into_iter().collect())
 }
 
@@ -232,7 +229,7 @@ fn unanswered(overdue: &[&str]) -> Option<String> {
 fn layered_updating(input: &PoolInput<'_>, old: &[Condition], all_updated: bool) -> Option<(bool, String)> {
     let config = input.layering.config.as_ref()?;
     let paused = input.pool.spec.paused;
-    let degraded = [RENDER_DEGRADED, NODE_DEGRADED, PINNED_DEGRADED];
+    let degraded = [RENDER_DEGRADED, NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED];
     if !paused && degraded.iter().any(|t| conditions::is_true(old, t)) {
         return Some((false, "Pool update is held until its degraded condition is cleared".to_owned()));
     }
@@ -280,8 +277,8 @@ fn build_cleared(input: &PoolInput<'_>, was: bool) -> Option<(&'static str, &'st
     }
 }
 
-fn event(pool: &str, kind: EventKind, reason: &'static str, message: String) -> EventPlan {
-    EventPlan { kind, reason: reason.into(), about: About::Pool(pool.into()), message }
+fn event(pool: &str, reason: ControllerEvent, message: String) -> EventPlan {
+    EventPlan::new(reason, About::Pool(pool.into()), message)
 }
 
 /// Only what changed between two statuses.
@@ -299,20 +296,20 @@ fn events(
         a.filter(|a| b.is_none_or(|b| (&b.status, &b.message) != (&a.status, &a.message)))
     };
     if let Some(now) = changed(UPDATING).filter(|c| c.status == "True") {
-        list.push(event(pool, EventKind::Normal, "Updating", now.message.clone()));
+        list.push(event(pool, ControllerEvent::Updating, now.message.clone()));
     }
     if old.configuration.name != new.configuration.name {
         let message = format!("Pool {pool} has completed its update to {line}");
-        list.push(event(pool, EventKind::Normal, "Completed", message));
+        list.push(event(pool, ControllerEvent::Completed, message));
     }
     let worse = |b: Option<&Condition>| b.is_none_or(|b| b.status != "True");
     if let Some(now) =
         changed(DEGRADED).filter(|c| c.status == "True" && worse(conditions::get(before, DEGRADED)))
     {
-        list.push(event(pool, EventKind::Warning, "Degraded", now.message.clone()));
+        list.push(event(pool, ControllerEvent::Degraded, now.message.clone()));
     }
     if let Some(now) = changed(MEMBERSHIP_CONFLICT).filter(|c| c.status == "True") {
-        list.push(event(pool, EventKind::Warning, MEMBERSHIP_CONFLICT, now.message.clone()));
+        list.push(event(pool, ControllerEvent::MembershipConflict, now.message.clone()));
     }
     list
 }

@@ -59,7 +59,7 @@ fn two_custom_pools_are_refused_with_node_pools_and_remedy() {
         let conditions = pool.status.as_ref().unwrap().conditions.as_deref().unwrap();
         assert_eq!(api::conditions::get(conditions, rollout::MEMBERSHIP_CONFLICT).unwrap().message, text);
         assert!(!api::conditions::is_true(conditions, "Degraded"), "the pool's own nodes are fine");
-        assert!(pool.events.iter().any(|e| e.reason == rollout::MEMBERSHIP_CONFLICT), "{pool}");
+        assert!(pool.events.iter().any(|e| e.reason.text() == rollout::MEMBERSHIP_CONFLICT), "{pool}");
     }
     world.apply(&plan);
     assert!(world.plan().pools.iter().all(|p| p.events.is_empty()), "said once");
@@ -790,7 +790,7 @@ fn the_node_that_runs_the_operator_goes_last() {
     let plan = world.plan_of("master");
     assert_eq!(goes(&plan), ["b"]);
     assert_eq!(plan.nodes[0].step, Step::Waits(Wait::RunsOperator));
-    assert!(plan.events.iter().any(|e| e.reason == "DeferringOperatorNodeUpdate"));
+    assert!(plan.events.iter().any(|e| e.reason.text() == "DeferringOperatorNodeUpdate"));
     world.nodes.pop();
     assert_eq!(goes(&world.plan_of("master")), ["a"]);
 }

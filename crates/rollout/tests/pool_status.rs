@@ -251,10 +251,10 @@ fn a_refused_change_is_told_on_the_pool_and_events_are_of_those_who_were_sent() 
         (&["b"], "Targeted node b to MachineConfig v1"),
     ] {
         let told = plan.told_of_sent(sent);
-        assert_eq!((told.len(), &*told[0].reason, &*told[0].message), (1, "SetDesiredConfig", want));
+        assert_eq!((told.len(), told[0].reason.text(), &*told[0].message), (1, "SetDesiredConfig", want));
     }
     assert!(plan.told_of_sent(&[]).is_empty());
-    assert!(plan.told_of_status().all(|e| e.reason != "SetDesiredConfig"));
+    assert!(plan.told_of_status().all(|e| e.reason.text() != "SetDesiredConfig"));
     // Two went, one was refused.
     for node in ["a", "b"] {
         let patch = plan.patches.iter().find(|p| &*p.node == node).unwrap();

@@ -30,7 +30,7 @@ pub const SERVED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
 /// The MachineConfig without its Ignition part: what the daemon completes at first boot.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 /// On a rendered MachineConfig: the image that the machine boots straight into.
-pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+pub const PRE_BUILT_IMAGE: &str = api::names::annotation::PRE_BUILT_IMAGE;
 /// The mode of every file that is added.
 const MODE: i64 = 0o644;
 /// Below this, packing saves less than the headers cost.

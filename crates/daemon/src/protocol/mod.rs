@@ -26,8 +26,9 @@ mod tests;
 #[cfg(test)]
 mod walk;
 
+pub use api::events::AgentEvent as EventKind;
 pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View,
     backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
-pub use step::{Action, Changes, Cordon, EventKind, Note, Waiting, step};
+pub use step::{Action, Changes, Cordon, Note, Waiting, step};

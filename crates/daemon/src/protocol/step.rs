@@ -4,6 +4,7 @@ use super::facts::{
     EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
 };
 use crate::clock::Moment;
+use api::events::AgentEvent as EventKind;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};
 use jiff::{SignedDuration, Timestamp};
@@ -138,59 +139,6 @@ pub struct Note {
 impl Note {
     fn new(kind: EventKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
-    }
-}
-
-/// Events on the Node; the names are those that dashboards know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each is the event's reason, spelt as it is written")]
-pub enum EventKind {
-    Cordon,
-    Drain,
-    FailedToDrain,
-    Uncordon,
-    FailedToUncordon,
-    NodeDone,
-    BootResync,
-    Reboot,
-    SkipReboot,
-    FailedToReconcile,
-    OnDiskStateValidationFailed,
-    PreflightConfigDriftCheckFailed,
-    ConfigDriftDetected,
-    ConfigDriftRepaired,
-    ConfigDriftRepairGivenUp,
-    DriftPolicyInvalid,
-    ConfigDriftMonitorStarted,
-    ConfigDriftMonitorStopped,
-    ServiceReload,
-    ServiceRestart,
-    FailedServiceReload,
-    FailedServiceRestart,
-    GotSigtermDuringUpdate,
-    CertificatesNotWritten,
-    ConfigWarning,
-}
-
-impl EventKind {
-    /// Something that a person should look at.
-    pub fn is_warning(self) -> bool {
-        matches!(
-            self,
-            Self::FailedToDrain
-                | Self::FailedToUncordon
-                | Self::FailedToReconcile
-                | Self::OnDiskStateValidationFailed
-                | Self::PreflightConfigDriftCheckFailed
-                | Self::ConfigDriftDetected
-                | Self::ConfigDriftRepairGivenUp
-                | Self::DriftPolicyInvalid
-                | Self::FailedServiceReload
-                | Self::FailedServiceRestart
-                | Self::GotSigtermDuringUpdate
-                | Self::CertificatesNotWritten
-                | Self::ConfigWarning
-        )
     }
 }
 

@@ -14,8 +14,9 @@ pub use pods::{Blocker, Evict, Skip, Skipped, Waiting};
 
 use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
-use crate::plan::{About, EventKind, EventPlan};
+use crate::plan::{About, EventPlan};
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
+use api::events::ControllerEvent;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -365,23 +366,16 @@ fn drain(
 }
 
 fn say(node: &Arc<str>, told: Told, text: &str) -> EventPlan {
-    let (kind, reason, prefix) = match told {
-        Told::Nothing | Told::Waiting => (EventKind::Normal, "DrainWaiting", "The drain waits for"),
-        Told::Slow => (
-            EventKind::Warning,
-            "DrainThresholdExceeded",
-            "The drain takes more than 10 minutes; it waits for",
-        ),
+    let (reason, prefix) = match told {
+        Told::Nothing | Told::Waiting => (ControllerEvent::DrainWaiting, "The drain waits for"),
+        Told::Slow => {
+            (ControllerEvent::DrainThresholdExceeded, "The drain takes more than 10 minutes; it waits for")
+        }
         Told::Late => {
-            (EventKind::Warning, "DrainFailed", "The drain takes more than 1 hour and goes on; it waits for")
+            (ControllerEvent::DrainFailed, "The drain takes more than 1 hour and goes on; it waits for")
         }
     };
-    EventPlan {
-        kind,
-        reason: reason.into(),
-        about: About::Node(node.clone()),
-        message: format!("{prefix} {text}"),
-    }
+    EventPlan::new(reason, About::Node(node.clone()), format!("{prefix} {text}"))
 }
 
 impl DrainPlan {

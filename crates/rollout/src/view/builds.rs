@@ -4,12 +4,10 @@
 //! What it is not: the rule of when nodes may go to an image, see [`Layering::ready`].
 
 use crate::layered::{BuildState, Layering, OsBuildView, OsConfigView};
+use api::names::annotation::CURRENT_BUILD;
 use serde_json::Value;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
-
-/// On a MachineOSConfig: the build in force.
-const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
 
 /// A MachineOSConfig.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,28 +11,14 @@ pub use builds::{OsBuild, OsConfig};
 pub use names::{Labels, Names};
 pub use workload::{BudgetView, Owner, PodPhase, PodView};
 
+pub use api::names::own;
+
 use api::k8s::{Node, ObjectMeta, Taint};
 use api::names::{UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state};
 use api::text::{MAX_REASON_CHARS, cut};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
-
-/// Annotations of our own, beside those of the interface.
-pub mod own {
-    /// Node: whose cordon the node is under during an update, see [`super::CordonMark`].
-    pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
-    /// Node: what a drain waits for, in words. Absent when it waits for nothing.
-    pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
-    /// Node: when a controller that took over from one that died wrote to the node, to make void what that one had sent.
-    pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
-    /// Node: any text; another one than before makes its agent try at once what it failed at (`mco retry`).
-    pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
-    /// Pool: the rendered config that it is held in whatever its MachineConfigs say (`mco undo`), see [`crate::pinned`].
-    pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
-    /// Pool: the rendered configs that it was to be in, see [`crate::past`].
-    pub const CONFIG_HISTORY: &str = "machineconfiguration.openshift.io/config-history";
-}
 
 /// Characters that are kept of a daemon's state that is none of ours.
 const MAX_STATE_CHARS: usize = 100;

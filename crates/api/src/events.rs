@@ -1,0 +1,210 @@
+//! The reasons of the events that this system writes: dashboards and alerts select by them.
+//!
+//! One table for each writer. What writes an event takes its reason from here, so the reference that
+//! `cargo xtask gen` makes of these tables cannot miss one.
+//!
+//! What it is not: the message of an event, which names what happened this time, nor the writing of events.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How serious an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+impl Severity {
+    /// The API's word, an event's `type`.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// A row of a table, for the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The event's `reason`.
+    pub reason: &'static str,
+    /// Its `type`.
+    pub severity: Severity,
+    /// The kind of the object that it is about.
+    pub about: &'static str,
+    /// What happened, and what to do.
+    pub meaning: &'static str,
+}
+
+macro_rules! reasons {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $reason:ident: $severity:ident, $about:literal;)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[doc = $doc])+ $reason,)+
+        }
+
+        impl $name {
+            /// Every reason, in the table's order.
+            pub const ALL: &[Self] = &[$(Self::$reason),+];
+
+            /// The reason as it stands in the event.
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)+
+                }
+            }
+
+            /// How serious it is.
+            pub fn severity(self) -> Severity {
+                match self {
+                    $(Self::$reason => Severity::$severity,)+
+                }
+            }
+
+            /// The row of the reference.
+            pub fn entry(self) -> Entry {
+                let (about, meaning) = match self {
+                    $(Self::$reason => ($about, concat!($($doc),+).trim_ascii()),)+
+                };
+                Entry { reason: self.text(), severity: self.severity(), about, meaning }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.text())
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Events that the controller writes.
+    ControllerEvent {
+        /// A new rendered MachineConfig was made for the pool.
+        RenderedConfigGenerated: Normal, "MachineConfigPool";
+        /// A MachineConfig of the pool sets another OS image than the cluster's.
+        OSImageURLOverridden: Normal, "MachineConfig";
+        /// A selector of the pool is `{}`, which would take everything and takes nothing. Give it labels.
+        SelectingAll: Warning, "MachineConfigPool";
+        /// Somebody edited or deleted a MachineConfig that the controller makes, and it was put back. The message says
+        /// where the change belongs.
+        PutBack: Warning, "MachineConfig";
+        /// ControllerConfig named another version, and this controller has taken it over.
+        VersionTakenOver: Normal, "ControllerConfig";
+        /// Nodes were sent to a config.
+        SetDesiredConfig: Normal, "MachineConfigPool";
+        /// Nodes were sent to a config and an OS image.
+        SetDesiredConfigAndOSImage: Normal, "MachineConfigPool";
+        /// The control-plane node that runs the operator goes last.
+        DeferringOperatorNodeUpdate: Normal, "MachineConfigPool";
+        /// The pool's nodes are on their way to a config, or what they wait for has changed.
+        Updating: Normal, "MachineConfigPool";
+        /// All nodes of the pool are in its config.
+        Completed: Normal, "MachineConfigPool";
+        /// The pool has become degraded; its conditions say why.
+        Degraded: Warning, "MachineConfigPool";
+        /// Two custom pools select one node, or a pool's selector cannot be read. Correct the labels or the selector.
+        MembershipConflict: Warning, "MachineConfigPool";
+        /// A node says that it first booted into a custom pool that does not expect it. Label the node, or name it in the
+        /// pool's annotation `machineconfiguration.openshift.io/first-boot-nodes`.
+        FirstBootNotExpected: Warning, "Node";
+        /// A drain has been waiting for 10 seconds; the message names pods and budgets.
+        DrainWaiting: Normal, "Node";
+        /// A drain has been waiting for 10 minutes.
+        DrainThresholdExceeded: Warning, "Node";
+        /// A drain has been waiting for an hour. It goes on.
+        DrainFailed: Warning, "Node";
+    }
+}
+
+reasons! {
+    /// Events that the agent writes on its own Node.
+    AgentEvent {
+        /// The node was cordoned for an update.
+        Cordon: Normal, "Node";
+        /// The agent has asked for a drain; the message says why the update needs one.
+        Drain: Normal, "Node";
+        /// The drain that was asked for has not ended within an hour. The node is Degraded and goes on waiting.
+        FailedToDrain: Warning, "Node";
+        /// The update is over and the node takes pods again.
+        Uncordon: Normal, "Node";
+        /// The controller has not given the node back in time.
+        FailedToUncordon: Warning, "Node";
+        /// The node is in its config.
+        NodeDone: Normal, "Node";
+        /// The node is about to reboot, or did so while the API server could not be reached.
+        Reboot: Normal, "Node";
+        /// The update needed no reboot.
+        SkipReboot: Normal, "Node";
+        /// A running machine cannot follow this change. The node is Unreconcilable; take that part of the change back.
+        FailedToReconcile: Warning, "Node";
+        /// The host is not in the config that it should be in. The message names the paths.
+        OnDiskStateValidationFailed: Warning, "Node";
+        /// An update was refused because the host had drifted in a path that the update does not write.
+        PreflightConfigDriftCheckFailed: Warning, "Node";
+        /// Somebody changed a managed file, unit or link; see the page on drift.
+        ConfigDriftDetected: Warning, "Node";
+        /// Drift was put back, as the pool's drift rules say.
+        ConfigDriftRepaired: Normal, "Node";
+        /// A path was changed again after five repairs within ten minutes. Find out who changes it.
+        ConfigDriftRepairGivenUp: Warning, "Node";
+        /// The pool's annotation with drift rules cannot be read; the message names the line.
+        DriftPolicyInvalid: Warning, "Node";
+        /// The agent watches the host for drift.
+        ConfigDriftMonitorStarted: Normal, "Node";
+        /// The agent does not watch for drift while an update runs.
+        ConfigDriftMonitorStopped: Normal, "Node";
+        /// An update reloaded services.
+        ServiceReload: Normal, "Node";
+        /// An update restarted services.
+        ServiceRestart: Normal, "Node";
+        /// The agent was told to end during a change. It finishes the change first.
+        GotSigtermDuringUpdate: Warning, "Node";
+        /// A certificate of the cluster could not be written on the host; the message has path and remedy.
+        CertificatesNotWritten: Warning, "Node";
+        /// The config can be applied, and somebody should know this about it.
+        ConfigWarning: Warning, "Node";
+    }
+}
+
+reasons! {
+    /// Events that the operator writes.
+    OperatorEvent {
+        /// A pool has no user data, because no pointer config can be made for it.
+        NoUserData: Warning, "Secret";
+        /// The API server refuses the user data. Machines that are made with it get what stood in it before.
+        UserDataNotWritten: Warning, "Secret";
+        /// The config server's CA cannot be put into this user data.
+        UserDataWithoutCA: Warning, "Secret";
+        /// No boot token can be put into this user data: machines that are made with it are refused.
+        UserDataWithoutToken: Warning, "Secret";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_word_and_has_a_meaning_of_whole_sentences() {
+        let all = ControllerEvent::ALL.iter().map(|r| r.entry());
+        let all = all.chain(AgentEvent::ALL.iter().map(|r| r.entry()));
+        for e in all.chain(OperatorEvent::ALL.iter().map(|r| r.entry())) {
+            assert!(e.reason.chars().all(|c| c.is_ascii_alphabetic()), "{e:?}");
+            assert!(e.meaning.ends_with('.') && !e.meaning.contains("  "), "{e:?}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_written_as_it_is_named() {
+        assert_eq!(serde_json::to_value(AgentEvent::NodeDone).unwrap(), "NodeDone");
+        assert_eq!(AgentEvent::NodeDone.to_string(), "NodeDone");
+    }
+}
