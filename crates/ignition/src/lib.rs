@@ -30,7 +30,7 @@ mod validate_disks;
 
 pub use check::{TypeMismatch, Warning};
 pub use model::*;
-pub use parse::{ParseError, Parsed, VERSION, Version, empty, parse, parse_value};
+pub use parse::{JsonError, ParseError, Parsed, VERSION, Version, empty, parse, parse_value};
 pub use resource::{MAX_UNPACKED, ResourceError, gunzip};
 pub use translate::{TranslateError, translate};
 pub use v2::V2Error;

@@ -91,7 +91,28 @@ pub struct Parsed {
     pub warnings: Vec<Warning>,
 }
 
-/// A config that cannot be read.
+/// Why text is not JSON: the reader's own words, line and column, and nothing of the text, which may hold secrets.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct JsonError(String);
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        use serde_json::error::Category;
+        Self(match error.classify() {
+            // The words of these are fixed; they name line and column themselves.
+            Category::Syntax | Category::Eof | Category::Io => error.to_string(),
+            // These quote the value.
+            Category::Data if error.line() == 0 => MISFIT.to_owned(),
+            Category::Data => format!("{MISFIT} at line {} column {}", error.line(), error.column()),
+        })
+    }
+}
+
+/// What is said of a value that a field cannot hold.
+const MISFIT: &str = "a value does not have the form of its field";
+
+/// A config that cannot be read. What stands in the config is not quoted, but for a version: it may be a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     /// No bytes.
@@ -99,14 +120,14 @@ pub enum ParseError {
     Empty,
     /// Not JSON.
     #[error("the config is not JSON: {0}")]
-    Json(serde_json::Error),
+    Json(JsonError),
     /// No version.
     #[error("ignition.version: is required, for example \"{VERSION}\"")]
     NoVersion,
     /// Something else than X.Y.Z.
-    #[error("ignition.version: {0:?} is not a version; supported: {SUPPORTED}")]
-    InvalidVersion(String),
-    /// A version that is not known here.
+    #[error("ignition.version: what stands there is not a version; supported: {SUPPORTED}")]
+    InvalidVersion,
+    /// A version that is not known here, as X.Y.Z.
     #[error("ignition.version: {0:?} is an unknown version; supported: {SUPPORTED}")]
     UnknownVersion(String),
     /// A value of the wrong type.
@@ -122,7 +143,7 @@ impl ParseError {
     pub fn place(&self) -> (&str, String) {
         match self {
             Self::Empty | Self::Json(_) => ("", self.to_string()),
-            Self::NoVersion | Self::InvalidVersion(_) | Self::UnknownVersion(_) => {
+            Self::NoVersion | Self::InvalidVersion | Self::UnknownVersion(_) => {
                 const AT: &str = "ignition.version";
                 let text = self.to_string();
                 (AT, text.strip_prefix(AT).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text).to_owned())
@@ -132,6 +153,10 @@ impl ParseError {
             Self::V2(e) => (&e.path, e.message.clone()),
         }
     }
+}
+
+fn not_json(error: serde_json::Error) -> ParseError {
+    ParseError::Json(error.into())
 }
 
 /// The versions as they are named in errors.
@@ -145,7 +170,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ParseError::Empty);
     }
-    parse_value(&serde_json::from_slice(bytes).map_err(ParseError::Json)?)
+    parse_value(&serde_json::from_slice(bytes).map_err(not_json)?)
 }
 
 /// Reads a JSON value.
@@ -157,15 +182,15 @@ pub fn parse_value(value: &Value) -> Result<Parsed, ParseError> {
     let mut checker = Checker { minor: version.minor(), version: version.to_string(), warnings: Vec::new() };
     let mut config = if version == Version::V2_2 {
         let clean = checker.clean("", value.clone(), v2::Config::SHAPE)?;
-        let config = serde_json::from_value(clean).map_err(ParseError::Json)?;
+        let config = serde_json::from_value(clean).map_err(not_json)?;
         checker.warnings.extend(v2::notes(&config));
         v2::to_v3(config)?
     } else {
         let mut config = if fits(value, Config::SHAPE, checker.minor) {
-            Config::deserialize(value).map_err(ParseError::Json)?
+            Config::deserialize(value).map_err(not_json)?
         } else {
             let clean = checker.clean("", value.clone(), Config::SHAPE)?;
-            serde_json::from_value(clean).map_err(ParseError::Json)?
+            serde_json::from_value(clean).map_err(not_json)?
         };
         VERSION.clone_into(&mut config.ignition.version);
         if version < Version::V3_6 {
@@ -189,15 +214,15 @@ fn version(value: &Value) -> Result<Version, ParseError> {
     let text = match value.get("ignition").and_then(|i| i.get("version")) {
         Some(Value::String(text)) if !text.is_empty() => text,
         Some(Value::String(_) | Value::Null) | None => return Err(ParseError::NoVersion),
-        Some(other) => return Err(ParseError::InvalidVersion(other.to_string())),
+        Some(_) => return Err(ParseError::InvalidVersion),
     };
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let numbers: Vec<&str> = core.split('.').collect();
     let plain = numbers.len() == 3 && numbers.iter().all(|n| n.parse::<u64>().is_ok());
     if !plain {
-        return Err(ParseError::InvalidVersion(text.clone()));
+        return Err(ParseError::InvalidVersion);
     }
-    Version::read(text).ok_or_else(|| ParseError::UnknownVersion(text.clone()))
+    Version::read(text).ok_or_else(|| ParseError::UnknownVersion(core.to_owned()))
 }
 
 /// A config with nothing but the version.
@@ -205,4 +230,42 @@ pub fn empty() -> Config {
     let mut config = Config::default();
     VERSION.clone_into(&mut config.ignition.version);
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn no_error_quotes_what_stands_in_the_config() {
+        let texts = [
+            r#"{"ignition": {"version": "3.5.0"}, "passwd": hunter2}"#,
+            r#"{"ignition": {"version": "3.5.0"}, "hunter2": "hunter2"#,
+            r#""hunter2""#,
+            r#"{"ignition": {"version": "hunter2"}}"#,
+            r#"{"ignition": {"version": "3.9.0-hunter2"}}"#,
+            r#"{"ignition": {"version": {"token": "hunter2"}}}"#,
+            r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": "hunter2"}}"#,
+            r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": ["hunter2"]}}"#,
+            r#"{"ignition": {"version": "2.2.0"}, "passwd": {"users": [{"uid": "hunter2"}]}}"#,
+        ];
+        for text in texts {
+            let error = parse(text.as_bytes()).unwrap_err();
+            let place = error.place().1;
+            assert!(!format!("{error} {error:?} {place}").contains("hunter2"), "{text}: {error:?}");
+        }
+        // What the table of fields lets through and serde does not take.
+        let value = serde_json::from_value::<Config>(json!({"storage": {"files": "hunter2"}})).unwrap_err();
+        assert!(value.to_string().contains("hunter2"), "{value}");
+        assert_eq!(not_json(value).to_string(), format!("the config is not JSON: {MISFIT}"));
+        let text = serde_json::from_str::<Config>("{\n\"storage\": \"hunter2\"}").unwrap_err();
+        assert!(not_json(text).to_string().ends_with("at line 2 column 20"));
+    }
+
+    #[test]
+    fn a_mistake_in_json_is_told_with_its_line() {
+        let error = parse(b"{\n  \"ignition\": {\"version\" \"3.5.0\"}\n}").unwrap_err().to_string();
+        assert_eq!(error, "the config is not JSON: expected `:` at line 2 column 26");
+    }
 }

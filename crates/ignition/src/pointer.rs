@@ -187,6 +187,27 @@ mod tests {
     }
 
     #[test]
+    fn the_entry_that_names_a_pool_is_found_with_its_server() {
+        let entry = |source: &str| json!({"ignition": {"config": {"merge": [{"source": "https://other/x"}, {"source": source}]}}});
+        for (source, want) in [
+            ("https://api-int.example.com:22623/config/worker", Some("api-int.example.com:22623")),
+            ("https://api-int.example.com/config/worker", Some("api-int.example.com:443")),
+            ("https://[fd00::1]:22623/config/worker", Some("[fd00::1]:22623")),
+            // A token is sent over TLS only, and no other path is the config server's.
+            ("http://api-int.example.com:22624/config/worker", None),
+            ("https://api-int.example.com:22623/config/", None),
+            ("https://api-int.example.com:22623/config/worker/x", None),
+            ("https://api-int.example.com:22623/worker", None),
+            ("not a URL", None),
+        ] {
+            let server = want.map(str::to_owned);
+            let want = server.map(|server| PoolEntry { index: 1, server, pool: "worker".to_owned() });
+            assert_eq!(pool(&entry(source)), want, "{source}");
+        }
+        assert_eq!(pool(&json!({})), None);
+    }
+
+    #[test]
     fn only_the_one_ca_of_a_foreign_pointer_is_changed() {
         let mut foreign = POINTER.config(Version::V3_1).unwrap();
         foreign["storage"] = json!({"files": [{"path": "/x"}]});
