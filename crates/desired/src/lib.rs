@@ -20,7 +20,7 @@ mod wanted;
 
 pub use content::{Content, sha256};
 pub use finding::{Irreconcilable, Scope};
-pub use login::shuts_core_out;
+pub use login::{lets_core_in, shuts_core_out};
 pub use os::OsState;
 pub use rules::{CORE, Overrides, irreconcilable};
 pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, has_contents};

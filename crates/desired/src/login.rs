@@ -1,42 +1,49 @@
-//! Whether a change of the config takes away how people log in as the user core. Pure.
+//! Whether a config lets anybody log in as the user core, and whether a change takes the last way away. Pure.
 //!
 //! What it is not: whether somebody else can log in to a host, which only that host says (see `host`).
 
 use crate::rules::CORE;
-use crate::wanted::Wanted;
+use ignition::Config;
 
-/// Whether a config lets somebody log in as core: with a key or a password.
-fn lets_in(config: &Wanted) -> bool {
-    let mut core = config.config.passwd.users.iter().filter(|u| u.name == CORE);
+/// Whether a config lets somebody log in as core: with a key or a password. A password whose hash is empty or locked (it
+/// begins with `!` or `*`, see shadow(5)) lets nobody in, nor does a line of keys that is a comment (see sshd(8)).
+#[must_use]
+pub fn lets_core_in(config: &Config) -> bool {
+    let is_key = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let is_open = |hash: &str| !hash.is_empty() && !hash.starts_with(['!', '*']);
+    let mut core = config.passwd.users.iter().filter(|u| u.name == CORE);
     core.any(|u| {
-        !u.ssh_authorized_keys.is_empty() || u.password_hash.as_ref().is_some_and(|hash| !hash.is_empty())
+        u.ssh_authorized_keys.iter().any(|key| is_key(key)) || u.password_hash.as_deref().is_some_and(is_open)
     })
 }
 
 /// Whether a change takes away the last key and password of core.
 #[must_use]
-pub fn shuts_core_out(old: &Wanted, new: &Wanted) -> bool {
-    lets_in(old) && !lets_in(new)
+pub fn shuts_core_out(old: &Config, new: &Config) -> bool {
+    lets_core_in(old) && !lets_core_in(new)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::v1::MachineConfigSpec;
     use serde_json::{Value, json};
 
     #[test]
     fn only_the_last_way_in_counts() {
         let read = |users: Value| {
             let config = json!({"ignition": {"version": "3.5.0"}, "passwd": {"users": users}});
-            let spec = MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() };
-            Wanted::parse(&spec).unwrap()
+            ignition::parse_value(&config).unwrap().config
         };
         let none = json!([]);
         let key = json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 A"]}]);
         let password = json!([{"name": "core", "passwordHash": "$6$a$b"}]);
         let empty = json!([{"name": "core", "passwordHash": ""}]);
+        let locked = json!([{"name": "core", "passwordHash": "!$6$a$b"}]);
+        let starred = json!([{"name": "core", "passwordHash": "*", "sshAuthorizedKeys": ["# was: ssh-ed25519 A", " "]}]);
         for (old, new, shut) in [
+            (&key, &locked, true),
+            (&password, &starred, true),
+            (&locked, &none, false),
             (&key, &none, true),
             (&password, &none, true),
             (&key, &empty, true),

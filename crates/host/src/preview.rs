@@ -51,7 +51,7 @@ impl Disruption {
 #[must_use]
 pub fn warnings(current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Vec<String> {
     match (Wanted::parse(current), Wanted::parse(desired)) {
-        (Ok(old), Ok(new)) if desired::shuts_core_out(&old, &new) => {
+        (Ok(old), Ok(new)) if desired::shuts_core_out(&old.config, &new.config) => {
             let text =
                 "core loses its keys and password: on hosts where no other user has any, nobody can log in";
             vec![text.to_owned()]

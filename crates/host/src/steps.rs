@@ -779,7 +779,7 @@ impl Steps<'_> {
             all.map(|k| format!("{k}\n")).collect()
         };
         let (had, has) = (keys(self.old), keys(self.new));
-        let shut_out = desired::shuts_core_out(self.old, self.new);
+        let shut_out = desired::shuts_core_out(&self.old.config, &self.new.config);
         let own = self.facts.core_own_keys.as_ref().map(|k| k.0.clone());
         let theirs = own.as_deref().map(|text| with_block(text, &had, "")).unwrap_or_default();
         let other_way = self.facts.others_log_in || has_key(&theirs);

@@ -437,7 +437,17 @@ fn follow(
     }
     let warned = at_install(new);
     let quiet = old.is_some() || inputs.mode == Mode::Bootstrap || warned.is_empty();
-    Ok(if quiet { Vec::new() } else { blamed(&warned) })
+    let mut warnings = if quiet { Vec::new() } else { blamed(&warned) };
+    if old.is_some_and(|old| desired::shuts_core_out(old.config, new.config)) {
+        warnings.push(Finding {
+            object: pool_object(inputs.pool),
+            path: "spec.config.passwd.users".to_owned(),
+            message: "the last SSH key and password of the user core go: on nodes where no other user has one, nobody \
+                      can log in; keep a key in one of this pool's MachineConfigs"
+                .to_owned(),
+        });
+    }
+    Ok(warnings)
 }
 
 /// The files that take the most of what is too large.

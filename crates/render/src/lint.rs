@@ -12,11 +12,11 @@ use crate::mirrors::MirrorSets;
 use crate::provenance::{self, Kind};
 use crate::template::{self, Rendering, TemplateSet};
 use crate::{
-    Inputs, Mode, Stream, TemplateData, TlsProfile, Versions, plan, select, sort, streams,
+    Inputs, Mode, RenderPlan, Stream, TemplateData, TlsProfile, Versions, plan, select, sort, streams,
     validate_machine_config,
 };
 use api::k8s::ResourceExt as _;
-use api::names::{ARBITER, CLUSTER, GROUP, MASTER, WORKER, annotation, label};
+use api::names::{ARBITER, CLUSTER, CORE_USER, GROUP, MASTER, WORKER, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -408,11 +408,43 @@ fn lint_pool(
     let inputs =
         Inputs { stream, mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
     match plan(&inputs) {
-        Ok(plan) => all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f))),
+        Ok(plan) => {
+            all.extend(nobody_logs_in(pool, &plan, &components));
+            all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f)));
+        }
         Err(e) if e.reason == Reason::VersionSkew => {}
         Err(e) => all.extend(e.findings.into_iter().map(|f| of(Severity::Error, f))),
     }
     Some(names)
+}
+
+/// A pool whose MachineConfigs speak of core and let nobody in: the last password of several is empty or locked, and there
+/// is no key. What a change takes away is told where the pool's config before it is known (see [`plan`]).
+fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {
+    let config = ignition::parse_value(plan.rendered.spec.config.as_ref()?).ok()?.config;
+    let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
+    if !has_core || desired::lets_core_in(&config) {
+        return None;
+    }
+    let of_core = || plan.provenance.of(CORE_USER).filter(|o| o.kind == Kind::User);
+    let origin = of_core().find(|o| o.field == "passwordHash").or_else(|| of_core().next())?;
+    let before = match origin.lost.as_slice() {
+        [] => String::new(),
+        lost => format!(", in place of what {} says", lost.join(", ")),
+    };
+    let component = components.iter().find(|c| c.name() == origin.set_by);
+    let at = component.and_then(|c| place(c.config.as_ref()?, Kind::User, CORE_USER));
+    Some(Lint {
+        severity: Severity::Warning,
+        object: format!("MachineConfig {}", origin.set_by),
+        path: at.map_or_else(|| "spec.config.passwd".to_owned(), |at| format!("spec.config.{at}")),
+        rule: "last-login",
+        message: format!(
+            "in pool {} nobody can log in as core: it has no SSH key, and its password is empty or locked{before}",
+            pool.name_any()
+        ),
+        remedy: "give core an SSH key, or a password hash made with mkpasswd".to_owned(),
+    })
 }
 
 /// One warning for each thing that several MachineConfigs set, whatever its parts.
@@ -678,11 +710,84 @@ mod tests {
                 "systemd.units[0]",
             ),
             (file("/var/lib/machine-config-daemon/x"), "storage.files[0].path"),
-            (json!({"passwd": {"users": [{"name": "bob"}]}}), "passwd.users[0]"),
+            (json!({"passwd": {"users": [{"name": "bob", "sshAuthorizedKeys": ["k"]}]}}), "passwd.users[0]"),
+            (
+                json!({"storage": {"files": [{"path": "/a", "mode": 420, "contents": {"source": "data:,two words"}}]}}),
+                "storage.files[0].contents.source",
+            ),
         ] {
             let told: Vec<_> =
                 config(sections).into_iter().map(|(severity, _, path)| (severity, path)).collect();
             assert_eq!(told, error(path));
+        }
+    }
+
+    #[test]
+    fn no_finding_quotes_a_value() {
+        let of = |kind: &str, spec: Value| {
+            let api = format!("{GROUP}/v1");
+            (
+                "x".to_owned(),
+                json!({"apiVersion": api, "kind": kind, "metadata": {"name": "worker"}, "spec": spec}),
+            )
+        };
+        let rows = [
+            mk("50-a", "worker", json!({"kernelArguments": "p=hunter2"})),
+            mk("50-a", "worker", json!({"kernelArguments": ["nbd.password=hunter2 quiet"]})),
+            mk("50-a", "worker", json!({"config": "hunter2"})),
+            mk("50-a", "worker", json!({"config": {"ignition": {"version": "hunter2"}}})),
+            mk_files("50-a", "worker", json!([{"path": "/a", "mode": "hunter2"}])),
+            mk_files(
+                "50-a",
+                "worker",
+                json!([{"path": "/a", "mode": 420, "contents": {"source": "data:,hunter2 x"}}]),
+            ),
+            of("MachineConfigPool", json!({"maxUnavailable": ["hunter2"]})),
+            of("ControllerConfig", json!({"images": "hunter2"})),
+            of("KubeletConfig", json!({"kubeletConfig": {"maxPods": "hunter2"}})),
+            of("KubeletConfig", json!({"machineConfigPoolSelector": "hunter2"})),
+            of("ContainerRuntimeConfig", json!({"containerRuntimeConfig": {"pidsLimit": "hunter2"}})),
+            of("ContainerRuntimeConfig", json!({"machineConfigPoolSelector": "hunter2"})),
+        ];
+        for row in rows {
+            let found = lint(std::slice::from_ref(&row));
+            assert!(
+                found.iter().any(|l| l.severity == Severity::Error || l.rule == "kernel-argument"),
+                "{row:?}: {found:?}"
+            );
+            assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_pool_in_which_nobody_can_log_in_is_told() {
+        let users = |name: &str, core: Value| {
+            let mut core = core;
+            core["name"] = json!("core");
+            let config = json!({"ignition": {"version": "3.4.0"}, "passwd": {"users": [core]}});
+            mk(name, "worker", json!({ "config": config }))
+        };
+        let open = users("50-a", json!({"passwordHash": "$6$a$b"}));
+        let locked = users("60-b", json!({"passwordHash": "!"}));
+        let key = users("70-c", json!({"sshAuthorizedKeys": ["ssh-ed25519 A"]}));
+        let told = |all: &[(String, Value)]| -> Vec<Lint> {
+            lint(all).into_iter().filter(|l| l.rule == "last-login").collect()
+        };
+        for sound in [vec![open.clone()], vec![open.clone(), locked.clone(), key.clone()], vec![key]] {
+            assert_eq!(told(&sound), [], "{sound:?}");
+        }
+        for (all, before) in [(vec![locked.clone()], None), (vec![open, locked], Some("50-a"))] {
+            let found = told(&all);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(
+                (found[0].object.as_str(), found[0].path.as_str()),
+                ("MachineConfig 60-b", "spec.config.passwd.users[0]")
+            );
+            assert!(
+                before.is_none_or(|b| found[0].message.ends_with(&format!("what {b} says"))),
+                "{found:?}"
+            );
+            assert!(!format!("{found:?}").contains("$6$"), "{found:?}");
         }
     }
 

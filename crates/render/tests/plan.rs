@@ -351,7 +351,14 @@ fn inputs_of_another_version_wait_in_a_cluster_and_pass_in_bootstrap() {
     let mut old = mk("a", json!({}));
     let key = api::names::annotation::GENERATED_BY_CONTROLLER.to_owned();
     old.metadata.annotations = Some([(key.clone(), "old".to_owned())].into());
-    assert_eq!(plan(&[old.clone()]).unwrap_err().reason, Reason::VersionSkew);
+    let e = plan(&[old.clone()]).unwrap_err();
+    assert_eq!(e.reason, Reason::VersionSkew);
+    // A MachineConfig that nothing generates any more would hold the pool for ever: the remedy stands beside it.
+    assert!(
+        e.to_string().contains("MachineConfig a: ")
+            && e.to_string().contains("if nothing makes it any more, delete it"),
+        "{e}"
+    );
     old.metadata.annotations = Some([(key, String::new())].into());
     assert!(plan(&[old]).is_ok());
 }
@@ -500,6 +507,18 @@ fn what_no_machine_can_do_is_refused_before_the_pools_first_config_too() {
         e.contains("MachineConfigs 50-off, 60-on: spec.config.systemd.units[0]: a.service is masked"),
         "{e}"
     );
+    // Both speak of core; only one of them asks for what cannot be done.
+    let core = |name: &str, user: Value| {
+        let mut user = user;
+        user["name"] = json!("core");
+        mk_config(name, json!({"passwd": {"users": [user]}}))
+    };
+    let (key, home) = (
+        core("50-key", json!({"sshAuthorizedKeys": ["k"]})),
+        core("60-home", json!({"homeDir": "/h", "sshAuthorizedKeys": ["k"]})),
+    );
+    let e = plan_in(Mode::Cluster, &[key, home], None).unwrap_err().to_string();
+    assert!(e.contains("MachineConfig 60-home: spec.config.passwd.users[0]: of core only"), "{e}");
     let again = mk_config("70-again", unit(json!({"name": "a.service", "mask": false})));
     plan_in(Mode::Cluster, &[off, on, again], None).unwrap();
 }
@@ -512,6 +531,35 @@ fn what_only_an_installer_sets_may_stand_in_a_first_config_with_a_warning() {
     assert!(p.warnings[0].to_string().starts_with("MachineConfig 50-new: spec.config.storage.disks: only"));
     let current = p.rendered;
     assert!(plan_in(Mode::Cluster, &[disks], Some(&current)).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn a_change_that_takes_the_last_key_of_core_is_warned_of() {
+    let with = |name: &str, core: Value| {
+        let mut core = core;
+        core["name"] = json!("core");
+        mk_config(name, json!({"passwd": {"users": [core]}}))
+    };
+    let key = with("50-a", json!({"sshAuthorizedKeys": ["ssh-ed25519 A"]}));
+    let password = with("50-b", json!({"passwordHash": "$6$a$b"}));
+    let (locked, other) = (with("50-c", json!({"passwordHash": "!"})), mk("60-d", json!({"fips": false})));
+    let before = |all: &[&MachineConfig]| {
+        plan(&all.iter().map(|mc| (*mc).clone()).collect::<Vec<_>>()).unwrap().rendered
+    };
+    let rows: [(MachineConfig, &[&MachineConfig], bool); 5] = [
+        (before(&[&key, &other]), &[&other], true),
+        (before(&[&key, &password, &other]), &[&locked, &other], true),
+        (before(&[&key, &password]), &[&key], false),
+        (before(&[&key]), &[&password], false),
+        (before(&[&other]), &[&locked], false),
+    ];
+    for (current, all, told) in rows {
+        let owned: Vec<MachineConfig> = all.iter().map(|mc| (*mc).clone()).collect();
+        let plan = plan_in(Mode::Cluster, &owned, Some(&current)).unwrap();
+        let warned = plan.warnings.iter().find(|w| w.message.contains("can log in"));
+        assert_eq!(warned.is_some(), told, "{:?}", plan.warnings);
+        assert!(warned.is_none_or(|w| w.object == "MachineConfigPool worker"), "{warned:?}");
+    }
 }
 
 /// A pool that an earlier version put into such a config is not taken out of service: nothing new is asked of it.
