@@ -68,7 +68,7 @@ impl ContainerRuntimeConfig {
             message: message.to_owned(),
         };
         if let Some(selector) = object.pointer("/spec/machineConfigPoolSelector") {
-            serde_json::from_value::<Option<LabelSelector>>(selector.clone())
+            api::shape::read::<Option<LabelSelector>>(selector)
                 .map_err(|e| bad("machineConfigPoolSelector", &e.to_string()))?;
         }
         let config = object.pointer("/spec/containerRuntimeConfig").unwrap_or(&Value::Null);

@@ -360,6 +360,13 @@ mod tests {
                 json!({"systemd": {"units": [{"name": "a.service", "dropins": [{"name": "x.conf", "contents": text}]}]}}),
             )
         };
+        // Nothing in the text looks like a secret: the unit's or the drop-in's name is what tells.
+        let named = |unit: &str, dropin: &str| {
+            let text = format!("[Unit]\nDescription={SECRET}\n");
+            mk_config(
+                json!({"systemd": {"units": [{"name": unit, "dropins": [{"name": dropin, "contents": text}]}]}}),
+            )
+        };
         let unit_text = format!("[Service]\nEnvironment=\"SMTP_PASS={SECRET}\"\n");
         let pairs = [
             (file("/etc/app.conf", 0o644, &line), file("/etc/app.conf", 0o644, "one\n")),
@@ -371,6 +378,8 @@ mod tests {
             (unit(&unit_text), unit("[Service]\n")),
             (unit(&unit_text), unit("")),
             (dropin(&unit_text), dropin("[Service]\n")),
+            (named("fetch-token.service", "x.conf"), named("fetch-token.service", "y.conf")),
+            (named("a.service", "secret.conf"), mk_config(json!({}))),
             (
                 mk(json!({"kernelArguments": ["nbd.password=hunter2"]})),
                 mk(json!({"kernelArguments": ["nbd.password=hunter2x"]})),

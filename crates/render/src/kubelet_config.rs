@@ -26,7 +26,7 @@ const SIZED: [(&str, &str, &str); 3] = [
     ("ephemeral-storage", "SYSTEM_RESERVED_ES", "1Gi"),
 ];
 
-/// A KubeletConfig that cannot be rendered.
+/// A KubeletConfig that cannot be rendered. Its texts name fields and what is expected there, and quote no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletConfigError {
     /// A field that is not allowed or has a wrong value.
@@ -69,7 +69,7 @@ impl<'a> KubeletConfig<'a> {
         let bad = |path: &str, message: String| Self::field(name, path, message);
         let spec = object.get("spec").unwrap_or(&Value::Null);
         if let Some(selector) = spec.get("machineConfigPoolSelector") {
-            serde_json::from_value::<Option<LabelSelector>>(selector.clone())
+            api::shape::read::<Option<LabelSelector>>(selector)
                 .map_err(|e| bad("spec.machineConfigPoolSelector", e.to_string()))?;
         }
         if let Some(level) = spec.get("logLevel").filter(|l| !l.is_null()) {
@@ -337,6 +337,31 @@ mod tests {
         assert_eq!(read(json!({"kubeletConfig": {"maxPods": 100}})), Ok(()));
         for (level, fits) in [(0, true), (10, true), (-1, false), (11, false)] {
             assert_eq!(read(json!({ "logLevel": level })).is_ok(), fits, "{level}");
+        }
+    }
+
+    #[test]
+    fn no_error_quotes_a_value() {
+        let rows = [
+            json!({"machineConfigPoolSelector": "hunter2"}),
+            json!({"machineConfigPoolSelector": {"matchLabels": ["hunter2"]}}),
+            json!({"machineConfigPoolSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": "hunter2"}]}}),
+            json!({"logLevel": "hunter2"}),
+            json!({"kubeletConfig": "a: [hunter2"}),
+            json!({"kubeletConfig": "hunter2"}),
+            json!({"kubeletConfig": ["hunter2"]}),
+            json!({"kubeletConfig": {"maxPods": "hunter2"}}),
+            json!({"kubeletConfig": {"clusterDNS": "hunter2"}}),
+            json!({"kubeletConfig": {"evictionHard": {"memory.available": ["hunter2"]}}}),
+            json!({"kubeletConfig": {"authentication": {"x509": {"clientCAFile": {"hunter2": 1}}}}}),
+            json!({"kubeletConfig": {"systemCgroups": "hunter2", "systemReservedCgroup": "hunter3"}}),
+        ];
+        for spec in rows {
+            let error = read(spec.clone()).unwrap_err();
+            assert!(
+                error.starts_with("KubeletConfig k: spec.") && !error.contains("hunter"),
+                "{spec}: {error}"
+            );
         }
     }
 

@@ -51,6 +51,20 @@ fn made(objects: Vec<Value>) -> Result<Vec<MachineConfig>, String> {
         .map_err(|e| e.to_string())
 }
 
+#[test]
+fn a_manifest_that_does_not_fit_its_kind_is_refused_without_its_values() {
+    let of = |kind: &str, spec: Value| json!({"apiVersion": format!("{MCO}/v1"), "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+    for (row, place) in [
+        (of("MachineConfig", json!({"kernelArguments": "p=hunter2"})), "spec.kernelArguments: "),
+        (of("MachineConfig", json!({"fips": "hunter2"})), "spec.fips: "),
+        (of("MachineConfigPool", json!({"paused": "hunter2"})), "spec.paused: "),
+        (of("ControllerConfig", json!({"proxy": "hunter2"})), "spec.proxy: "),
+    ] {
+        let said = Manifests::read([("row.yaml".to_owned(), row)]).unwrap_err().to_string();
+        assert!(said.contains(place) && !said.contains("hunter2"), "{said}");
+    }
+}
+
 fn object(kind: &str, name: &str, pool: &str, mut spec: Value) -> Value {
     let labels = json!({"matchLabels": {format!("pools.operator.{MCO}/{pool}"): ""}});
     spec["machineConfigPoolSelector"] = labels;

@@ -197,8 +197,13 @@ fn what_is_refused_keeps_what_it_made_and_names_the_field() {
     bad = good;
     bad["spec"]["machineConfigPoolSelector"] =
         json!({"matchExpressions": [{"key": "pool", "operator": "Like", "values": ["x"]}]});
-    let plan = planned(&templates(), &[bad], &stands);
+    let plan = planned(&templates(), &[bad.clone()], &stands);
     assert!(plan.gone.is_empty() && plan.refused.contains_key("worker"), "{plan:?}");
+    // The verdict goes into the object's status: it quotes no value.
+    bad["spec"]["machineConfigPoolSelector"] = json!({"matchLabels": "hunter2"});
+    let plan = planned(&templates(), &[bad], &stands);
+    let said = plan.objects[0].verdict.clone().unwrap().unwrap_err().to_string();
+    assert!(said.contains("matchLabels") && !said.contains("hunter2"), "{said}");
     // Made by another version, it is vouched for by this one, with its content.
     let mut old = stands;
     for config in &mut old {
