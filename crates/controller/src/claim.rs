@@ -24,10 +24,14 @@ const FIELD_MANAGER: &str = "machine-config-controller";
 /// So often it is taken back at once: an administrator who applies an old file, or a last write of a controller that has
 /// just lost the lease, is not a program that keeps writing.
 const AT_ONCE: u32 = 2;
-/// Then it is left for so long, twice as long each time, up to [`LONGEST`]: the other program may have gone.
-const FIRST_WAIT: Duration = Duration::from_secs(60);
-/// See [`FIRST_WAIT`]. What has stood for as long is nobody else's any more.
-const LONGEST: Duration = Duration::from_mins(16);
+/// Then it is taken back this often. Nothing tells that a program has ended but that it does not write any more, so it is
+/// tried; a try costs two writes, one of ours and one of its own, and pools wait no longer than this once it has ended.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// A program that watches the object has written it back by then. Until that is known the pools say what they said, so that
+/// their conditions do not change with each try.
+const PROVED: Duration = Duration::from_secs(5);
+/// What has stood for so long is nobody else's any more: longer than deployment tools take from one look to the next.
+const SETTLED: Duration = Duration::from_mins(16);
 
 /// What happened to the annotation in this term.
 #[derive(Debug, Default)]
@@ -50,6 +54,8 @@ enum Step {
     Take,
     /// Somebody keeps writing it: look again after this.
     Leave(Duration),
+    /// It is ours again, and may be written back yet: look again after this.
+    Prove(Duration),
 }
 
 /// The version that stands there, where it is not this one.
@@ -59,13 +65,18 @@ fn other<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
 
 fn decide(other: Option<&str>, past: &Past, now: Instant) -> Step {
     if other.is_none() {
-        return Step::Nothing;
+        let left = past.taken.map(|(_, last)| PROVED.saturating_sub(now.duration_since(last)));
+        return match left.filter(|left| past.why.is_some() && !left.is_zero()) {
+            Some(left) => Step::Prove(left),
+            None => Step::Nothing,
+        };
     }
     let Some((times, last)) = past.taken else { return Step::Take };
     let ago = now.duration_since(last);
-    let doublings = times.saturating_sub(AT_ONCE).min(8);
-    let wait = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST);
-    if times < AT_ONCE || ago >= wait { Step::Take } else { Step::Leave(wait.saturating_sub(ago)) }
+    if times < AT_ONCE || ago >= AGAIN_AFTER {
+        return Step::Take;
+    }
+    Step::Leave(AGAIN_AFTER.saturating_sub(ago))
 }
 
 /// May pools be rendered?
@@ -95,9 +106,9 @@ impl Claim {
     /// May pools be rendered by this version from this ControllerConfig?
     pub(crate) fn may(&self, config: &ControllerConfig, version: &str) -> May {
         match (other(config, version), self.past().why) {
-            (None, _) => May::Go,
+            (None, None) => May::Go,
             (Some(_), None) => May::Wait,
-            (Some(_), Some(why)) => May::Not(why),
+            (_, Some(why)) => May::Not(why),
         }
     }
 }
@@ -117,9 +128,12 @@ pub(crate) async fn see_to(
     let trouble = || format!("generated-by-version of {name}");
     if step == Step::Nothing {
         context.troubles.over(&trouble());
-        let stands = past.taken.filter(|(_, last)| last.elapsed() < LONGEST);
-        context.claim.set(Past { taken: stands, why: None });
+        let stands = past.taken.filter(|(_, last)| last.elapsed() < SETTLED);
+        told(context, Past { taken: stands, why: None });
         return Ok(None);
+    }
+    if let Step::Prove(left) = step {
+        return Ok(Some(left));
     }
     match change(context, config, &past, step).await {
         Ok(again) => {
@@ -174,6 +188,11 @@ async fn change(
     // What the pools were told stays until it is known that nobody writes it back.
     let why = past.why.clone();
     context.claim.set(Past { taken: Some((times, Instant::now())), why });
+    if past.why.is_some() {
+        // A try, see AGAIN_AFTER: told once, by the pools.
+        context.controller_config_answer(answer);
+        return Ok(Some(PROVED));
+    }
     let message = format!(
         "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, leads and has taken it over"
     );
@@ -215,6 +234,7 @@ mod tests {
     async fn another_version_is_taken_over_unless_somebody_keeps_writing_it() {
         let start = Instant::now();
         let taken = |times| Past { taken: Some((times, start)), why: None };
+        let told = |times| Past { why: Some("why".to_owned()), ..taken(times) };
         let after = |seconds| start + Duration::from_secs(seconds);
         let leave = |seconds| Step::Leave(Duration::from_secs(seconds));
         for (found, past, now, want) in [
@@ -222,15 +242,78 @@ mod tests {
             (None, taken(9), after(0), Step::Nothing),
             (Some("v0"), Past::default(), after(0), Step::Take),
             (Some("v0"), taken(1), after(0), Step::Take),
-            (Some("v0"), taken(2), after(0), leave(60)),
-            (Some("v0"), taken(2), after(59), leave(1)),
+            (Some("v0"), taken(2), after(0), leave(30)),
+            (Some("v0"), taken(2), after(29), leave(1)),
             // It may have gone.
-            (Some("v0"), taken(2), after(60), Step::Take),
-            (Some("v0"), taken(3), after(60), leave(60)),
-            (Some("v0"), taken(99), after(60), leave(900)),
-            (Some("v0"), taken(u32::MAX), after(16 * 60), Step::Take),
+            (Some("v0"), taken(2), after(30), Step::Take),
+            // However often it was tried, nobody waits longer once it has.
+            (Some("v0"), taken(u32::MAX), after(29), leave(1)),
+            (Some("v0"), taken(u32::MAX), after(30), Step::Take),
+            // Ours again: it may be written back yet.
+            (None, told(9), after(1), Step::Prove(Duration::from_secs(4))),
+            (None, told(9), after(5), Step::Nothing),
         ] {
             assert_eq!(decide(found, &past, now), want, "{found:?} {past:?}");
+        }
+    }
+
+    /// Another program that writes its version back at once, for as long as it runs.
+    #[tokio::test(start_paused = true)]
+    async fn pools_go_on_half_a_minute_after_the_other_program_has_ended() {
+        use crate::fake_server::{answer, context};
+        use crate::store::Item;
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        let (runs, writes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(1)));
+        let (other_runs, count) = (runs.clone(), writes.clone());
+        let object = |version: &str, at: u64| {
+            json!({
+                "metadata": {"name": "c", "uid": "u", "resourceVersion": at.to_string(),
+                    "annotations": {GENERATED_BY_VERSION: version}},
+                "spec": api::v1::ControllerConfigSpec::default(),
+            })
+        };
+        let ours = crate::version::versions().raw;
+        let us = ours.clone();
+        let context = context(move |request| match *request.method() == http::Method::GET {
+            true => answer(200, &object("v0", count.load(Ordering::Relaxed))),
+            false => answer(200, &object(&us, count.fetch_add(2, Ordering::Relaxed) + 1)),
+        });
+        let put = |version: &str, at: u64| {
+            let value: ControllerConfig = serde_json::from_value(object(version, at)).unwrap();
+            let item = Item { version: at, uid: "u".to_owned(), value: Arc::new(value) };
+            context.stores.controller_configs.apply("c".to_owned(), item);
+        };
+        put("v0", 1);
+        let may = || {
+            let config = context.stores.controller_configs.get("c").unwrap();
+            context.claim.may(&config, &ours)
+        };
+        let pass = async || {
+            let config = context.stores.controller_configs.get("c").unwrap();
+            let again = see_to(&context, &config).await.unwrap();
+            if other_runs.load(Ordering::Relaxed) {
+                put("v0", writes.load(Ordering::Relaxed));
+            }
+            again
+        };
+        for _ in 0..3 {
+            pass().await;
+        }
+        assert!(matches!(may(), May::Not(_)), "{:?}", may());
+        // Minutes of it, and no pool is told anything else in between.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_mins(20) {
+            let again = pass().await.unwrap_or(Duration::from_secs(1));
+            assert!(matches!(may(), May::Not(_)), "{:?}", may());
+            tokio::time::sleep(again.min(Duration::from_secs(1))).await;
+        }
+        runs.store(false, Ordering::Relaxed);
+        let ended = Instant::now();
+        while may() != May::Go {
+            assert!(ended.elapsed() < AGAIN_AFTER + PROVED * 2, "{:?}", ended.elapsed());
+            pass().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 
