@@ -11,7 +11,7 @@ use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
 use crate::patch::{Change, NodePatch};
 use crate::plan::{
     About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, RolloutPlan,
-    Step, Target, Wait,
+    Step, Target, TroubleOf, Wait,
 };
 use crate::status;
 use crate::view::NodeView;
@@ -214,6 +214,12 @@ impl<'a> Eval<'a> {
         self.choice_events(&choice, &target, &mut plan.events);
         let late = |n: &NodeView| inputs.facts.unanswered.get(&n.name).is_some_and(|u| u.overdue);
         let overdue: Vec<&str> = self.nodes.iter().filter(|(n, _)| late(n)).map(|(n, _)| &*n.name).collect();
+        let troubles = inputs.facts.troubles.iter().filter(|trouble| match &trouble.of {
+            TroubleOf::Cluster => true,
+            TroubleOf::Pool(pool) => **pool == *self.input.name(),
+            TroubleOf::Node(node) => self.nodes.iter().any(|(n, _)| n.name == *node),
+        });
+        let troubles: Vec<&str> = troubles.map(|trouble| &*trouble.text).collect();
         let facts = status::PoolFacts {
             input: self.input,
             target: &target,
@@ -222,6 +228,7 @@ impl<'a> Eval<'a> {
             conflicts,
             certificates: &inputs.facts.certificates,
             overdue: &overdue,
+            troubles: &troubles,
         };
         let served = |name: &str| {
             let at = self.nodes.binary_search_by(|(n, _)| (*n.name).cmp(name));

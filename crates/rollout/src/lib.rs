@@ -43,7 +43,7 @@ pub use patch::{Change, NodePatch};
 pub use pin::{InForce, before, past, pinned, with_next};
 pub use plan::{
     About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, Reason,
-    RolloutPlan, Step, Target, Unanswered, Unmanaged, Wait,
+    RolloutPlan, Step, Target, Trouble, TroubleOf, Unanswered, Unmanaged, Wait,
 };
 pub use situation::{Situation, SituationError};
 pub use status::pinned_text;

@@ -73,6 +73,30 @@ pub struct Facts {
     pub unanswered: BTreeMap<Arc<str>, Unanswered>,
     /// `spec.mastersSchedulable` of OpenShift's Scheduler; `None`: there is none, control-plane nodes are left alone.
     pub masters_schedulable: Option<bool>,
+    /// What else goes wrong: it holds nothing up, and pools say it in the message of `Updating`.
+    pub troubles: Vec<Trouble>,
+}
+
+/// Something that goes wrong beside the rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trouble {
+    /// Whose it is.
+    pub of: TroubleOf,
+    /// What it is, with the object and the remedy.
+    pub text: String,
+}
+
+/// Which pools say a [`Trouble`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum TroubleOf {
+    /// All of them.
+    Cluster,
+    /// This one.
+    Pool(Arc<str>),
+    /// The one that owns this node.
+    Node(Arc<str>),
 }
 
 /// A patch without an answer.

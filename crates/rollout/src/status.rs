@@ -33,11 +33,13 @@ pub(crate) struct PoolFacts<'a> {
     pub(crate) certificates: &'a [ControllerCertificate],
     /// Nodes whose last patch has no answer, and should have.
     pub(crate) overdue: &'a [&'a str],
+    /// What else goes wrong.
+    pub(crate) troubles: &'a [&'a str],
 }
 
 /// The status, where it differs from what is there, and what to tell people.
 pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
-    let PoolFacts { input, target, hold, nodes, conflicts, certificates, overdue } = facts;
+    let PoolFacts { input, target, hold, nodes, conflicts, certificates, overdue, troubles } = facts;
     let pool = input.pool;
     let old = pool.status.clone().unwrap_or_default();
     let old_conditions = old.conditions.clone().unwrap_or_default();
@@ -84,14 +86,25 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     };
     if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated).filter(|_| rendered) {
         (updating, message) = (status, text);
-    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_) | Hold::Refused(_))) = hold
+    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_))) = hold
         && !all_updated
     {
         message = format!("{message}; held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS));
     }
-    if let Some(text) = unanswered(overdue) {
-        message = if message.is_empty() { text } else { format!("{message}; {text}") };
+    let mut add = |text: &str| {
+        if !message.is_empty() {
+            message.push_str("; ");
+        }
+        message.push_str(text);
+    };
+    // Also where all nodes are updated: a taint or a label of one of them is not as it should be.
+    if let Some(hold @ Hold::Refused(_)) = hold {
+        add(&format!("held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS)));
     }
+    if let Some(text) = unanswered(overdue) {
+        add(&text);
+    }
+    troubles.iter().take(NAMED_NODES).for_each(|text| add(&cut(text, MAX_ANSWER_CHARS)));
     set(UPDATING, updating, "", message);
     match (pinned(pool), conditions::get(&old_conditions, CONFIG_PINNED)) {
         (Some(config), _) => set(CONFIG_PINNED, true, "Pinned", pinned_text(pool, config)),

@@ -287,6 +287,36 @@ fn a_refused_change_is_told_on_the_pool_and_events_are_of_those_who_were_sent() 
 }
 
 #[test]
+fn a_refusal_and_other_troubles_are_told_also_where_all_nodes_are_updated() {
+    use rollout::{Trouble, TroubleOf};
+    let all = [
+        (TroubleOf::Cluster, "of all"),
+        (TroubleOf::Pool("worker".into()), "of the pool"),
+        (TroubleOf::Pool("infra".into()), "of another pool"),
+        (TroubleOf::Node("a".into()), "of node a"),
+        (TroubleOf::Node("x".into()), "of another node"),
+    ];
+    let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1")]);
+    world.facts.troubles = all.map(|(of, text)| Trouble { of, text: text.to_owned() }).into();
+    let inputs = rollout::Inputs {
+        pools: vec![rollout::PoolInput {
+            refused: Some("no (409)"),
+            ..rollout::PoolInput::of(&world.pools[0])
+        }],
+        nodes: world.nodes.iter().collect(),
+        facts: &world.facts,
+        now: api::k8s::Time(common::at(9)),
+    };
+    let plan = rollout::plan(&inputs);
+    let status = plan.pools[0].status.as_ref().unwrap();
+    assert_eq!(says(status, "Updated").0, "True");
+    let (updating, message) = says(status, "Updating");
+    assert_eq!(updating, "False");
+    assert!(message.starts_with("held: ") && message.contains("no (409)"), "{message}");
+    assert!(message.ends_with("; of all; of the pool; of node a"), "{message}");
+}
+
+#[test]
 fn a_pool_with_nothing_rendered_yet_says_so_and_tells_of_nodes_that_another_wants_too() {
     let mut world = World::workers(json!(1), vec![node("n").roles(&["worker", "infra", "gpu"])]);
     for name in ["infra", "gpu"] {
