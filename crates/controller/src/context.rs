@@ -14,7 +14,7 @@ use crate::light::{LightNode, LightProgress};
 use crate::metrics::Metrics;
 use crate::places::{Places, Whose};
 use crate::queue::Queue;
-use crate::refusal::Troubles;
+use crate::refusal::{Remarks, Topic, Troubles};
 use crate::settings::{self, API_SERVER, FEATURE_GATE, STREAMS, Settings};
 use crate::standing::{Standing, is_from_template};
 use crate::store::{Cache, Change, Item, Store};
@@ -32,6 +32,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use render::Versions;
+use rollout::TroubleOf;
 use rollout::view::{Names, NodeView, OsBuild, OsConfig};
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -63,35 +64,6 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Waits until every kind was listed once, or is known not to be there: a pool that is taken for one without image
-    /// builds because these are not listed yet would be rolled out.
-    pub(crate) async fn synced(&self) {
-        let Self {
-            pools,
-            configs,
-            controller_configs,
-            nodes,
-            progress,
-            os_configs,
-            os_builds,
-            masters_schedulable,
-            boot_image_skew,
-            operator_nodes,
-        } = self;
-        tokio::join!(
-            pools.synced(),
-            configs.synced(),
-            controller_configs.synced(),
-            nodes.synced(),
-            progress.synced(),
-            os_configs.synced(),
-            os_builds.synced(),
-            masters_schedulable.synced(),
-            boot_image_skew.synced(),
-            operator_nodes.synced(),
-        );
-    }
-
     /// The one ControllerConfig.
     pub(crate) fn controller_config(&self) -> Option<Arc<ControllerConfig>> {
         self.controller_configs.get(api::names::CONTROLLER_CONFIG)
@@ -218,6 +190,11 @@ pub(crate) struct Context {
     pub(crate) claim: Claim,
     /// What fails now, and since when.
     pub(crate) troubles: Troubles,
+    /// The same for writes of the node pass, by node, and by pool for what it writes to pools.
+    pub(crate) node_troubles: Troubles,
+    pub(crate) pool_troubles: Troubles,
+    /// What goes wrong and holds nothing up.
+    pub(crate) remarks: Remarks,
     /// The template folder is watched; otherwise it is read now and then.
     pub(crate) templates_watched: AtomicBool,
     /// Where the pull secret stands that templates are rendered with.
@@ -253,6 +230,9 @@ impl Context {
             standing: Standing::default(),
             claim: Claim::default(),
             troubles: Troubles::default(),
+            node_troubles: Troubles::default(),
+            pool_troubles: Troubles::default(),
+            remarks: Remarks::default(),
             templates_watched: AtomicBool::new(false),
             pull_secret: tokio::sync::watch::Sender::new(None),
             settings: Settings::default(),
@@ -289,6 +269,9 @@ impl Context {
         self.kept.forget();
         self.generated.begin();
         self.troubles.forget();
+        self.node_troubles.forget();
+        self.pool_troubles.forget();
+        self.remarks.forget();
         self.named.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let Queues { template, generated: _, render, node, drain, progress, garbage, topology } =
             &self.queues;
@@ -361,7 +344,7 @@ impl Context {
         self.follows_all::<MachineConfig>(Need::Always, stores.configs.clone());
         self.follows_all::<ControllerConfig>(Need::Always, stores.controller_configs.clone());
         self.follows_all::<Node>(Need::Always, stores.nodes.clone());
-        self.follows_all::<MachineConfigNode>(Need::WhereServed, stores.progress.clone());
+        self.follows_all::<MachineConfigNode>(Need::Aside, stores.progress.clone());
         tasks.spawn(follow_ours(
             client(),
             Presence::Required,
@@ -431,41 +414,40 @@ impl Context {
         let any = watcher::Config::default;
         let one = || any().fields("metadata.name=cluster");
         let (ours, config) = (api::names::GROUP, "config.openshift.io");
-        let note = |group: &str, kind: &str, which, cache: Arc<dyn Cache>| {
+        let note = |group: &str, kind: &str, need, which, cache: Arc<dyn Cache>| {
             let api = all(group, kind);
-            self.follows(Followed {
-                kind: kind.to_owned(),
-                need: Need::WhereServed,
-                api: api.clone(),
-                which,
-                cache,
-            });
+            self.follows(Followed { kind: kind.to_owned(), need, api: api.clone(), which, cache });
             api
         };
         let os_config = |o: DynamicObject| Ok(OsConfig::new(&serde_json::json!(o)));
-        let os_configs = note(ours, "MachineOSConfig", any(), stores.os_configs.clone());
+        let os_configs = note(ours, "MachineOSConfig", Need::WhereServed, any(), stores.os_configs.clone());
         self.optional(tasks, os_configs, any(), &stores.os_configs, os_config, stop);
         let os_build = |o: DynamicObject| Ok(OsBuild::new(&serde_json::json!(o)));
-        let os_builds = note(ours, "MachineOSBuild", any(), stores.os_builds.clone());
+        let os_builds = note(ours, "MachineOSBuild", Need::WhereServed, any(), stores.os_builds.clone());
         self.optional(tasks, os_builds, any(), &stores.os_builds, os_build, stop);
         let schedulable = |o: DynamicObject| {
             Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
         };
-        let schedulers = note(config, "Scheduler", one(), stores.masters_schedulable.clone());
+        let schedulers = note(config, "Scheduler", Need::Aside, one(), stores.masters_schedulable.clone());
         self.optional(tasks, schedulers, one(), &stores.masters_schedulable, schedulable, stop);
         let skew = |o: DynamicObject| {
             let mode = o.data.pointer("/status/bootImageSkewEnforcementStatus/mode");
             Ok(mode.and_then(serde_json::Value::as_str) == Some("None"))
         };
-        let settings =
-            note("operator.openshift.io", "MachineConfiguration", one(), stores.boot_image_skew.clone());
+        let settings = note(
+            "operator.openshift.io",
+            "MachineConfiguration",
+            Need::Aside,
+            one(),
+            stores.boot_image_skew.clone(),
+        );
         self.optional(tasks, settings, one(), &stores.boot_image_skew, skew, stop);
         let namespace = api::names::NAMESPACE;
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let only = watcher::Config::default().labels("k8s-app=machine-config-operator");
         self.follows(Followed {
             kind: "Pod".to_owned(),
-            need: Need::WhereServed,
+            need: Need::Aside,
             api: Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&())),
             which: only.clone(),
             cache: stores.operator_nodes.clone(),
@@ -502,6 +484,13 @@ impl Context {
         self.queues.node.mark(ALL.to_owned());
     }
 
+    /// Has pools say something that goes wrong and holds nothing up, or say it no longer.
+    pub(crate) fn remark(&self, topic: Topic, of: TroubleOf, text: Option<String>) {
+        if self.remarks.set(topic, of, text) {
+            self.mark_cluster();
+        }
+    }
+
     fn then<T: 'static>(self: &Arc<Self>, f: fn(&Self, &Change<T>)) -> OnChange<T> {
         let me = self.clone();
         Box::new(move |change| f(&me, change))
@@ -512,6 +501,7 @@ impl Context {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if new.is_none() {
             self.metrics.forget_pool(name);
+            self.pool_troubles.over(name);
             self.named.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         }
         let selects = |p: Option<&MachineConfigPool>| p.and_then(|p| p.spec.node_selector.clone());
@@ -564,7 +554,11 @@ impl Context {
                     // Gone or tampered with: the pool's pass puts it back. One that the pool does not name has just
                     // been made, or was cleared away.
                     let pool = self.stores.pools.get(&rendered.pool);
-                    if pool.is_some_and(|p| p.spec.configuration.name == change.name) {
+                    let names = |p: &MachineConfigPool| {
+                        p.spec.configuration.name == change.name
+                            || rollout::pinned(p) == Some(change.name.as_str())
+                    };
+                    if pool.is_some_and(|p| names(&p)) {
                         pools.insert(rendered.pool.clone());
                     }
                     self.mark_cluster();

@@ -17,6 +17,7 @@ use crate::leader::now;
 use crate::metrics;
 use crate::progress;
 use crate::queue::Outcome;
+use crate::refusal::Topic;
 use crate::store::{Change, Store};
 use crate::watch::{OnChange, Presence, follow};
 use crate::writes::patch_node;
@@ -25,6 +26,7 @@ use futures::StreamExt;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
 use kube::runtime::watcher;
+use rollout::TroubleOf;
 use rollout::drain::{self, Answer, Drain, DrainPlan, Evict, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
 use std::collections::HashMap;
@@ -147,14 +149,23 @@ impl Drains {
         if let Some(patch) = &plan.patch
             && let Err(error) = patch_node(&self.context, patch).await
         {
-            let outcome = outcome_of(&error);
-            if let Outcome::Failed(why) = &outcome
-                && let Some(step) = plan.told_of_refusal(why)
-            {
-                progress::tell(&self.context, node, &step).await;
+            // A conflict passes by itself; one that lasts is told as any other refusal.
+            let words = self.context.troubles.words(&tried(&node.name), &error);
+            let outcome = match words {
+                Some(words) => Outcome::Failed(words),
+                None => outcome_of(&error),
+            };
+            if let Outcome::Failed(why) = &outcome {
+                let text = format!("Node {} cannot be changed for its drain: {why}", node.name);
+                self.remark(&node.name, Some(text));
+                if let Some(step) = plan.told_of_refusal(why) {
+                    progress::tell(&self.context, node, &step).await;
+                }
             }
             return outcome;
         }
+        self.context.troubles.over(&tried(&node.name));
+        self.remark(&node.name, None);
         session.state = plan.state;
         for event in &plan.events {
             let about = node_reference(&node.name);
@@ -195,7 +206,14 @@ impl Drains {
         }
     }
 
+    /// What the pool of the node says of its drain.
+    fn remark(&self, node: &str, text: Option<String>) {
+        self.context.remark(Topic::Drain, TroubleOf::Node(node.into()), text);
+    }
+
     fn end(&self, name: &str) -> bool {
+        self.context.troubles.over(&tried(name));
+        self.remark(name, None);
         let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.context.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
         self.context.metrics.drain_waits.set(name, false);
@@ -276,6 +294,11 @@ impl Drains {
         });
         Arc::new(Watched { store, _stop: stop.drop_guard() })
     }
+}
+
+/// What is tried, see [`crate::refusal::Troubles`].
+fn tried(node: &str) -> String {
+    format!("drain {node}")
 }
 
 async fn evict(api: &Api<Pod>, pod: &Evict) -> Answer {

@@ -6,19 +6,28 @@
 //! of every kind that anything is decided on are read from the API server itself, and nothing is decided before the
 //! caches have them, and nothing that is gone.
 //!
+//! Kinds that no decision rests on ([`Need::Aside`]) hold nobody up: they are waited for for a moment. What a term waits for,
+//! and what cannot be read while it lasts, is told on the pools.
+//!
 //! What it is not: a cache, or needed within a term: there our own writes are in the caches with their answers.
 
 use crate::backoff::WORK;
 use crate::call::{CallError, call};
 use crate::context::Context;
+use crate::refusal::Topic;
 use crate::store::Cache;
 use crate::watch::{key_of, version_of};
+use crate::writes::set_condition;
+use api::conditions::Condition;
+use api::names::pool_condition::RENDER_DEGRADED;
+use api::text::{MAX_ANSWER_CHARS, cut};
 use futures::future::join_all;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::watcher;
+use rollout::TroubleOf;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,6 +40,12 @@ const LOOK: Duration = Duration::from_millis(20);
 const SILENT: Duration = Duration::from_secs(2);
 /// How often a kind of setting is asked for before it counts as unknown.
 const TRIES: u32 = 6;
+/// For how long a term's begin waits for kinds that no decision rests on.
+const MOMENT: Duration = Duration::from_secs(5);
+/// What cannot be read for so long is told: people are promised a condition within ten seconds.
+const LASTS: Duration = Duration::from_secs(8);
+/// How often what cannot be read is looked at. It costs no request.
+const LOOK_AT_WATCHES: Duration = Duration::from_secs(2);
 
 /// What is done where a kind cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +56,8 @@ pub(crate) enum Need {
     WhereServed,
     /// A kind of setting: as long as it cannot be read nothing is rendered, and pools say so.
     Setting,
+    /// No decision rests on it: where it cannot be read, what is known of it counts.
+    Aside,
 }
 
 /// A kind that is followed for as long as this process lives.
@@ -53,22 +70,94 @@ pub(crate) struct Followed {
     pub(crate) cache: Arc<dyn Cache>,
 }
 
-/// Waits until each kind is as new as the API server has it now.
-pub(crate) async fn caught_up(context: &Context) {
-    let followed = context.followed();
-    join_all(followed.iter().map(|kind| as_new(kind))).await;
+/// What a term waits for, by kind, and why.
+type Waits = Mutex<BTreeMap<String, String>>;
+
+fn set(waits: &Waits, kind: &str, why: Option<String>) {
+    let mut waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+    match why {
+        Some(why) => waits.insert(kind.to_owned(), why),
+        None => waits.remove(kind),
+    };
 }
 
-async fn as_new(followed: &Followed) {
+/// Waits until each kind was listed once, or is known not to be there, and is as new as the API server has it now: a pool
+/// that is taken for one without image builds because these are not listed yet would be rolled out.
+pub(crate) async fn caught_up(context: &Context) {
+    let (followed, waits) = (context.followed(), Waits::default());
+    let all = followed.iter().map(|kind| async {
+        let done = as_new(kind, &waits);
+        if kind.need != Need::Aside {
+            done.await;
+        } else if tokio::time::timeout(MOMENT, done).await.is_err() {
+            let known = kind.cache.is_synced();
+            tracing::warn!(kind = kind.kind, known, "not known to be up to date; beginning without it");
+        }
+        set(&waits, &kind.kind, None);
+    });
+    tokio::select! {
+        _ = join_all(all) => {}
+        () = tell_waits(context, &waits) => {}
+    }
+}
+
+/// Has every pool say what the term waits for: until it has begun no pass says anything.
+async fn tell_waits(context: &Context, waits: &Waits) {
+    loop {
+        tokio::time::sleep(LASTS).await;
+        let waits = waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if waits.is_empty() {
+            continue;
+        }
+        let all: Vec<String> = waits.into_iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
+        let message = format!(
+            "this controller leads and cannot begin, as it cannot read what there is of {}; nothing is rendered and no node \
+             moves until it can",
+            cut(&all.join("; "), MAX_ANSWER_CHARS)
+        );
+        let condition = Condition::new(RENDER_DEGRADED, true, "NotStarted", message);
+        let pools = context.stores.pools.all();
+        let told = pools.iter().map(|pool| set_condition(context, pool, condition.clone()));
+        for error in join_all(told).await.into_iter().filter_map(Result::err) {
+            tracing::debug!("{}", error.chain());
+        }
+    }
+}
+
+/// Has the pools say which kinds that hold nobody up cannot be read, for as long as that is so.
+pub(crate) async fn tell_unread(context: &Context) {
+    loop {
+        for followed in context.followed().iter().filter(|f| f.need == Need::Aside) {
+            let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
+            let text = why.map(|why| {
+                format!(
+                    "what there is of {kind} cannot be read, and what was known of it counts: {}",
+                    cut(&why, MAX_ANSWER_CHARS)
+                )
+            });
+            context.remark(Topic::Unread(kind.clone()), TroubleOf::Cluster, text);
+        }
+        tokio::time::sleep(LOOK_AT_WATCHES).await;
+    }
+}
+
+async fn as_new(followed: &Followed, waits: &Waits) {
     let (begin, mut told) = (Instant::now(), false);
     'list: loop {
-        let Some((list, at)) = read(followed).await else { return };
+        let Some((list, at)) = read(followed, waits).await else { return };
         let since = Instant::now();
-        while let Some(name) = followed.cache.behind(&list, at) {
+        loop {
+            let behind = followed.cache.behind(&list, at);
+            // Whether settings are known is looked at where they are used.
+            if behind.is_none() && (followed.need == Need::Setting || followed.cache.is_synced()) {
+                break;
+            }
             if since.elapsed() >= SILENT {
+                let kind = &followed.kind;
+                let why = followed.cache.trouble_for(Duration::ZERO);
+                set(waits, kind, Some(why.unwrap_or_else(|| "its watch is behind".to_owned())));
                 if !std::mem::replace(&mut told, true) {
-                    let kind = &followed.kind;
-                    tracing::info!(kind, name, "the cache is behind the API server; listing again");
+                    tracing::info!(kind, ?behind, "the cache is behind the API server; listing again");
                 }
                 followed.cache.list_again();
                 continue 'list;
@@ -83,14 +172,15 @@ async fn as_new(followed: &Followed) {
 }
 
 /// Names and versions, and the version of the list; `None`: there is nothing to wait for.
-async fn read(followed: &Followed) -> Option<(BTreeMap<String, u64>, u64)> {
+async fn read(followed: &Followed, waits: &Waits) -> Option<(BTreeMap<String, u64>, u64)> {
     let mut attempt = 0;
     loop {
         let error = match listed(followed).await {
             Ok(list) => return Some(list),
             Err(error) => error,
         };
-        let none = error.is_not_found() || error.is_forbidden() && followed.need == Need::WhereServed;
+        let may_lack = matches!(followed.need, Need::WhereServed | Need::Aside);
+        let none = error.is_not_found() || error.is_forbidden() && may_lack;
         if none && followed.need != Need::Always {
             return None;
         }
@@ -100,6 +190,7 @@ async fn read(followed: &Followed) -> Option<(BTreeMap<String, u64>, u64)> {
             return None;
         }
         let delay = WORK.delay(attempt);
+        set(waits, &followed.kind, Some(error.chain()));
         tracing::warn!(?delay, "not started yet: {}", error.chain());
         tokio::time::sleep(delay).await;
         attempt += 1;
@@ -160,6 +251,7 @@ mod tests {
             let served = json!([{"metadata": {"name": "a", "resourceVersion": "7"}}, {"metadata": {"name": "b", "resourceVersion": "8"}}]);
             let context = context(move |_| list(&served));
             let cache = Arc::new(Store::default());
+            cache.replace(BTreeMap::new());
             put(&cache, "a", 6);
             put(&cache, "gone", 5);
             context.follows(followed(&context, kind, Need::Always, &cache));
@@ -192,6 +284,8 @@ mod tests {
             (404, Need::Setting, Some(1), true),
             (403, Need::Setting, Some(1), false),
             (500, Need::Setting, Some(TRIES + 1), false),
+            (403, Need::Aside, Some(1), true),
+            (404, Need::Aside, Some(1), true),
         ];
         for (code, need, want, known) in rows {
             let asked = Arc::new(AtomicU32::new(0));
@@ -206,6 +300,71 @@ mod tests {
             let ended = tokio::time::timeout(Duration::from_mins(5), caught_up(&context)).await.is_ok();
             let times = ended.then(|| asked.load(Ordering::Relaxed));
             assert_eq!((times, cache.is_synced()), (want, known), "{code} {need:?}");
+        }
+    }
+
+    /// A pool as the cache has it, and what a server was told of it.
+    fn with_pool(code: u16) -> (Arc<Context>, Arc<Mutex<String>>) {
+        let said = Arc::new(Mutex::new(String::new()));
+        let saying = said.clone();
+        let context = context(move |request| {
+            if request.uri().path().ends_with("/status") {
+                let saying = saying.clone();
+                let body = futures::executor::block_on(request.into_body().collect_bytes()).unwrap();
+                *saying.lock().unwrap() = String::from_utf8(body.to_vec()).unwrap();
+                return answer(
+                    200,
+                    &json!({"metadata": {"name": "worker", "uid": "p", "resourceVersion": "9"}, "spec": {}}),
+                );
+            }
+            answer(code, &json!({"kind": "Status", "code": code, "message": "no, says the server"}))
+        });
+        let pool = api::v1::MachineConfigPool::new("worker", Default::default());
+        let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool) };
+        context.stores.pools.apply("worker".to_owned(), item);
+        (Arc::new(context), said)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_no_decision_rests_on_holds_nobody_up_and_pools_tell_of_it() {
+        let (context, said) = with_pool(500);
+        let cache = Arc::new(Store::default());
+        context.follows(followed(&context, "MachineConfigNode", Need::Aside, &cache));
+        let begin = Instant::now();
+        tokio::time::timeout(Duration::from_mins(5), caught_up(&context)).await.expect("it begins");
+        assert!(begin.elapsed() <= Duration::from_secs(10), "{:?}", begin.elapsed());
+        assert_eq!(*said.lock().unwrap(), "", "nothing is held");
+        // The watch meets the same.
+        cache.set_trouble(Some("the first list: no".to_owned()));
+        let telling = tokio::spawn({
+            let context = context.clone();
+            async move { tell_unread(&context).await }
+        });
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let told = context.remarks.all();
+        assert!(
+            told.len() == 1
+                && told[0].text.contains("MachineConfigNode")
+                && told[0].text.contains("the first list: no"),
+            "{told:?}"
+        );
+        assert!(!context.queues.node.take().is_empty(), "pools say it with the next plan");
+        cache.set_trouble(None);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(context.remarks.all(), []);
+        telling.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pools_say_what_a_term_waits_for() {
+        let (context, said) = with_pool(500);
+        let cache = Arc::new(Store::default());
+        context.follows(followed(&context, "MachineOSConfig", Need::WhereServed, &cache));
+        let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&context)).await;
+        assert!(begins.is_err(), "an image build would not be seen");
+        let said = said.lock().unwrap().clone();
+        for part in ["RenderDegraded", "NotStarted", "MachineOSConfig", "no, says the server"] {
+            assert!(said.contains(part), "{part} in {said}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::finalizer::differing;
 use crate::keep;
 use crate::leader::now;
 use crate::queue::Outcome;
-use crate::refusal::Writes;
+use crate::refusal::{WriteError, Writes};
 use crate::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::templates::{self, Failure};
 use crate::watch::version_of;
@@ -171,15 +171,15 @@ async fn carry_out(
         refused.insert(pool.clone(), all.join("; "));
     }
     let mut writes = Writes::default();
-    let mut book = |what: &str, done| {
+    let mut book = |what: &str, done: Result<(), WriteError>| {
         let words = writes.book(&context.troubles, what, done)?;
-        Some(format!("{what}: the API server refuses it: {words}"))
+        Some(format!("{what} failed: {words}"))
     };
     // What cannot be written is told, and holds up nobody else.
     let mut invalid: BTreeMap<(Kind, &str), String> = BTreeMap::new();
     for object in plan.objects.iter().filter(|o| !o.deleting) {
-        let what = format!("{} {}", object.kind, object.name);
-        if let Some(why) = book(&what, write_metadata(context, object).await) {
+        let what = format!("write of {} {}", object.kind, object.name);
+        if let Some(why) = book(&what, write_metadata(context, object).await.map_err(Into::into)) {
             for pool in made_by(&plan, object).filter_map(role) {
                 refused.entry(pool).or_insert_with(|| why.clone());
             }
@@ -188,7 +188,7 @@ async fn carry_out(
     }
     let puts = plan.wanted.iter().map(|config| async move { (config, keep::put(context, config).await) });
     for (config, done) in futures::future::join_all(puts.collect::<Vec<_>>()).await {
-        if let Some(why) = book(&format!("MachineConfig {}", config.name_any()), done) {
+        if let Some(why) = book(&format!("write of MachineConfig {}", config.name_any()), done) {
             if let Some(pool) = role(config) {
                 refused.entry(pool).or_insert_with(|| why.clone());
             }
@@ -209,7 +209,7 @@ async fn carry_out(
     for object in plan.objects.iter().filter(|o| o.deleting) {
         if let Some(why) = book(
             &format!("finalizers of {} {}", object.kind, object.name),
-            write_metadata(context, object).await,
+            write_metadata(context, object).await.map_err(Into::into),
         ) {
             tracing::warn!("{why}");
         }
@@ -221,7 +221,7 @@ async fn carry_out(
             None => verdict.clone().map_err(|e| e.to_string()),
         };
         let what = format!("status of {} {}", object.kind, object.name);
-        if let Some(why) = book(&what, write_status(context, object, &verdict).await) {
+        if let Some(why) = book(&what, write_status(context, object, &verdict).await.map_err(Into::into)) {
             tracing::warn!("{why}");
         }
     }
@@ -229,7 +229,7 @@ async fn carry_out(
         let text = |path: &str| policy.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let what =
             format!("status of ImagePolicy {}/{}", text("/metadata/namespace"), text("/metadata/name"));
-        if let Some(why) = book(&what, write_conflict(context, &policy, &plan).await) {
+        if let Some(why) = book(&what, write_conflict(context, &policy, &plan).await.map_err(Into::into)) {
             tracing::warn!("{why}");
         }
     }
@@ -381,9 +381,19 @@ async fn write_conflict(context: &Context, policy: &Value, plan: &Plan) -> Resul
 }
 
 /// Takes one MachineConfig away, exactly the one that the plan was made from.
-pub(crate) async fn remove(context: &Context, name: &str, why: &str) -> Result<(), CallError> {
+///
+/// # Errors
+/// The deletion fails, or is accepted and a finalizer of somebody else's keeps the object.
+pub(crate) async fn remove(context: &Context, name: &str, why: &str) -> Result<(), WriteError> {
     let Some(have) = context.stores.configs.get(name) else { return Ok(()) };
     let Some(have) = have.source() else { return Ok(()) };
+    let held = |object: &MachineConfig| {
+        let finalizers = object.finalizers().join(", ");
+        WriteError::Held { name: name.to_owned(), finalizers }
+    };
+    if have.metadata.deletion_timestamp.is_some() {
+        return Err(held(have));
+    }
     let preconditions = Preconditions {
         uid: have.metadata.uid.clone(),
         resource_version: have.metadata.resource_version.clone(),
@@ -391,11 +401,18 @@ pub(crate) async fn remove(context: &Context, name: &str, why: &str) -> Result<(
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     context.kept.gone(name);
     let api = context.api::<MachineConfig>();
-    match call(|| format!("machineconfig {name}"), api.delete(name, &params)).await {
-        Ok(_) => tracing::info!(name, version = version_of(have.as_ref()), "removed: {why}"),
-        Err(e) if e.is_not_found() => {}
-        Err(e) => return Err(e),
+    let answer = match call(|| format!("machineconfig {name}"), api.delete(name, &params)).await {
+        Ok(answer) => answer,
+        Err(e) if e.is_not_found() => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    // The object as it stands now, and not the word that it is gone.
+    if let Some(left) = answer.left().filter(|left| !left.finalizers().is_empty()) {
+        let error = held(&left);
+        context.config_answer(left);
+        return Err(error);
     }
+    tracing::info!(name, version = version_of(have.as_ref()), "removed: {why}");
     Ok(())
 }
 
@@ -437,5 +454,36 @@ mod tests {
         never.close();
         tokio::time::advance(PATIENCE).await;
         assert_eq!(never.may("a"), May::Wait, "before the first pass nobody knows what there is");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_finalizer_of_somebody_elses_on_one_that_is_to_go_is_told_when_it_lasts() {
+        use crate::fake_server::{answer, context};
+        use crate::refusal::Troubles;
+        use std::sync::atomic::AtomicU32;
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = asked.clone();
+        let object = |version: &str, deleted: Option<&str>| {
+            json!({"metadata": {"name": "02-worker", "uid": "u", "resourceVersion": version,
+                "finalizers": ["example.com/backup"], "deletionTimestamp": deleted}, "spec": {}})
+        };
+        let context = context(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            answer(200, &object("2", Some("2026-01-01T00:00:00Z")))
+        });
+        context.config_answer(serde_json::from_value(object("1", None)).unwrap());
+        let troubles = Troubles::default();
+        let words = async || {
+            let done = remove(&context, "02-worker", "no template makes it").await;
+            let mut writes = Writes::default();
+            let words = writes.book(&troubles, "02-worker", done);
+            assert!(writes.are_over() == words.is_some(), "tried again until it is told");
+            words
+        };
+        assert_eq!(words().await, None, "its owner may be at work");
+        tokio::time::advance(Duration::from_secs(6)).await;
+        let told = words().await.expect("it has lasted");
+        assert!(told.contains("02-worker") && told.contains("example.com/backup"), "{told}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "what is being deleted is not deleted again");
     }
 }

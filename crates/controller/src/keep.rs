@@ -11,6 +11,7 @@ use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::events::{Source, reference};
 use crate::patch::difference;
+use crate::refusal::WriteError;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::{annotation, label};
@@ -143,7 +144,10 @@ async fn there(context: &Context, name: &str) -> Result<Option<Arc<MachineConfig
 }
 
 /// Makes one MachineConfig, or puts it back where it differs.
-pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), CallError> {
+///
+/// # Errors
+/// The write fails, or is accepted and something else stands then.
+pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), WriteError> {
     let name = wanted.name_any();
     let digest = digest(wanted);
     let wanted = &sealed(wanted);
@@ -168,6 +172,10 @@ pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(),
             (answer, format!("was changed by somebody else ({fields}) and is put back"))
         }
     };
+    if let Some(fields) = altered(&answer, wanted) {
+        context.config_answer(answer);
+        return Err(WriteError::Altered { name, fields });
+    }
     let not_ours = edited || context.kept.stood(&name, digest);
     context.kept.stands(&name, digest);
     if not_ours && context.kept.may_tell(&name) {
@@ -179,8 +187,13 @@ pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(),
     Ok(())
 }
 
+/// Which fields the API server has stored otherwise than they were sent; `None`: all stand as they should.
+fn altered(answer: &MachineConfig, wanted: &MachineConfig) -> Option<String> {
+    difference(&json!(answer), &json!(fixed(answer, wanted))).map(|patch| fields(&patch))
+}
+
 /// Which fields a patch is about; never what they hold.
-fn fields(patch: &Value) -> String {
+pub(crate) fn fields(patch: &Value) -> String {
     let mut fields = Vec::new();
     for (part, value) in patch.as_object().into_iter().flatten() {
         for key in value.as_object().into_iter().flat_map(|v| v.keys()).filter(|k| *k != "resourceVersion") {
@@ -307,5 +320,35 @@ mod tests {
         assert!(kept.may_tell("a") && !kept.may_tell("a"));
         kept.stands("a", 1);
         assert!(!kept.may_tell("a"), "told a moment ago");
+    }
+
+    #[tokio::test]
+    async fn what_a_policy_changes_on_its_way_is_an_error_that_names_the_field() {
+        use crate::fake_server::{answer, context};
+        use crate::refusal::Failure as _;
+        let wanted = mc("00-worker", None);
+        for (stood, changed) in [(false, false), (false, true), (true, true)] {
+            let mut stored = json!(sealed(&wanted));
+            stored["metadata"]["resourceVersion"] = json!("7");
+            if changed {
+                stored["spec"]["kernelArguments"] = json!(["audit=1"]);
+            }
+            let there: MachineConfig = serde_json::from_value(stored.clone()).unwrap();
+            let context = context(move |_| answer(200, &stored));
+            if stood {
+                // As an earlier write has left it.
+                context.config_answer(there);
+            }
+            let done = put(&context, &wanted).await;
+            let text = done.as_ref().err().map(|e| (e.is_refused(), e.chain()));
+            assert_eq!(text.is_some(), changed, "{text:?}");
+            if let Some((refused, text)) = text {
+                assert!(
+                    refused && text.contains("00-worker") && text.contains("spec.kernelArguments"),
+                    "{text}"
+                );
+                assert!(!text.contains("audit=1"), "{text}");
+            }
+        }
     }
 }

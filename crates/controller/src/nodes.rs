@@ -2,22 +2,22 @@
 //!
 //! Flow: caches → plan → all Node patches at once (a bounded number in flight) → pool status → events. Each patch is
 //! bound to the version that the plan was made from; when one is refused because its node has moved on, the pool's
-//! status is not written and the cluster is planned anew: nothing is repeated blindly. One that is not answered goes on by
-//! itself ([`crate::underway`]), and the next plan leaves its node alone.
+//! status is written as it is without that patch, and the cluster is planned anew: nothing is repeated blindly. A refusal
+//! that lasts is told on the pool. A patch that is not answered goes on by itself ([`crate::underway`]), and the next plan
+//! leaves its node alone.
 //!
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
-use crate::call::CallError;
 use crate::context::{Config, Context, Stores};
 use crate::events::{Source, node_reference, reference};
 use crate::leader::now;
 use crate::metrics;
 use crate::places::Whose;
 use crate::queue::Outcome;
+use crate::refusal::Undone;
 use crate::seal::{Seal, Sealed};
 use crate::settings::{FEATURE_GATE, STREAMS};
-use crate::underway::{PATIENCE, Underway};
-use crate::writes::write_first_boot_nodes;
+use crate::underway::{PATIENCE, Underway, Written};
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
@@ -25,10 +25,10 @@ use futures::stream::{self, StreamExt};
 use rollout::view::{NodeView, OsBuild, OsConfig};
 use rollout::{
     About, ConfigView, Configs, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan, RolloutPlan, Sources,
-    Step, Streams,
+    Step, Streams, Trouble, TroubleOf, Unanswered,
 };
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,12 +60,26 @@ const SENDING: Duration = Duration::from_millis(500);
 /// Interned strings that nobody holds any more are thrown away this often.
 const PRUNE: Duration = Duration::from_secs(60);
 
-/// How much of a pool's plan was carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of a pool's plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Sent {
+    /// It was carried out.
     All,
     /// The time for one plan was over, see [`SENDING`], or the pool has changed.
     Some,
+    /// Objects have changed since: these nodes, or the pool.
+    Stale(Vec<Arc<str>>),
+    /// A write is refused, in the API server's words.
+    Refused(String),
+}
+
+impl From<Undone> for Sent {
+    fn from(undone: Undone) -> Self {
+        match undone {
+            Undone::Stale => Self::Stale(vec![]),
+            Undone::Refused(why) => Self::Refused(why),
+        }
+    }
 }
 
 /// What a plan is made from, held for as long as the plan is.
@@ -120,25 +134,31 @@ impl Nodes {
         let free = |(plan, _): &(&PoolPlan, _)| !refused.contains_key(&*plan.pool);
         let both: Vec<_> = plan.pools.iter().zip(&snapshot.pools).filter(free).collect();
         let done = futures::future::join_all(both.iter().map(|(plan, pool)| self.carry_out(plan, pool)));
+        let mut moved_on: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
         for (result, (_, pool)) in done.await.into_iter().zip(&both) {
             match result {
-                Ok(Sent::All) => {}
-                Ok(Sent::Some) if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
-                Ok(Sent::Some) => {}
-                Err(e) if e.is_conflict() || e.is_not_found() => {
-                    tracing::debug!("{}", e.chain());
+                Sent::All => {}
+                Sent::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
+                Sent::Some => {}
+                Sent::Stale(nodes) => {
+                    moved_on.insert(pool.name_any(), nodes);
                     if matches!(outcome, Outcome::Done | Outcome::After(_)) {
                         outcome = Outcome::Stale;
                     }
                 }
-                Err(e) => {
-                    refused.insert(pool.name_any(), e.chain());
-                    outcome = Outcome::Failed(e.chain());
+                Sent::Refused(why) => {
+                    refused.insert(pool.name_any(), why.clone());
+                    outcome = Outcome::Failed(why);
                 }
             }
         }
-        if !refused.is_empty() {
-            self.tell_refused(&refused).await;
+        let patched: HashSet<&str> =
+            plan.pools.iter().flat_map(|p| &p.patches).map(|patch| &*patch.node).collect();
+        let under_way = self.underway.unanswered();
+        let tried = |node: &str| patched.contains(node) || under_way.contains_key(node);
+        self.context.node_troubles.retain(tried);
+        if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
+            self.tell_undone(&refused, &moved_on).await;
         }
         match (outcome, self.underway.next_overdue()) {
             // Pools say so then.
@@ -147,20 +167,29 @@ impl Nodes {
         }
     }
 
-    /// The status of pools with a node that could not be changed: the counts as they are, and why nothing goes on. The
-    /// pass has failed and is repeated; the status that it then comes to takes the place of this one.
-    async fn tell_refused(&self, refused: &BTreeMap<String, String>) {
-        let snapshot = self.snapshot();
+    /// The status of pools with a node that could not be changed: the counts as they are without that patch, and why
+    /// nothing goes on, where that is to be told. The pass is repeated; the status that it then comes to takes the place of
+    /// this one.
+    async fn tell_undone(
+        &self,
+        refused: &BTreeMap<String, String>,
+        moved_on: &BTreeMap<String, Vec<Arc<str>>>,
+    ) {
+        let mut snapshot = self.snapshot();
+        let waiting = Unanswered { moves: true, overdue: false };
+        let without = moved_on.values().flatten().map(|node| (node.clone(), waiting));
+        snapshot.facts.unanswered.extend(without);
         let mut inputs = snapshot.inputs();
         for pool in &mut inputs.pools {
             pool.refused = refused.get(pool.name()).map(String::as_str);
         }
         let plan = rollout::plan(&inputs);
+        let concerned = |pool: &str| refused.contains_key(pool) || moved_on.contains_key(pool);
         let tell = plan.pools.iter().zip(&snapshot.pools).filter_map(|(plan, pool)| {
-            let status = plan.status.as_ref().filter(|_| refused.contains_key(&*plan.pool))?;
+            let status = plan.status.as_ref().filter(|_| concerned(&plan.pool))?;
             Some(async move {
-                if let Err(e) = self.underway.status(&self.context, pool, status).await {
-                    tracing::debug!("{}", e.chain());
+                if let Err(undone) = self.underway.status(&self.context, pool, status).await {
+                    tracing::debug!(pool = %plan.pool, "the status is not written: {undone:?}");
                 }
             })
         });
@@ -197,12 +226,24 @@ impl Nodes {
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
             ..snapshot.sources()
         };
-        snapshot.facts = Facts { unanswered: self.underway.unanswered(), ..sources.facts() };
+        let late = self.underway.overdue_first_boots().into_iter().map(|pool| Trouble {
+            text: format!(
+                "the API server does not answer a change of the pool's annotation {}; look for an admission webhook that \
+                 hangs",
+                api::names::annotation::FIRST_BOOT_NODES
+            ),
+            of: TroubleOf::Pool(pool.into()),
+        });
+        snapshot.facts = Facts {
+            unanswered: self.underway.unanswered(),
+            troubles: self.context.remarks.all().into_iter().chain(late).collect(),
+            ..sources.facts()
+        };
         snapshot
     }
 
-    async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Result<Sent, CallError> {
-        let mut first_error = None;
+    async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Sent {
+        let (mut refused, mut moved_on) = (None, vec![]);
         // Nodes that move go first: thousands of others may only get or lose a taint.
         let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
             plan.patches.iter().partition(|p| !p.desired_config.is_keep());
@@ -238,37 +279,39 @@ impl Nodes {
             match result {
                 Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
                 Ok(()) => {}
-                // A conflict gives way to a real failure in what is reported.
-                Err(error) if first_error.as_ref().is_none_or(CallError::is_conflict) => {
-                    first_error = Some(error);
-                }
-                Err(_) => {}
+                Err(Undone::Stale) => moved_on.push(patch.node),
+                Err(Undone::Refused(why)) => refused = refused.or(Some(why)),
             }
         }
         let sent: Vec<&str> = sent.iter().map(|n| &**n).collect();
         for event in plan.told_of_sent(&sent) {
             self.tell(&event, pool);
         }
-        if let Some(error) = first_error {
-            return Err(error);
+        if let Some(why) = refused {
+            return Sent::Refused(why);
+        }
+        if !moved_on.is_empty() {
+            return Sent::Stale(moved_on);
         }
         // A name that has served is taken off before anything else is written on the version that was planned from; the
-        // status follows with the next plan.
+        // status follows with the next plan. A write without an answer holds nothing up.
         if !plan.first_boot_nodes.is_keep() {
-            let write = write_first_boot_nodes(&self.context, pool, &plan.first_boot_nodes);
-            return match tokio::time::timeout(PATIENCE, write).await {
-                Ok(done) => done.map(|()| Sent::Some),
-                Err(_) => Ok(Sent::Some),
-            };
+            match self.underway.first_boot_nodes(&self.context, pool, &plan.first_boot_nodes).await {
+                Ok(Written::Done) => return Sent::Some,
+                Ok(Written::Pending) => {}
+                Err(undone) => return undone.into(),
+            }
         }
         // Told also while much is left to be sent: with thousands of nodes that takes minutes, and somebody watches.
-        if let Some(status) = &plan.status {
-            self.underway.status(&self.context, pool, status).await?;
+        if let Some(status) = &plan.status
+            && let Err(undone) = self.underway.status(&self.context, pool, status).await
+        {
+            return undone.into();
         }
         for event in plan.told_of_status() {
             self.tell(event, pool);
         }
-        Ok(if answers < all { Sent::Some } else { Sent::All })
+        if answers < all { Sent::Some } else { Sent::All }
     }
 
     fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
@@ -491,12 +534,12 @@ mod tests {
             status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
             ..PoolPlan::default()
         };
-        let sent = nodes.carry_out(&plan(5000), &pool).await.unwrap();
+        let sent = nodes.carry_out(&plan(5000), &pool).await;
         // Four rounds are answered before half a second is over, and who waits for a place by then is sent.
         let most = PATCHES_WAITING + 4 * crate::places::PATCHES_IN_FLIGHT;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
         assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
-        let sent = nodes.carry_out(&plan(100), &pool).await.unwrap();
+        let sent = nodes.carry_out(&plan(100), &pool).await;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
         assert_eq!(written.load(Ordering::Relaxed), 2);
         // The first round is on its way when the pool changes: the rest stays.
@@ -510,7 +553,7 @@ mod tests {
             now_in_cluster(&paused, 2);
         });
         let first = crate::places::PATCHES_IN_FLIGHT;
-        assert_eq!((sent.unwrap(), patched.load(Ordering::Relaxed)), (Sent::Some, first));
+        assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::Some, first));
     }
 
     fn a_pool(name: &str, version: usize) -> serde_json::Value {
@@ -621,5 +664,112 @@ mod tests {
         assert!(matches!(failed, Outcome::Failed(_)), "{failed:?}");
         pass().await;
         assert!(asked.a1.load(Ordering::Relaxed) > tries, "and begin anew");
+    }
+
+    /// What a server was told that answers patches of node `a1` with a code, and writes to pools as they are.
+    struct Refusing {
+        code: u16,
+        /// Nor does it answer changes of pools' annotations.
+        mute: bool,
+        written: Mutex<String>,
+        annotated: AtomicUsize,
+    }
+
+    impl Refusing {
+        fn new(code: u16, mute: bool) -> Arc<Self> {
+            Arc::new(Self { code, mute, written: Mutex::default(), annotated: AtomicUsize::new(0) })
+        }
+
+        /// The node pass over pool `a` with node `a1`, whose update taint is to go.
+        fn nodes(self: &Arc<Self>, pool: serde_json::Value) -> (Nodes, Arc<Context>) {
+            let server = self.clone();
+            let stored = pool.clone();
+            let serve = tower::service_fn(move |request: Request<Body>| {
+                let (server, stored) = (server.clone(), stored.clone());
+                async move {
+                    let (parts, body) = request.into_parts();
+                    let path = parts.uri.path();
+                    let (mut code, mut object) = (200, stored);
+                    if path.ends_with("/status") {
+                        let body = body.collect_bytes().await.unwrap();
+                        *server.written.lock().unwrap() = String::from_utf8(body.to_vec()).unwrap();
+                    } else if path.ends_with("/machineconfigpools/a") {
+                        server.annotated.fetch_add(1, Ordering::Relaxed);
+                        if server.mute {
+                            std::future::pending::<()>().await;
+                        }
+                    } else {
+                        (code, object) = (
+                            server.code,
+                            json!({"kind": "Status", "code": server.code, "message": "no, says a1"}),
+                        );
+                    }
+                    let body = Body::from(object.to_string().into_bytes());
+                    Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            let client = kube::Client::new(serve, "default");
+            let (events, _) = Recorder::new(client.clone());
+            let context = Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()));
+            let context = Arc::new(context);
+            let pool = serde_json::from_value(pool).unwrap();
+            let item = Item { version: 1, uid: "a".to_owned(), value: Arc::new(pool) };
+            context.stores.pools.apply("a".to_owned(), item);
+            let mut node = a_node("a1", 1, "new");
+            node["metadata"]["annotations"][api::names::annotation::CURRENT_CONFIG] = json!("new");
+            if self.code != 200 {
+                node["spec"]["taints"] = json!([{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]);
+            }
+            let view = context.view(&serde_json::from_value(node).unwrap());
+            let item = Item { version: 1, uid: "a1".to_owned(), value: Arc::new(view) };
+            context.stores.nodes.apply("a1".to_owned(), item);
+            let config = json!({"metadata": {"name": "new", "resourceVersion": "1"}, "spec": {}});
+            context.config_answer(serde_json::from_value(config).unwrap());
+            (Nodes::new(context.clone(), Seal::after(Handover::Clean, &context)), context)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_that_lasts_is_told_on_a_pool_whose_nodes_are_all_updated_and_freezes_no_status() {
+        for (code, at_once) in [(409, false), (404, false), (422, true)] {
+            let server = Refusing::new(code, false);
+            let (nodes, context) = server.nodes(a_pool("a", 1));
+            let first = nodes.pass().await;
+            let written = server.written.lock().unwrap().clone();
+            assert!(written.contains("\"machineCount\":1"), "{code}: the counts are written: {written}");
+            assert_eq!(written.contains("no, says a1"), at_once, "{code}: {written}");
+            assert_eq!(matches!(first, Outcome::Failed(_)), at_once, "{code}: {first:?}");
+            tokio::time::advance(Duration::from_secs(6)).await;
+            let later = nodes.pass().await;
+            assert!(matches!(later, Outcome::Failed(_)), "{code}: {later:?}");
+            let written = server.written.lock().unwrap().clone();
+            assert!(written.contains("no, says a1") && written.contains("Updating"), "{code}: {written}");
+            // What is no longer tried has not failed when it is tried again.
+            assert!(context.node_troubles.knows("a1"));
+            context.stores.nodes.remove("a1");
+            nodes.pass().await;
+            assert!(!context.node_troubles.knows("a1"), "{code}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_of_first_boots_that_is_never_answered_for_slows_no_pass_and_is_told() {
+        let server = Refusing::new(200, true);
+        let mut pool = a_pool("a", 1);
+        pool["metadata"]["annotations"] = json!({api::names::annotation::FIRST_BOOT_NODES: "a1,a2"});
+        let (nodes, _context) = server.nodes(pool);
+        nodes.pass().await;
+        let begin = tokio::time::Instant::now();
+        for _ in 0..3 {
+            nodes.pass().await;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        assert_eq!(server.annotated.load(Ordering::Relaxed), 1, "one is under way");
+        let written = server.written.lock().unwrap().clone();
+        assert!(written.contains("\"machineCount\":1"), "the status is written all the same: {written}");
+        assert!(
+            written.contains("does not answer") && written.contains(api::names::annotation::FIRST_BOOT_NODES),
+            "{written}"
+        );
     }
 }

@@ -44,10 +44,6 @@ const QUIET: Work = Work { name: "quiet", parallel: 16, spacing: Spacing::millis
 pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
-        () = context.stores.synced() => {}
-    }
-    tokio::select! {
-        () = stop.cancelled() => return,
         () = fresh::caught_up(&context) => {}
     }
     context.mark_all();
@@ -87,6 +83,11 @@ pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: Cancell
     start(|q| &q.topology, Work { name: "topology", ..TEMPLATE }, on(&context, topology::pass));
     start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
     start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));
+    let watches = context.clone();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = fresh::tell_unread(&watches) => {}
+    }
     while tasks.join_next().await.is_some() {}
 }
 

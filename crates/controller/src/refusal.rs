@@ -7,7 +7,8 @@
 use crate::call::CallError;
 use crate::queue::Outcome;
 use api::text::{MAX_ANSWER_CHARS, cut};
-use std::collections::HashMap;
+use rollout::{Trouble, TroubleOf};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,17 +20,120 @@ const LASTS: Duration = Duration::from_secs(5);
 /// How often something that is refused is tried again although nothing that is watched has changed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(15);
 
+/// What a failure says of itself.
+pub(crate) trait Failure {
+    /// It will fail each time.
+    fn is_refused(&self) -> bool;
+    /// It was decided on an old version of an object: decided anew, it may work at once.
+    fn is_stale(&self) -> bool;
+    /// It and its causes in one line.
+    fn chain(&self) -> String;
+}
+
+impl Failure for CallError {
+    fn is_refused(&self) -> bool {
+        self.is_refused()
+    }
+
+    fn is_stale(&self) -> bool {
+        self.is_conflict() || self.is_not_found()
+    }
+
+    fn chain(&self) -> String {
+        self.chain()
+    }
+}
+
+/// Why a MachineConfig of our own does not stand, or go, as it should.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The write failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The write was accepted, and something else is stored.
+    #[error(
+        "machineconfig {name}: the API server has stored something else than was sent (different: {fields}); a mutating \
+         admission policy or webhook changes it on its way: exempt the kind machineconfigs from that"
+    )]
+    Altered {
+        /// The object.
+        name: String,
+        /// The fields, never what they hold.
+        fields: String,
+    },
+    /// The deletion was accepted, and the object stays.
+    #[error(
+        "machineconfig {name} is being deleted and stays for as long as it has the finalizers {finalizers}: start the program \
+         that removes them, or remove them by hand with `kubectl edit machineconfig {name}`"
+    )]
+    Held {
+        /// The object.
+        name: String,
+        /// What holds it.
+        finalizers: String,
+    },
+}
+
+impl Failure for WriteError {
+    fn is_refused(&self) -> bool {
+        match self {
+            Self::Call(error) => error.is_refused(),
+            Self::Altered { .. } => true,
+            // Whoever set the finalizer may be at work.
+            Self::Held { .. } => false,
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        matches!(self, Self::Call(error) if error.is_stale())
+    }
+
+    fn chain(&self) -> String {
+        match self {
+            Self::Call(error) => error.chain(),
+            Self::Altered { .. } | Self::Held { .. } => self.to_string(),
+        }
+    }
+}
+
+/// A write that was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// The object has changed: decide anew.
+    Stale,
+    /// It fails, and this is to be told.
+    Refused(String),
+}
+
 /// What fails now, by what was tried, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles(Mutex<HashMap<String, Instant>>);
 
 impl Troubles {
     /// The API server's words, once they are to be told; `None`: it may pass by itself.
-    pub(crate) fn words(&self, what: &str, error: &CallError) -> Option<String> {
+    pub(crate) fn words(&self, what: &str, error: &impl Failure) -> Option<String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *all.entry(what.to_owned()).or_insert_with(Instant::now);
         let due = error.is_refused() || since.elapsed() >= LASTS;
         due.then(|| cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())
+    }
+
+    /// The outcome of a write. A conflict is one that may pass by itself until it has lasted; any other failure is told.
+    pub(crate) fn judge(&self, what: &str, done: Result<(), CallError>) -> Result<(), Undone> {
+        let Err(error) = done else {
+            self.over(what);
+            return Ok(());
+        };
+        match self.words(what, &error) {
+            Some(words) => Err(Undone::Refused(words)),
+            None if error.is_stale() => Err(Undone::Stale),
+            None => Err(Undone::Refused(cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())),
+        }
+    }
+
+    /// Forgets what is not tried any more.
+    pub(crate) fn retain(&self, tried: impl Fn(&str) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|what, _| tried(what));
     }
 
     /// A term begins: what failed in an earlier one has not failed since.
@@ -48,6 +152,43 @@ impl Troubles {
     }
 }
 
+/// What goes wrong beside rendering and rollout and holds neither up; pools say it.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks(Mutex<BTreeMap<(Topic, TroubleOf), String>>);
+
+/// What a remark is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    /// The topology cannot be written into the ControllerConfig.
+    Topology,
+    /// What there is of a kind cannot be read.
+    Unread(String),
+    /// A node cannot be cordoned, uncordoned, or told that its drain is over.
+    Drain,
+}
+
+impl Remarks {
+    /// Keeps a remark, or takes it back. `true`: that is new.
+    pub(crate) fn set(&self, topic: Topic, of: TroubleOf, text: Option<String>) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match text {
+            Some(text) => all.insert((topic, of), text.clone()) != Some(text),
+            None => all.remove(&(topic, of)).is_some(),
+        }
+    }
+
+    /// As a plan takes them.
+    pub(crate) fn all(&self) -> Vec<Trouble> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|((_, of), text)| Trouble { of: of.clone(), text: text.clone() }).collect()
+    }
+
+    /// A term begins.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
 /// What the writes of one pass have come to: each is tried, whatever became of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
@@ -62,7 +203,7 @@ impl Writes {
         &mut self,
         troubles: &Troubles,
         what: &str,
-        done: Result<(), CallError>,
+        done: Result<(), impl Failure>,
     ) -> Option<String> {
         let Err(error) = done else {
             troubles.over(what);
@@ -71,7 +212,7 @@ impl Writes {
         let words = troubles.words(what, &error);
         if words.is_some() {
             self.refused = true;
-        } else if error.is_conflict() || error.is_not_found() {
+        } else if error.is_stale() {
             self.stale = true;
         } else {
             self.failed.get_or_insert_with(|| error.chain());

@@ -6,7 +6,7 @@
 //!
 //! What it is not: merging or naming. Whether a set of MachineConfigs can be rendered, and why not, `render` says.
 
-use crate::call::{CallError, call};
+use crate::call::call;
 use crate::context::{Config, Context};
 use crate::events::{Source, reference, release_version};
 use crate::generated::May;
@@ -14,11 +14,11 @@ use crate::leader::now;
 use crate::metrics;
 use crate::patch::{bound, difference};
 use crate::queue::Outcome;
-use crate::refusal::AGAIN;
+use crate::refusal::{AGAIN, Failure as _, WriteError};
 use crate::settings::{FEATURE_GATE, STREAMS};
-use crate::writes::write_status;
+use crate::writes::set_condition;
 use crate::{claim, standing};
-use api::conditions::{self, Condition};
+use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
@@ -57,6 +57,8 @@ enum Pin {
     To(PoolConfiguration),
     /// It is to be held in a config that is not there: it stays where it is.
     Missing(String),
+    /// It is to be held in a config that is not what its name says: it stays where it is.
+    Edited(String),
 }
 
 impl Why {
@@ -80,26 +82,7 @@ impl Rendering {
         if pool.metadata.deletion_timestamp.is_some() {
             return Outcome::Done;
         }
-        let pin = self.pin(&pool);
-        // Before anything else: a config that cannot be rendered keeps nobody from going back.
-        let named = match &pin {
-            Pin::To(configuration) => self.name(&pool, configuration.clone()).await,
-            Pin::None | Pin::Missing(_) => Ok(()),
-        };
-        let pool = self.context.stores.pools.get(&name).unwrap_or(pool);
-        let planned = match named {
-            Ok(()) => self.plan(&pool).await,
-            Err(error) => Err(error),
-        };
-        let done = match planned {
-            Ok(Ok(plan)) => self.carry_out(&pool, plan, &pin).await,
-            Ok(Err(Why::NotYet(what))) => {
-                tracing::debug!(pool = name, "not rendered yet: {what}");
-                Ok(())
-            }
-            Ok(Err(Why::Degraded { reason, message })) => self.degraded(&name, reason, message).await,
-            Err(error) => Err(error),
-        };
+        let done = self.step(&name, &pool).await;
         let what = format!("render {name}");
         match done {
             Ok(()) => {
@@ -109,14 +92,14 @@ impl Rendering {
             Err(e) => match self.context.troubles.words(&what, &e) {
                 // It would be refused each time, or has been for a while: the pool says so.
                 Some(words) => {
-                    let message = format!("the API server refuses the result: {words}");
+                    let message = format!("the result cannot be written: {words}");
                     match self.degraded(&name, "Refused".to_owned(), message).await {
                         Ok(()) => Outcome::After(AGAIN),
-                        Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
+                        Err(e) if e.is_stale() => Outcome::Stale,
                         Err(e) => Outcome::Failed(e.chain()),
                     }
                 }
-                None if e.is_conflict() || e.is_not_found() => {
+                None if e.is_stale() => {
                     tracing::debug!(pool = name, "{}", e.chain());
                     Outcome::Stale
                 }
@@ -125,8 +108,25 @@ impl Rendering {
         }
     }
 
+    async fn step(&self, name: &str, pool: &Arc<MachineConfigPool>) -> Result<(), WriteError> {
+        let pin = self.pin(pool).await?;
+        // Before anything else: a config that cannot be rendered keeps nobody from going back.
+        if let Pin::To(configuration) = &pin {
+            self.name(pool, configuration.clone()).await?;
+        }
+        let pool = self.context.stores.pools.get(name).unwrap_or_else(|| pool.clone());
+        match self.plan(&pool).await? {
+            Ok(plan) => self.carry_out(&pool, plan, &pin).await,
+            Err(Why::NotYet(what)) => {
+                tracing::debug!(pool = name, "not rendered yet: {what}");
+                Ok(())
+            }
+            Err(Why::Degraded { reason, message }) => self.degraded(name, reason, message).await,
+        }
+    }
+
     /// Says on the pool why it is not rendered, and in the log when that is new.
-    async fn degraded(&self, name: &str, reason: String, message: String) -> Result<(), CallError> {
+    async fn degraded(&self, name: &str, reason: String, message: String) -> Result<(), WriteError> {
         if self.is_new(name, &message) {
             tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
         }
@@ -134,10 +134,10 @@ impl Rendering {
         let Some(pool) = self.context.stores.pools.get(name) else { return Ok(()) };
         let message = cut(&message, MAX_MESSAGE);
         let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message);
-        set_degraded(&self.context, &pool, condition).await
+        Ok(set_condition(&self.context, &pool, condition).await?)
     }
 
-    async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, CallError> {
+    async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, WriteError> {
         let name = pool.name_any();
         if pool.spec.machine_config_selector.as_ref().is_some_and(selects_all) {
             let message = "spec.machineConfigSelector is {}: it would select every MachineConfig and selects none; \
@@ -239,15 +239,22 @@ impl Rendering {
         }
     }
 
-    /// Whether the pool is held in an older config, and whether that can be.
-    fn pin(&self, pool: &MachineConfigPool) -> Pin {
-        let Some(name) = rollout::pinned(pool) else { return Pin::None };
+    /// Whether the pool is held in an older config, and whether that can be. What such a config is made of is not known
+    /// any more: one that somebody edited cannot be put back, only told by its name, which is that of its content.
+    async fn pin(&self, pool: &MachineConfigPool) -> Result<Pin, WriteError> {
+        let Some(name) = rollout::pinned(pool) else { return Ok(Pin::None) };
         match self.context.stores.configs.get(name).as_deref() {
-            Some(Config::Rendered(rendered)) if rendered.is_owned_by(pool) => {
-                Pin::To(PoolConfiguration { name: name.to_owned(), ..PoolConfiguration::default() })
-            }
-            _ => Pin::Missing(name.to_owned()),
+            Some(Config::Rendered(rendered)) if rendered.is_owned_by(pool) => {}
+            _ => return Ok(Pin::Missing(name.to_owned())),
         }
+        let api = self.context.api::<MachineConfig>();
+        Ok(match call(|| format!("machineconfig {name}"), api.get_opt(name)).await? {
+            None => Pin::Missing(name.to_owned()),
+            Some(config) if render::name(&pool.name_any(), &config.spec) != name => {
+                Pin::Edited(name.to_owned())
+            }
+            Some(_) => Pin::To(PoolConfiguration { name: name.to_owned(), ..PoolConfiguration::default() }),
+        })
     }
 
     async fn carry_out(
@@ -255,7 +262,7 @@ impl Rendering {
         pool: &MachineConfigPool,
         plan: RenderPlan,
         pin: &Pin,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), WriteError> {
         let (context, pool_name) = (&self.context, pool.name_any());
         let name = plan.name().to_owned();
         // One of a pool of this name that was deleted is taken over: the garbage collector would take it away.
@@ -295,12 +302,20 @@ impl Rendering {
                 );
                 Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigMissing", message)
             }
+            Pin::Edited(config) => {
+                let message = format!(
+                    "the pool is pinned to MachineConfig {config}, whose spec somebody has changed: its name is not that of \
+                     its content any more. Write the spec back as it was, name another one with `mco undo {pool_name} --to \
+                     CONFIG`, or go on with `mco undo {pool_name} --release`"
+                );
+                Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigEdited", message)
+            }
         };
-        set_degraded(context, pool, condition).await
+        Ok(set_condition(context, pool, condition).await?)
     }
 
     /// Has the pool name a config, and remember it.
-    async fn name(&self, pool: &MachineConfigPool, wanted: PoolConfiguration) -> Result<(), CallError> {
+    async fn name(&self, pool: &MachineConfigPool, wanted: PoolConfiguration) -> Result<(), WriteError> {
         let (context, pool_name, name) = (&self.context, pool.name_any(), wanted.name.clone());
         let have = &pool.spec.configuration;
         if have.name != wanted.name || have.source != wanted.source {
@@ -341,7 +356,7 @@ impl Rendering {
         Ok(())
     }
 
-    async fn create(&self, pool: &MachineConfigPool, rendered: &MachineConfig) -> Result<(), CallError> {
+    async fn create(&self, pool: &MachineConfigPool, rendered: &MachineConfig) -> Result<(), WriteError> {
         let context = &self.context;
         let name = rendered.name_any();
         let api = context.api::<MachineConfig>();
@@ -353,7 +368,7 @@ impl Rendering {
                 let there = call(what, api.get(&name)).await?;
                 return put_back(context, &there, rendered).await;
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(e.into()),
         };
         let note = |key: &str| rendered.annotations().get(key).cloned().unwrap_or_default();
         if rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN) {
@@ -373,8 +388,12 @@ impl Rendering {
         );
         let about = reference(pool);
         context.events.tell(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
+        let altered = made.spec != rendered.spec;
         context.config_answer(made);
-        Ok(())
+        match altered {
+            true => Err(WriteError::Altered { name, fields: "spec".to_owned() }),
+            false => Ok(()),
+        }
     }
 
     fn is_new(&self, pool: &str, message: &str) -> bool {
@@ -397,7 +416,11 @@ fn selects_all(selector: &LabelSelector) -> bool {
 }
 
 /// A rendered config is what its name says: content, owner and annotations are put back where they differ.
-async fn put_back(context: &Context, there: &MachineConfig, wanted: &MachineConfig) -> Result<(), CallError> {
+async fn put_back(
+    context: &Context,
+    there: &MachineConfig,
+    wanted: &MachineConfig,
+) -> Result<(), WriteError> {
     let name = there.name_any();
     let mut fixed = there.clone();
     fixed.spec = wanted.spec.clone();
@@ -425,21 +448,83 @@ async fn put_back(context: &Context, there: &MachineConfig, wanted: &MachineConf
     let api = context.api::<MachineConfig>();
     let answer =
         call(|| format!("machineconfig {name}"), api.replace(&name, &PostParams::default(), &fixed)).await?;
+    let altered = answer.spec != fixed.spec;
     context.config_answer(answer);
-    Ok(())
+    match altered {
+        true => Err(WriteError::Altered { name, fields: "spec".to_owned() }),
+        false => Ok(()),
+    }
 }
 
-/// Writes `RenderDegraded` when it says something new.
-async fn set_degraded(
-    context: &Context,
-    pool: &MachineConfigPool,
-    condition: Condition,
-) -> Result<(), CallError> {
-    let mut status = pool.status.clone().unwrap_or_default();
-    let mut conditions = status.conditions.take().unwrap_or_default();
-    if !conditions::set(&mut conditions, condition, &now()) {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::{answer, context};
+    use crate::store::Item;
+
+    const CONFIG: &str = "rendered-worker-";
+
+    fn spec(argument: &str) -> api::v1::MachineConfigSpec {
+        api::v1::MachineConfigSpec { kernel_arguments: Some(vec![argument.to_owned()]), ..Default::default() }
     }
-    status.conditions = Some(conditions);
-    write_status(context, pool, &status).await
+
+    /// A pool that is pinned to a rendered config; the server has that config with this kernel argument.
+    fn pinned(stored: &'static str) -> (Rendering, MachineConfigPool, String) {
+        let name = render::name("worker", &spec("quiet"));
+        assert!(name.starts_with(CONFIG));
+        let owner = json!([{"apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "p", "controller": true}]);
+        let metadata = json!({"name": name, "uid": "u", "resourceVersion": "1", "ownerReferences": owner});
+        let object = json!({"metadata": metadata, "spec": spec(stored)});
+        let served = object.clone();
+        let context = context(move |_| answer(200, &served));
+        context.config_answer(serde_json::from_value(object).unwrap());
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": "worker", "uid": "p", "resourceVersion": "1", "annotations": {own::PINNED: name}},
+            "spec": {},
+        }))
+        .unwrap();
+        let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool.clone()) };
+        context.stores.pools.apply("worker".to_owned(), item);
+        context.queues.render.take();
+        (Rendering::new(Arc::new(context)), pool, name)
+    }
+
+    #[tokio::test]
+    async fn a_pool_is_not_held_in_a_config_that_somebody_has_edited() {
+        let (rendering, pool, name) = pinned("quiet");
+        let pin = rendering.pin(&pool).await.unwrap();
+        assert!(matches!(pin, Pin::To(configuration) if configuration.name == name));
+        let (rendering, pool, name) = pinned("debug");
+        let pin = rendering.pin(&pool).await.unwrap();
+        assert!(matches!(pin, Pin::Edited(edited) if edited == name));
+        // An edit has the pool looked at, also where it does not name the config yet.
+        let context = &rendering.context;
+        let mut edited: MachineConfig = context.api().get(&name).await.unwrap();
+        edited.metadata.resource_version = Some("2".to_owned());
+        context.config_answer(edited);
+        assert_eq!(context.queues.render.take(), ["worker".to_owned()].into());
+    }
+
+    #[tokio::test]
+    async fn what_the_api_server_stores_otherwise_than_it_was_sent_is_an_error() {
+        let rendered = MachineConfig::new("rendered-worker-1", spec("quiet"));
+        for (stored, fine) in [("quiet", true), ("debug", false)] {
+            let context = context(move |_| {
+                answer(
+                    200,
+                    &json!({"metadata": {"name": "rendered-worker-1", "resourceVersion": "2"}, "spec": spec(stored)}),
+                )
+            });
+            let pool = MachineConfigPool::new("worker", Default::default());
+            let rendering = Rendering::new(Arc::new(context));
+            let made = rendering.create(&pool, &rendered).await;
+            let mut there = rendered.clone();
+            there.spec = spec("other");
+            let back = put_back(&rendering.context, &there, &rendered).await;
+            for done in [made, back] {
+                let altered = matches!(done, Err(WriteError::Altered { .. }));
+                assert_eq!((done.is_ok(), altered), (fine, !fine), "{stored}: {done:?}");
+            }
+        }
+    }
 }

@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 /// One object as the cache keeps it.
 #[derive(Debug, Clone)]
@@ -34,8 +36,8 @@ pub(crate) struct Change<T> {
 pub(crate) struct Store<T> {
     items: RwLock<BTreeMap<String, Item<T>>>,
     synced: watch::Sender<bool>,
-    /// Why what is here may be old, or is not here at all: the watch's last error.
-    trouble: Mutex<Option<String>>,
+    /// Why what is here may be old, or is not here at all: the watch's last error, and since when there are any.
+    trouble: Mutex<Option<(String, Instant)>>,
     /// Objects that cannot be decoded, with the newest version that was seen.
     undecodable: Mutex<BTreeMap<String, u64>>,
     list_again: Notify,
@@ -50,6 +52,10 @@ pub(crate) trait Cache: Send + Sync {
     fn list_again(&self);
     /// What is here may be old: nothing is known until the next list.
     fn doubt(&self);
+    /// Has a first list been seen whole, or is it known that there is none?
+    fn is_synced(&self) -> bool;
+    /// Why the watch that fills it does not work, where that has lasted.
+    fn trouble_for(&self, least: Duration) -> Option<String>;
 }
 
 impl<T: Send + Sync> Cache for Store<T> {
@@ -73,6 +79,15 @@ impl<T: Send + Sync> Cache for Store<T> {
     fn doubt(&self) {
         self.synced.send_replace(false);
         self.list_again();
+    }
+
+    fn is_synced(&self) -> bool {
+        self.is_synced()
+    }
+
+    fn trouble_for(&self, least: Duration) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().filter(|(_, since)| since.elapsed() >= least).map(|(why, _)| why.clone())
     }
 }
 
@@ -115,13 +130,18 @@ impl<T> Store<T> {
     }
 
     /// Why the watch that fills it does not work; `None`: it does.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn trouble(&self) -> Option<String>
+    where
+        T: Send + Sync,
+    {
+        self.trouble_for(Duration::ZERO)
     }
 
     /// Notes that the watch does not work, or does again.
     pub(crate) fn set_trouble(&self, why: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = trouble.as_ref().map_or_else(Instant::now, |(_, since)| *since);
+        *trouble = why.map(|why| (why, since));
     }
 
     /// Waits for the first list.

@@ -6,16 +6,37 @@
 use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::queue::Outcome;
+use crate::refusal::{AGAIN, Topic};
 use api::v1::ControllerConfig;
 use kube::api::{Patch, PatchParams};
+use rollout::TroubleOf;
 use rollout::topology::{self, Topology};
 use std::sync::Arc;
 
+/// What is tried, see [`crate::refusal::Troubles`].
+const TOPOLOGY: &str = "topology";
+
 /// One pass over all nodes.
 pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
-    match carry_out(&context, &name).await {
+    let done = carry_out(&context, &name).await;
+    let words = match &done {
+        Ok(()) => {
+            context.troubles.over(TOPOLOGY);
+            None
+        }
+        Err(error) => context.troubles.words(TOPOLOGY, error),
+    };
+    let told = words.is_some();
+    let text =
+        words.map(|words| format!("the cluster's topology, as its nodes say it, cannot be written: {words}"));
+    context.remark(Topic::Topology, TroubleOf::Cluster, text);
+    match done {
         Ok(()) => Outcome::Done,
-        Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
+        Err(e) if e.is_refused() => {
+            tracing::warn!("{}", e.chain());
+            Outcome::After(AGAIN)
+        }
+        Err(e) if !told && (e.is_conflict() || e.is_not_found()) => Outcome::Stale,
         Err(e) => Outcome::Failed(e.chain()),
     }
 }
@@ -36,4 +57,52 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     );
     context.controller_config_answer(answer);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::{answer, context};
+    use crate::store::Item;
+    use rollout::view::NodeView;
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_topology_that_cannot_be_written_is_told_on_every_pool_until_it_can() {
+        use std::sync::atomic::{AtomicU16, Ordering};
+        let code = Arc::new(AtomicU16::new(0));
+        for (with, at_once) in [(403, true), (409, false), (500, false)] {
+            code.store(with, Ordering::Relaxed);
+            let says = code.clone();
+            let context = Arc::new(context(move |_| match says.load(Ordering::Relaxed) {
+                200 => answer(
+                    200,
+                    &json!({"metadata": {"name": "c", "uid": "u", "resourceVersion": "9"}, "spec": {}}),
+                ),
+                code => {
+                    answer(code, &json!({"kind": "Status", "code": code, "message": "no, says the policy"}))
+                }
+            }));
+            let config: ControllerConfig =
+                serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {}})).unwrap();
+            let item = Item { version: 1, uid: "u".to_owned(), value: Arc::new(config) };
+            context.stores.controller_configs.apply("c".to_owned(), item);
+            let labels = [("node-role.kubernetes.io/control-plane", "")].into_iter().collect();
+            let node = NodeView { name: "n".into(), labels, ..NodeView::default() };
+            let item = Item { version: 1, uid: "n".to_owned(), value: Arc::new(node) };
+            context.stores.nodes.apply("n".to_owned(), item);
+            let told = || context.remarks.all().iter().map(|t| t.text.clone()).collect::<Vec<_>>().join(" ");
+            pass(context.clone(), "c".to_owned()).await;
+            assert_eq!(told().contains("says the policy"), at_once, "{with}: {}", told());
+            tokio::time::advance(Duration::from_secs(8)).await;
+            context.queues.node.take();
+            pass(context.clone(), "c".to_owned()).await;
+            assert!(told().contains("says the policy"), "{with}");
+            assert_eq!(context.queues.node.take().is_empty(), at_once, "pools say it with the next plan");
+            code.store(200, Ordering::Relaxed);
+            assert_eq!(pass(context.clone(), "c".to_owned()).await, Outcome::Done);
+            assert_eq!(told(), "", "{with}");
+        }
+    }
 }

@@ -7,12 +7,13 @@
 //!
 //! What it is not: tries and their end (see [`crate::writes`]).
 
-use crate::call::CallError;
 use crate::context::Context;
-use crate::writes::{until_settled, write_status};
+use crate::refusal::Undone;
+use crate::writes::{until_settled, write_first_boot_nodes, write_status};
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
-use rollout::{NodePatch, Unanswered};
+use rollout::{Change, NodePatch, Unanswered};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +38,8 @@ struct State {
     nodes: BTreeMap<Arc<str>, Sent>,
     /// Pools whose status is being written.
     statuses: BTreeSet<String>,
+    /// Pools whose list of first boots is being written, and since when.
+    first_boots: BTreeMap<String, Instant>,
     /// What was refused when no pass waited for it any more, by pool.
     failed: BTreeMap<String, String>,
 }
@@ -49,6 +52,15 @@ pub(crate) struct Underway {
     state: Arc<Mutex<State>>,
 }
 
+/// What has become of a write to a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is done.
+    Done,
+    /// It, or one before it, has no answer yet.
+    Pending,
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -58,17 +70,22 @@ fn tell(
     context: &Context,
     state: &Mutex<State>,
     pool: &str,
-    waits: oneshot::Sender<Result<(), CallError>>,
-    outcome: Result<(), CallError>,
+    waits: oneshot::Sender<Result<(), Undone>>,
+    outcome: Result<(), Undone>,
 ) {
     let Err(late) = waits.send(outcome) else { return };
-    if let Err(error) = late.as_ref()
-        && !error.is_conflict()
-        && !error.is_not_found()
-    {
-        lock(state).failed.insert(pool.to_owned(), error.chain());
+    if let Err(Undone::Refused(words)) = late {
+        lock(state).failed.insert(pool.to_owned(), words);
     }
     context.mark_cluster();
+}
+
+/// Waits a moment for an outcome. What has none by then goes on by itself; or this controller ends.
+async fn patiently(outcome: oneshot::Receiver<Result<(), Undone>>) -> Result<Written, Undone> {
+    match tokio::time::timeout(PATIENCE, outcome).await {
+        Ok(Ok(answer)) => answer.map(|()| Written::Done),
+        Err(_) | Ok(Err(_)) => Ok(Written::Pending),
+    }
 }
 
 impl Underway {
@@ -85,13 +102,14 @@ impl Underway {
         pool: &Arc<str>,
         place: OwnedSemaphorePermit,
         patch: NodePatch,
-    ) -> oneshot::Receiver<Result<(), CallError>> {
+    ) -> oneshot::Receiver<Result<(), Undone>> {
         let (waits, outcome) = oneshot::channel();
         let moves = !patch.desired_config.is_keep() || !patch.desired_image.is_keep();
         lock(&self.state).nodes.insert(patch.node.clone(), Sent { at: Instant::now(), moves });
         let (context, state, pool) = (context.clone(), self.state.clone(), pool.clone());
         self.spawn(async move {
-            let outcome = until_settled(&context, &place, &patch).await;
+            let done = until_settled(&context, &place, &patch).await;
+            let outcome = context.node_troubles.judge(&patch.node, done);
             // The answer is in the cache.
             lock(&state).nodes.remove(&patch.node);
             drop(place);
@@ -109,24 +127,56 @@ impl Underway {
         context: &Arc<Context>,
         pool: &MachineConfigPool,
         status: &MachineConfigPoolStatus,
-    ) -> Result<(), CallError> {
+    ) -> Result<Written, Undone> {
         let name = pool.name_any();
         if !lock(&self.state).statuses.insert(name.clone()) {
-            return Ok(());
+            return Ok(Written::Pending);
         }
         let (waits, outcome) = oneshot::channel();
         let (context, state, pool, status) =
             (context.clone(), self.state.clone(), pool.clone(), status.clone());
         self.spawn(async move {
-            let outcome = write_status(&context, &pool, &status).await;
+            let done = write_status(&context, &pool, &status).await;
+            let outcome = context.pool_troubles.judge(&name, done);
             lock(&state).statuses.remove(&name);
             tell(&context, &state, &name, waits, outcome);
         });
-        match tokio::time::timeout(PATIENCE, outcome).await {
-            Ok(Ok(answer)) => answer,
-            // It goes on by itself; or this controller ends.
-            Err(_) | Ok(Err(_)) => Ok(()),
-        }
+        patiently(outcome).await
+    }
+
+    /// Writes which nodes a pool expects to boot into it, and waits a moment for the answer. While an earlier write has
+    /// none, nothing is written.
+    ///
+    /// # Errors
+    /// As [`Underway::status`].
+    pub(crate) async fn first_boot_nodes(
+        &self,
+        context: &Arc<Context>,
+        pool: &MachineConfigPool,
+        change: &Change<Arc<str>>,
+    ) -> Result<Written, Undone> {
+        let name = pool.name_any();
+        match lock(&self.state).first_boots.entry(name.clone()) {
+            Entry::Occupied(_) => return Ok(Written::Pending),
+            Entry::Vacant(entry) => entry.insert(Instant::now()),
+        };
+        let (waits, outcome) = oneshot::channel();
+        let (context, state, pool, change) =
+            (context.clone(), self.state.clone(), pool.clone(), change.clone());
+        self.spawn(async move {
+            let done = write_first_boot_nodes(&context, &pool, &change).await;
+            let outcome = context.pool_troubles.judge(&format!("{name} first boots"), done);
+            lock(&state).first_boots.remove(&name);
+            tell(&context, &state, &name, waits, outcome);
+        });
+        patiently(outcome).await
+    }
+
+    /// Pools whose list of first boots was written a while ago, without an answer: it holds nothing up.
+    pub(crate) fn overdue_first_boots(&self) -> Vec<String> {
+        let state = lock(&self.state);
+        let overdue = state.first_boots.iter().filter(|(_, at)| at.elapsed() >= PATIENCE);
+        overdue.map(|(pool, _)| pool.clone()).collect()
     }
 
     /// Nodes whose patches have no answer yet.
@@ -139,7 +189,8 @@ impl Underway {
     /// When another of them is overdue.
     pub(crate) fn next_overdue(&self) -> Option<Duration> {
         let state = lock(&self.state);
-        let left = state.nodes.values().map(|sent| PATIENCE.saturating_sub(sent.at.elapsed()));
+        let sent = state.nodes.values().map(|sent| sent.at).chain(state.first_boots.values().copied());
+        let left = sent.map(|at| PATIENCE.saturating_sub(at.elapsed()));
         left.filter(|left| !left.is_zero()).min()
     }
 

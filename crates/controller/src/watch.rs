@@ -141,6 +141,7 @@ pub(crate) async fn follow<K, T>(
                 if absent && presence == Presence::Optional {
                     tracing::debug!(kind, "not served here: {}", chain(&error));
                     // Known to be empty, for all that we can see.
+                    store.set_trouble(None);
                     store.replace(BTreeMap::new()).iter().for_each(&on_change);
                 } else {
                     let remedy =

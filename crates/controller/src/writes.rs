@@ -6,10 +6,11 @@
 use crate::backoff::WORK;
 use crate::call::{CallError, call};
 use crate::context::Context;
-use crate::leader::STRAY;
+use crate::leader::{STRAY, now};
 use crate::light::LightNode;
 use crate::patch::{bound, difference};
 use crate::places::Whose;
+use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::annotation;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
@@ -172,6 +173,21 @@ pub(crate) async fn write_status(
     .await?;
     context.pool_answer(answer);
     Ok(())
+}
+
+/// Writes one condition of a pool, when it says something new.
+pub(crate) async fn set_condition(
+    context: &Context,
+    pool: &MachineConfigPool,
+    condition: Condition,
+) -> Result<(), CallError> {
+    let mut status = pool.status.clone().unwrap_or_default();
+    let mut conditions = status.conditions.take().unwrap_or_default();
+    if !conditions::set(&mut conditions, condition, &now()) {
+        return Ok(());
+    }
+    status.conditions = Some(conditions);
+    write_status(context, pool, &status).await
 }
 
 #[cfg(test)]
