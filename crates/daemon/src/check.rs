@@ -75,7 +75,7 @@ impl Machine {
         let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(None) };
         let name = config.metadata.name.clone().unwrap_or_default();
         let mut host = self.host();
-        let wanted = host::applied(&config.spec)?;
+        let wanted = host.in_effect(&config.spec)?;
         let found = host.drifts_from(&wanted)?;
         let now = Moment::now();
         let mut repairs = self.repairs();

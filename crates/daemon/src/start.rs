@@ -10,7 +10,7 @@ use crate::identity::{Identity, connect};
 use crate::metrics::Metrics;
 use crate::parts::{Exit, Parts, Reporting};
 use crate::run::run_with;
-use host::{DbusSystemd, Host, Recovery, Root, Unsupported};
+use host::{DbusSystemd, Host, HostPrograms, Recovery, Root, Unsupported};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,10 @@ pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonErr
     let path = root_mount.display().to_string();
     let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source })?;
     let systemd = DbusSystemd::new(runtime, root_mount);
-    Ok(Host::new(root, Box::new(systemd), Box::new(Unsupported)))
+    let host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
+    // Programs of the host run where its root folder is ours.
+    let is_ours = root_mount == Path::new("/");
+    Ok(if is_ours { host.with_programs(Box::new(HostPrograms)) } else { host })
 }
 
 /// Serves the registry to any request. One scrape at a time is enough.

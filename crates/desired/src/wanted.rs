@@ -74,7 +74,7 @@ pub struct Paths {
 
 impl Paths {
     /// Adds a path; one that is there already gets the new contents in its old place.
-    fn put(&mut self, path: String, want: Want) {
+    pub fn put(&mut self, path: String, want: Want) {
         match self.index.get(&path).and_then(|i| self.list.get_mut(*i)) {
             Some(earlier) => earlier.1 = want,
             None => {

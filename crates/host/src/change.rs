@@ -325,7 +325,11 @@ impl Root {
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove_tree(&self, path: &str) -> Result<(), FsError> {
-        if let Found::Dir { .. } = self.found(path)? {
+        if let (Found::Dir { .. }, is_mount_point) = self.look(path)? {
+            // What is mounted there is somebody else's.
+            if is_mount_point {
+                return Err(FsError::new("remove", path, io::ErrorKind::ResourceBusy));
+            }
             for name in self.list(path)? {
                 self.remove_tree(&format!("{}/{name}", path.trim_end_matches('/')))?;
             }

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::mask::{Held, MAX_SHOWN, Side, Why, difference};
-use desired::{FILE_MODE, Irreconcilable, Want, Wanted};
+use desired::{Content, FILE_MODE, Irreconcilable, Want, Wanted};
+use ignition::Owner;
 
 use crate::disruption::{Changes, disruption};
 use crate::error::Error;
@@ -15,6 +16,8 @@ use crate::paths;
 use crate::plan::{Change, HostPlan, hard_links};
 use crate::policy::{DisruptionPolicy, PolicyAction};
 use crate::record::{CurrentConfig, Names};
+use crate::root::Root;
+use crate::sshd::DROPIN;
 use crate::steps::Steps;
 use crate::validate::{Drift, drifts};
 
@@ -24,7 +27,17 @@ impl Host {
     /// # Errors
     /// Something cannot be read.
     pub fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {
-        self.drifts_from(&applied(config)?)
+        let wanted = self.in_effect(config)?;
+        self.drifts_from(&wanted)
+    }
+
+    /// The config that the host is in, with what its effect depends on: the drop-in that makes the SSH server look at the
+    /// keys, as it was written.
+    ///
+    /// # Errors
+    /// The Ignition config as a whole cannot be read, or the record of the drop-in.
+    pub fn in_effect(&self, config: &MachineConfigSpec) -> Result<Wanted, Error> {
+        in_effect(self.root(), config)
     }
 
     /// As [`Host::drifts`], before a change to another config: but for what the change writes or removes itself, which
@@ -110,7 +123,7 @@ impl Host {
         drifts: &[Drift],
         policy: Option<&DisruptionPolicy>,
     ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
-        let mut wanted = applied(&config.spec)?;
+        let mut wanted = self.in_effect(&config.spec)?;
         let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
         wanted.paths.retain(|(p, _)| paths.contains(p));
         wanted.config.passwd = ignition::Passwd::default();
@@ -156,6 +169,21 @@ impl Host {
 
 fn first(drifts: Vec<Drift>) -> Result<(), Drift> {
     drifts.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// As [`Host::in_effect`].
+pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wanted, Error> {
+    let mut wanted = applied(config)?;
+    if let Some(text) = root.read_if_there(paths::SSHD_DROPIN_RECORD)?
+        && wanted.at(DROPIN).is_none()
+        && !wanted.config.passwd.users.is_empty()
+    {
+        let (user, group) = (Owner::default(), Owner::default());
+        let at = paths::SSHD_DROPIN_RECORD.to_owned();
+        let content = Content::new(text);
+        wanted.paths.put(DROPIN.to_owned(), Want::File { content, mode: FILE_MODE, user, group, at });
+    }
+    Ok(wanted)
 }
 
 /// Parses the config that a host is in, to compare the host with it.

@@ -8,19 +8,39 @@ use serde::Serialize;
 use crate::found::{Attributes, Found};
 use crate::obstacle::Obstacle;
 use crate::record::Boot;
+use crate::sshd::SshdAnswers;
 use crate::step::Secret;
 use crate::systemd::UnitFileState;
 use crate::trust::TrustTool;
 use crate::users::Users;
 
+/// All that a look at one path has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PathFacts {
+    /// What stands there.
+    pub found: Found,
+    /// Why nothing can be made, replaced or removed there, though what stands there does not say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Obstacle>,
+    /// Why the folder there cannot get another mode and owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_obstacle: Option<Obstacle>,
+}
+
+impl PathFacts {
+    /// What was found and what is in the way, of something that is no folder.
+    pub(crate) fn of(found: Found, obstacle: Option<Obstacle>) -> Self {
+        Self { found, obstacle, own_obstacle: None }
+    }
+}
+
 /// The facts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
-    /// What stands at each path that the plan may touch. A path that is missing here is absent on the host.
-    pub found: BTreeMap<String, Found>,
-    /// Paths that cannot be changed, though what stands there does not say so, and why.
-    pub obstacles: BTreeMap<String, Obstacle>,
+    /// What a look at each path that the plan may touch has found. A path that is missing here is absent on the host.
+    pub paths: BTreeMap<String, PathFacts>,
     /// How the host's own folders were whose mode or owner a config changes, by path.
     pub original_dirs: BTreeMap<String, Attributes>,
     /// Folders of the configs that hold something that the config in effect has not put there, with its path. Looked for
@@ -30,8 +50,6 @@ pub struct Facts {
     pub same_files: BTreeSet<String>,
     /// Paths below a folder that not everybody may open.
     pub closed: BTreeSet<String>,
-    /// Folders whose own mode and owner cannot be changed, and why.
-    pub folder_obstacles: BTreeMap<String, Obstacle>,
     /// Whether owners are set and compared.
     pub owners: bool,
     /// Users and groups.
@@ -42,6 +60,9 @@ pub struct Facts {
     /// that are kept and may come back, and of targets of links. This and who can log in is known only where a config has
     /// users.
     pub sshd: BTreeMap<String, String>,
+    /// What the SSH server itself says of its configuration as the change leaves it; `None`: it was not or could not be
+    /// asked, and the texts are read instead.
+    pub sshd_answers: Option<SshdAnswers>,
     /// The file of the core user's own keys.
     pub core_own_keys: Option<Secret>,
     /// Somebody else than core can log in: root with a key, or anybody with a password.
@@ -75,4 +96,12 @@ pub struct Facts {
     pub cleared: bool,
     /// `PRETTY_NAME` of os-release.
     pub os_name: String,
+}
+
+impl Facts {
+    /// What stands at a path.
+    #[must_use]
+    pub fn found(&self, path: &str) -> &Found {
+        self.paths.get(path).map_or(&Found::Absent, |at| &at.found)
+    }
 }

@@ -54,6 +54,9 @@ fn remedy(e: &io::Error) -> &'static str {
             "a parent of it is not a folder; move that away or choose another path"
         }
         io::ErrorKind::IsADirectory => "a folder stands there; move it away or choose another path",
+        io::ErrorKind::ResourceBusy => {
+            "something is mounted there (see findmnt); unmount it, and it goes on at the next try"
+        }
         io::ErrorKind::DirectoryNotEmpty => "the folder is not empty; move its contents away",
         io::ErrorKind::NotFound => "it does not exist",
         io::ErrorKind::AlreadyExists => "something stands there already; move it away",

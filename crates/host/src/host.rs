@@ -1,40 +1,26 @@
 //! One host: looks at it, applies a plan to it as one transaction, recovers after a crash.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::v1::MachineConfigSpec;
-use desired::{CORE, DEV_NULL, OsState, Want, Wanted};
+use desired::OsState;
 
 use crate::batch::{MANY, together};
+use crate::bounded::Bounded;
 use crate::error::Error;
-use crate::facts::Facts;
 use crate::fault::{Fault, Point};
 use crate::found::{Attributes, Found, FsError};
 use crate::journal::{Journal, Stage};
 use crate::lock::Lock;
-use crate::obstacle::{InFolder, Obstacle};
 use crate::os::OsBackend;
 use crate::paths;
-use crate::plan::{Change, HostPlan};
+use crate::plan::HostPlan;
+use crate::programs::Programs;
 use crate::record::{Boot, CurrentConfig, PendingReboot};
 use crate::root::Root;
-use crate::sshd;
-use crate::step::{Secret, ServiceAction, Step, UnitAction};
-use crate::steps::{LEAKED, PRIVATE_DIR_MODE, folders_of_keys};
+use crate::step::{ServiceAction, Step, UnitAction};
+use crate::steps::PRIVATE_DIR_MODE;
 use crate::systemd::{Rationale, Systemd, SystemdError};
-use crate::trust::TrustTool;
-use crate::unit_file::{Install, is_template, is_unit_name, template_of};
-use crate::users::{Users, hash_of};
 
-/// Bytes of a file of keys that are read.
-const MOST_KEYS: u64 = 1024 * 1024;
-/// Home of root.
-const ROOT_HOME: &str = "/root";
-/// Seconds of a day.
-const DAY: u64 = 86_400;
 /// The token of a boot: for anybody to see.
 const TOKEN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
 /// The record of a reboot that is owed: our own state, for root only.
@@ -56,9 +42,11 @@ enum Tell {
 /// A host.
 #[derive(Debug)]
 pub struct Host {
-    root: Root,
-    systemd: Box<dyn Systemd>,
-    os: Box<dyn OsBackend>,
+    pub(crate) root: Root,
+    pub(crate) systemd: Box<dyn Systemd>,
+    pub(crate) os: Box<dyn OsBackend>,
+    pub(crate) programs: Option<Box<dyn Programs>>,
+    pub(crate) bounded: Bounded,
 }
 
 /// What [`Host::apply`] did.
@@ -104,289 +92,20 @@ impl Host {
     /// A host with its root folder, its systemd and its operating system.
     #[must_use]
     pub fn new(root: Root, systemd: Box<dyn Systemd>, os: Box<dyn OsBackend>) -> Self {
-        Self { root, systemd, os }
+        Self { root, systemd, os, programs: None, bounded: Bounded::default() }
+    }
+
+    /// With a way to run the host's programs, where that is possible: the SSH server says itself then which keys it looks
+    /// at.
+    #[must_use]
+    pub fn with_programs(self, programs: Box<dyn Programs>) -> Self {
+        Self { programs: Some(programs), ..self }
     }
 
     /// The root folder.
     #[must_use]
     pub fn root(&self) -> &Root {
         &self.root
-    }
-
-    /// Looks at all that a plan between two configs needs to know. Changes nothing.
-    ///
-    /// # Errors
-    /// Something cannot be read.
-    pub fn probe(
-        &mut self,
-        current: &MachineConfigSpec,
-        desired: &MachineConfigSpec,
-    ) -> Result<Facts, Error> {
-        // A config that cannot be read at all is the plan's to refuse.
-        let old = Wanted::parse(current).unwrap_or_default();
-        let new = Wanted::parse(desired).unwrap_or_default();
-        self.look_for(&old, &new)
-    }
-
-    /// As [`Host::probe`], for a change whose configs are parsed already.
-    ///
-    /// # Errors
-    /// Something cannot be read.
-    pub fn look(&mut self, change: &Change) -> Result<Facts, Error> {
-        if !change.old.refused.is_empty() {
-            let findings = change.old.refused.len();
-            tracing::warn!(findings, "the current config has entries that would be refused today");
-        }
-        self.look_for(&change.old, &change.new)
-    }
-
-    /// All that a change needs to know. Who can log in, and how, is asked only for a change that could matter to it.
-    fn look_for(&mut self, old: &Wanted, new: &Wanted) -> Result<Facts, Error> {
-        let configs = [old, new];
-        let mut facts = self.facts(&configs)?;
-        if configs.iter().any(|c| !c.config.passwd.users.is_empty()) {
-            self.logins(&configs, &mut facts)?;
-        }
-        Ok(facts)
-    }
-
-    pub(crate) fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
-        let root = &self.root;
-        let text = |path: &str| root.text(path);
-        let mut facts = Facts {
-            owners: root.options().owners,
-            users: Users::parse(
-                &text(paths::PASSWD)?.unwrap_or_default(),
-                &text(paths::GROUP)?.unwrap_or_default(),
-            ),
-            core_hash: text(paths::SHADOW)?.and_then(|t| hash_of(&t, CORE)).map(Secret),
-            force: !root.found(paths::FORCE_FILE)?.is_absent(),
-            fips: match text(paths::FIPS_ENABLED)?.as_deref().map(str::trim) {
-                Some("1") => Some(true),
-                Some("0") => Some(false),
-                _ => None,
-            },
-            day: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / DAY,
-            ..Facts::default()
-        };
-        for path in ["/etc/os-release", "/usr/lib/os-release"] {
-            if let Some(release) = text(path)?
-                && facts.os_name.is_empty()
-            {
-                let name = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
-                facts.os_name = name.unwrap_or_default().trim_matches(['"', '\'']).to_owned();
-            }
-        }
-        let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
-        let (mut original_dirs, mut same_files) = (BTreeMap::new(), BTreeSet::new());
-        let mut others = BTreeMap::new();
-        let mut look = |path: String| -> Result<(), FsError> {
-            let Entry::Vacant(entry) = facts.found.entry(path) else { return Ok(()) };
-            let path = entry.key().clone();
-            let found = root.found(&path)?;
-            let mounted = !found.is_absent() && root.is_mount_point(&path);
-            if matches!(found, Found::Dir { .. })
-                && let Some(obstacle) = root.own_obstacle(&path)?
-            {
-                facts.folder_obstacles.insert(path.clone(), obstacle);
-            }
-            entry.insert(found);
-            // A path that cannot be split is refused for itself.
-            let Ok((dir, _)) = crate::root::split(&path) else { return Ok(()) };
-            let in_folder = match folders.entry(dir.to_owned()) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(root.folder_obstacle(&path)?),
-            };
-            let obstacle = in_folder.clone().or_else(|| mounted.then_some(Obstacle::MountPoint));
-            if let Some(obstacle) = obstacle {
-                facts.obstacles.insert(path, obstacle);
-            }
-            Ok(())
-        };
-        for (path, _) in configs.iter().flat_map(|c| &c.paths) {
-            if !root.is_open_to_all(path) {
-                facts.closed.insert(path.clone());
-            }
-            look(paths::original(path))?;
-            look(paths::no_original(path))?;
-            look(path.clone())?;
-        }
-        for (path, want) in configs.iter().flat_map(|c| &c.paths) {
-            match want {
-                Want::Link { target, hard: true, .. } if crate::root::split(target).is_ok() => {
-                    look(target.clone())?;
-                    if root.same_file(path, target) {
-                        same_files.insert(path.clone());
-                    }
-                }
-                Want::Dir { .. } => {
-                    let kept = paths::original_dir(path);
-                    look(kept.clone())?;
-                    if let Some(bytes) = root.read_if_there(&kept)? {
-                        let attributes = serde_json::from_slice(&bytes).map_err(|e| Error::Config {
-                            name: kept,
-                            why: format!("{e}; remove it, and {path} stays as it is when its config goes"),
-                        })?;
-                        original_dirs.insert(path.clone(), attributes);
-                    }
-                    // The config in effect is the first of them.
-                    if let Some(old) = configs.first()
-                        && !root.found(&paths::original(path))?.is_absent()
-                        && let Some(other) = not_ours(root, old, path)?
-                    {
-                        others.insert(path.clone(), other);
-                    }
-                }
-                _ => {}
-            }
-        }
-        let fixed = [
-            paths::CURRENT_CONFIG,
-            paths::REBOOT_PENDING,
-            paths::CORE_KEYS,
-            paths::PASSWD,
-            paths::PASSWD_BACKUP,
-            paths::SHADOW,
-            paths::ORIGINALS,
-            paths::UNITS_PROBE,
-        ];
-        for path in fixed.into_iter().chain(LEAKED) {
-            look(path.to_owned())?;
-        }
-        for path in folders_of_keys() {
-            look(path)?;
-        }
-        for name in configs.iter().flat_map(|c| &c.config.systemd.units).map(|u| &u.name) {
-            for dir in paths::UNIT_DIRS {
-                let path = format!("{dir}/{name}");
-                if crate::root::split(&path).is_err() || root.found(&path)?.is_absent() {
-                    continue;
-                }
-                if dir != paths::UNITS_DIR {
-                    facts.vendor_units.insert(name.clone());
-                }
-                if is_template(name)
-                    && let Some(text) = root.text(&path)?
-                    && let Some(default) = Install::parse(&text).default_instance
-                {
-                    facts.default_instances.entry(name.clone()).or_insert(default);
-                }
-            }
-            if let Some(state) = self.systemd.state(name)? {
-                facts.unit_states.insert(name.clone(), state);
-            }
-        }
-        for dir in paths::UNIT_DIRS.into_iter().chain(paths::GENERATED_UNIT_DIRS) {
-            facts.unit_files.extend(root.list(dir)?.into_iter().filter(|n| is_unit_name(n)));
-        }
-        for name in
-            root.list(paths::UNITS_DIR)?.into_iter().filter(|n| template_of(n).is_some_and(|t| t != *n))
-        {
-            let path = paths::unit(&name);
-            if matches!(root.found(&path)?, Found::Link { target, .. } if target == DEV_NULL) {
-                facts.masked_instances.insert(name);
-            }
-        }
-        facts.trust_tool = TrustTool::find(|path| root.found(path))?;
-        if let Some(tool) = &facts.trust_tool {
-            let links = configs.iter().flat_map(|c| &c.paths).filter_map(|(path, _)| tool.link(path));
-            for link in links.collect::<Vec<_>>() {
-                if let Some(obstacle) = root.folder_obstacle(&link)? {
-                    facts.obstacles.insert(link.clone(), obstacle);
-                }
-                let found = root.found(&link)?;
-                facts.found.entry(link).or_insert(found);
-            }
-        }
-        (facts.original_dirs, facts.same_files) = (original_dirs, same_files);
-        facts.not_ours = others;
-        facts.boot = self.boot()?;
-        match self.os.supported() {
-            Ok(_) => facts.os = self.os.state()?,
-            Err(why) => facts.os_unsupported = Some(why),
-        }
-        Ok(facts)
-    }
-
-    /// How people log in. What cannot be looked at in the folders of the SSH server and of users is no reason to refuse a
-    /// change: it counts as not there, or as in the way.
-    fn logins(&self, configs: &[&Wanted], facts: &mut Facts) -> Result<(), Error> {
-        for path in [paths::CORE_OWN_KEYS, sshd::DROPIN] {
-            let found = self.root.found(path).unwrap_or_else(|e| {
-                tracing::warn!(error = %e, "cannot look at it: it is left as it is");
-                let parent = crate::root::split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
-                Found::Blocked { parent }
-            });
-            if let Some(obstacle) = self.root.folder_obstacle(path).ok().flatten() {
-                facts.obstacles.insert(path.to_owned(), obstacle);
-            } else if !found.is_absent() && self.root.is_mount_point(path) {
-                facts.obstacles.insert(path.to_owned(), Obstacle::MountPoint);
-            }
-            facts.found.insert(path.to_owned(), found);
-        }
-        facts.sshd = self.sshd_texts(configs);
-        facts.core_own_keys = self.own_keys(paths::CORE_OWN_KEYS).map(Secret);
-        facts.others_log_in = self.others_log_in(&facts.users)?;
-        Ok(())
-    }
-
-    /// The texts of the SSH server's configuration and of all that it includes, and of what is kept of the host's own
-    /// files and comes back there; also of what files of the configs would include.
-    fn sshd_texts(&self, configs: &[&Wanted]) -> BTreeMap<String, String> {
-        let mut texts = BTreeMap::new();
-        let mut patterns: Vec<String> = sshd::CONFIGS.map(str::to_owned).to_vec();
-        let mut next = 0;
-        while let Some(pattern) = patterns.get(next).cloned() {
-            next += 1;
-            // sshd's patterns may stand in any part; those in use stand in the last.
-            let Ok((dir, _)) = crate::root::split(&pattern) else { continue };
-            let names = self.root.list(dir).unwrap_or_default();
-            let names = names.into_iter().map(|name| format!("{dir}/{name}"));
-            let mut paths: Vec<String> = names.filter(|path| sshd::glob(&pattern, path)).collect();
-            let mut included = Vec::new();
-            for (path, want) in configs.iter().flat_map(|c| &c.paths) {
-                if !sshd::glob(&pattern, path) {
-                    continue;
-                }
-                match want {
-                    Want::File { content, .. } => {
-                        included.extend(sshd::includes(&String::from_utf8_lossy(content.bytes())));
-                    }
-                    Want::Link { target, .. } => paths.push(sshd::target(path, target)),
-                    Want::Dir { .. } | Want::Mask | Want::Nothing => {}
-                }
-                paths.push(paths::original(path));
-            }
-            paths.retain(|path| crate::root::split(path).is_ok() && !texts.contains_key(path));
-            for path in paths {
-                if let Some(text) = self.root.text(&path).ok().flatten() {
-                    included.extend(sshd::includes(&text));
-                    texts.insert(path, text);
-                }
-            }
-            included.retain(|pattern| !patterns.contains(pattern));
-            patterns.extend(included);
-        }
-        texts
-    }
-
-    /// The file of a user's own keys. It is that user's to make anything of it, such as a link, a pipe or a very long file:
-    /// then it counts as none.
-    fn own_keys(&self, path: &str) -> Option<String> {
-        let short = self.root.read_short(path, MOST_KEYS).ok()?;
-        String::from_utf8(short.bytes?).ok()
-    }
-
-    /// Whether somebody else than core has a password to log in with, or root a key. Homes of others are not asked: they
-    /// may stand on servers, and one that does not answer would hold up everything.
-    fn others_log_in(&self, users: &Users) -> Result<bool, Error> {
-        let shadow = self.root.text(paths::SHADOW)?.unwrap_or_default();
-        let mut others = users.users.keys().filter(|name| *name != CORE);
-        if others.any(|name| hash_of(&shadow, name).is_some_and(|hash| hash.starts_with('$'))) {
-            return Ok(true);
-        }
-        let file = format!("{ROOT_HOME}/{}", sshd::STOCK_FILE);
-        Ok(self.own_keys(&file).is_some_and(|keys| sshd::has_key(&keys)))
     }
 
     /// Applies a plan: all of it, or nothing. A reboot that it asks for is the caller's to start.
@@ -806,25 +525,6 @@ impl Host {
             done => Ok(done?),
         }
     }
-}
-
-/// Something in a folder that the config has not put there.
-fn not_ours(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>, FsError> {
-    if !matches!(root.found(folder)?, Found::Dir { .. }) {
-        return Ok(None);
-    }
-    for name in root.list(folder)? {
-        let path = format!("{folder}/{name}");
-        let other = match config.at(&path) {
-            None | Some(Want::Nothing) => Some(path),
-            Some(Want::Dir { .. }) => not_ours(root, config, &path)?,
-            Some(_) => None,
-        };
-        if other.is_some() {
-            return Ok(other);
-        }
-    }
-    Ok(None)
 }
 
 /// An error with all its causes, in one line.

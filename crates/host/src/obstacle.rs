@@ -30,6 +30,13 @@ pub enum Obstacle {
     },
     /// Something is mounted on the path: no other file can take its place (`EBUSY`, rename(2)).
     MountPoint,
+    /// `folder` did not answer within this time: a server that is gone, mostly.
+    NoAnswer {
+        /// The folder that was looked at.
+        folder: String,
+        /// How long was waited, in seconds.
+        seconds: u64,
+    },
 }
 
 impl Obstacle {
@@ -41,6 +48,11 @@ impl Obstacle {
                 "choose a path on a file system that can be written, or remount that one writable".to_owned()
             }
             Self::FixedFolder { folder } => format!("take the attribute away with chattr -i -a {folder}"),
+            Self::NoAnswer { folder, .. } => {
+                format!(
+                    "see what is mounted there (findmnt -T {folder}); make its server answer, or unmount it (umount -l)"
+                )
+            }
             Self::MountPoint => "unmount it, or change what is mounted there at its own path".to_owned(),
         }
     }
@@ -51,6 +63,7 @@ impl fmt::Display for Obstacle {
         match self {
             Self::ReadOnly { folder } => write!(f, "the file system that holds {folder} is read-only"),
             Self::FixedFolder { folder } => write!(f, "the folder {folder} is immutable or append-only"),
+            Self::NoAnswer { folder, seconds } => write!(f, "{folder} has not answered within {seconds} s"),
             Self::MountPoint => f.write_str("another file is mounted on it, such as by a container runtime"),
         }
     }
@@ -87,13 +100,6 @@ impl Root {
         let fail = |e: io::Error| FsError::new("look at", path, e);
         let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
         of_folder(&fd, path.to_owned()).map_err(fail)
-    }
-
-    /// Whether something is mounted on `path` itself.
-    pub(crate) fn is_mount_point(&self, path: &str) -> bool {
-        let Ok((dir, name)) = self.parent(path) else { return false };
-        attributes(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_some_and(|a| a.contains(StatxAttributes::MOUNT_ROOT))
     }
 }
 

@@ -30,6 +30,11 @@ pub const CORE_HOME: &str = "/home/core";
 pub const CORE_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
 /// Where that user's own keys stand: a stock sshd reads them.
 pub const CORE_OWN_KEYS: &str = "/home/core/.ssh/authorized_keys";
+/// The drop-in for the SSH server that we wrote, as we wrote it: what it is compared with.
+pub const SSHD_DROPIN_RECORD: &str = "/var/lib/machine-config-daemon/sshd-dropin";
+/// A folder whose name begins so has a copy of the SSH server's configuration, for as long as the server reads it. The
+/// process id follows.
+pub const SSHD_COPY: &str = "/run/machine-config-daemon-sshd";
 /// The user database.
 pub const PASSWD: &str = "/etc/passwd";
 /// The copy of it that tools keep when they change a password.

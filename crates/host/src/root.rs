@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use sha2::{Digest, Sha256};
 
 use crate::fault::{Faults, NoFaults, Point, as_io};
@@ -151,20 +151,27 @@ impl Root {
     /// # Errors
     /// I/O errors other than that nothing stands there.
     pub fn found(&self, path: &str) -> Result<Found, FsError> {
+        Ok(self.look(path)?.0)
+    }
+
+    /// As [`Root::found`], and whether something is mounted there: one question to the file system for both.
+    pub(crate) fn look(&self, path: &str) -> Result<(Found, bool), FsError> {
         let fail = |e: io::Error| FsError::new("read", path, e);
         let (dir, name) = match self.parent(path) {
             Ok(x) => x,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return self.blocked(path),
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return self.blocked(path),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok((self.blocked(path)?, false));
+            }
             Err(e) => return Err(fail(e)),
         };
-        let stat = match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match fs::statx(&dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
             Ok(s) => s,
-            Err(rustix::io::Errno::NOENT) => return Ok(Found::Absent),
+            Err(rustix::io::Errno::NOENT) => return Ok((Found::Absent, false)),
             Err(e) => return Err(fail(e.into())),
         };
-        let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
-        match FileType::from_raw_mode(stat.st_mode) {
+        let (bits, uid, gid) = (u32::from(stat.stx_mode), stat.stx_uid, stat.stx_gid);
+        let mode = bits & 0o7777;
+        let found = match FileType::from_raw_mode(bits) {
             FileType::RegularFile => {
                 let fd = fs::openat(
                     &dir,
@@ -173,18 +180,20 @@ impl Root {
                     Mode::empty(),
                 )
                 .map_err(|e| fail(e.into()))?;
-                let immutable = immutable(&fd);
-                let size = u64::try_from(stat.st_size).unwrap_or_default();
-                let (len, sha256) = hash(&mut std::fs::File::from(fd), size).map_err(fail)?;
-                Ok(Found::File { mode, uid, gid, len, sha256, immutable })
+                let (len, sha256) = hash(&mut std::fs::File::from(fd), stat.stx_size).map_err(fail)?;
+                // Either attribute makes every change of the file fail. File systems that do not say have none.
+                let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+                let immutable = stat.stx_attributes.intersects(fixed);
+                Found::File { mode, uid, gid, len, sha256, immutable }
             }
             FileType::Symlink => {
                 let target = fs::readlinkat(&dir, name, Vec::new()).map_err(|e| fail(e.into()))?;
-                Ok(Found::Link { target: target.to_string_lossy().into_owned(), uid, gid })
+                Found::Link { target: target.to_string_lossy().into_owned(), uid, gid }
             }
-            FileType::Directory => Ok(Found::Dir { mode, uid, gid }),
-            _ => Ok(Found::Other),
-        }
+            FileType::Directory => Found::Dir { mode, uid, gid },
+            _ => Found::Other,
+        };
+        Ok((found, stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)))
     }
 
     /// What the file system says of a path, in a few bytes: another number when another file stands there, or when its
@@ -455,12 +464,4 @@ fn hash(file: &mut impl Read, size: u64) -> io::Result<(u64, String)> {
         len = len.saturating_add(n as u64);
     }
     Ok((len, hex(&sha.finalize())))
-}
-
-/// Whether the file carries an attribute that makes every change of it fail. File systems that do not say count as
-/// no.
-fn immutable(fd: &OwnedFd) -> bool {
-    use rustix::fs::{StatxAttributes, StatxFlags};
-    fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::empty())
-        .is_ok_and(|s| s.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND))
 }

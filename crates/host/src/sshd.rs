@@ -1,16 +1,33 @@
-//! Where the host's SSH server looks for a user's keys, read from its own configuration, and what makes it look at ours.
-//! Pure: texts in, a decision out.
+//! Where the host's SSH server looks for a user's keys, and what makes it look at ours. Pure: the texts of its
+//! configuration and what the server itself says of them (`sshd -T`) in, a decision out.
 //!
 //! Keys stand where the reference puts them, in `~/.ssh/authorized_keys.d/ignition`. A stock sshd does not look there.
-//! sshd(8) and sshd_config(5) are the source of the rules: the first value of a keyword counts; one in a `Match` block
-//! that applies wins over it; an `Include` is read where it stands, and a `Match` in an included file ends with it.
+//! What the server says counts, for a connection from an address that nobody has ([`NOBODYS_ADDRESS`]). Where it cannot be
+//! asked, the configuration is read here as sshd(8) and sshd_config(5) say: the first value of a keyword counts; one in a
+//! `Match` block that applies wins over it; an `Include` is read where it stands, and a `Match` in an included file ends
+//! with it.
 //!
-//! What it is not: all of sshd_config. Of the criteria of `Match` only users, the user's main group and `all` are known:
-//! whether a block for an address applies depends on who comes, and other groups may stand in another database. Such a
-//! block may apply or not: all values that could count are candidates.
+//! What it is not: all of sshd_config. Of the criteria of `Match` only users, the user's main group and `all` are known
+//! here: other groups may stand in another database, which the server can ask. Whether a block for an address applies
+//! depends on who comes, which the server cannot know either. Such a block may apply or not: all values that could count
+//! are candidates.
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
+use crate::found::Attributes;
+
+/// The server, the first of these that is there.
+pub(crate) const PROGRAMS: [&str; 4] =
+    ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd", "/run/current-system/sw/bin/sshd"];
+/// An address that is nobody's (RFC 5737): the server is asked of a connection from there. Blocks for addresses that name
+/// it are in the configuration for all to see, and count as blocks that may apply.
+pub(crate) const NOBODYS_ADDRESS: &str = "192.0.2.1";
+/// The copy of the configuration that the server reads holds what only root may read.
+pub(crate) const COPY_FOLDER: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
+/// The same for its files.
+pub(crate) const COPY_FILE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// The server's configuration: the first of these that is there counts. The second is that of distributions which leave
 /// `/etc` to the administrator.
 pub(crate) const CONFIGS: [&str; 2] = ["/etc/ssh/sshd_config", "/usr/etc/ssh/sshd_config"];
@@ -58,6 +75,40 @@ impl Applies {
     }
 }
 
+/// What the server itself says of a user's keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The files that it looks at, as patterns.
+    pub files: Vec<String>,
+    /// The program that it asks for keys, with its arguments.
+    pub command: Option<String>,
+}
+
+impl Answer {
+    /// Reads what `sshd -T` prints: a keyword in lower case and its values in each line. `None`: it is not that.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let value = |keyword: &str| {
+            let mut lines = text.lines().map(words);
+            lines
+                .find(|words| words.first().is_some_and(|w| w == keyword))
+                .map(|words| words.into_iter().skip(1))
+        };
+        let files: Vec<String> = value("authorizedkeysfile")?.collect();
+        let command = value("authorizedkeyscommand").map(|words| words.collect::<Vec<_>>().join(" "));
+        let command = command.filter(|c| !matches!(c.as_str(), "" | "none"));
+        (!files.is_empty()).then_some(Self { files, command })
+    }
+}
+
+/// What the server says of its configuration as a change leaves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SshdAnswers {
+    /// Without what we would add.
+    pub without: Answer,
+    /// With our drop-in; `None`: it is not needed, or there can be none.
+    pub with: Option<Answer>,
+}
+
 /// What the configuration says of a user's keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sshd {
@@ -100,11 +151,16 @@ impl<T: PartialEq> Values<T> {
         }
     }
 
-    /// All values that may count. The last one does where no block of the others applies.
-    fn candidates(self, default: T) -> Vec<T> {
-        let last = self.of_match.or(self.global).unwrap_or(default);
+    /// All values that may count. The last one does where no block of the others applies; the server may have said it.
+    fn candidates(self, default: T, said: Option<T>) -> Vec<T> {
         let mut all = self.perhaps;
-        all.push(last);
+        if all.is_empty()
+            && let Some(said) = said
+        {
+            return vec![said];
+        }
+        all.push(self.of_match.or(self.global).unwrap_or(default));
+        all.extend(said);
         all.dedup();
         all
     }
@@ -115,18 +171,27 @@ struct Reading {
     commands: Values<Option<String>>,
     dropins: bool,
     perhaps: Option<String>,
+    /// The server has said what applies as far as it does not depend on who comes.
+    asked: bool,
 }
 
 impl Sshd {
-    /// Reads the configuration: the texts of its files by path. `None`: there is no SSH server here.
-    pub(crate) fn read(texts: &BTreeMap<String, String>, user: &Login<'_>) -> Option<Self> {
+    /// Reads the configuration: the texts of its files by path, and what the server says of them. `None`: there is no SSH
+    /// server here.
+    pub(crate) fn read(
+        texts: &BTreeMap<String, String>,
+        user: &Login<'_>,
+        said: Option<&Answer>,
+    ) -> Option<Self> {
         let main = CONFIGS.into_iter().find(|path| texts.contains_key(*path))?;
         let (files, commands) = (Values::NONE, Values::NONE);
-        let mut reading = Reading { files, commands, dropins: false, perhaps: None };
+        let mut reading = Reading { files, commands, dropins: false, perhaps: None, asked: said.is_some() };
         reading.file((main, texts.get(main)?), texts, user, (Applies::Yes, false), 0);
         Some(Self {
-            files: reading.files.candidates(DEFAULT.map(str::to_owned).to_vec()),
-            commands: reading.commands.candidates(None),
+            files: reading
+                .files
+                .candidates(DEFAULT.map(str::to_owned).to_vec(), said.map(|s| s.files.clone())),
+            commands: reading.commands.candidates(None, said.map(|s| s.command.clone())),
             dropins: reading.dropins,
             perhaps: reading.perhaps,
             main,
@@ -154,23 +219,63 @@ impl Sshd {
         self.files.iter().map(|files| files.join(" ")).collect::<Vec<_>>().join(" or ")
     }
 
-    /// The contents of [`DROPIN`]: all that is looked at now, and our keys. `None` where it would not count, or would
-    /// take the place of a block of the administrator's that may apply or not.
-    pub(crate) fn dropin(&self, texts: &BTreeMap<String, String>, user: &Login<'_>) -> Option<String> {
+    /// The contents of [`DROPIN`]: all that is looked at now, and our keys. `None` where it is not read, or would take the
+    /// place of a block of the administrator's that may apply or not.
+    pub(crate) fn dropin_text(&self, user: &Login<'_>) -> Option<String> {
         if !self.dropins || self.perhaps.is_some() {
             return None;
         }
         let files = self.files.iter().flatten().map(String::as_str).filter(|f| *f != "none");
         let files: Vec<&str> = files.chain([OUR_FILE]).collect();
-        let text = format!(
+        Some(format!(
             "# Written by the machine-config-daemon: the keys of the MachineConfig count for {name}.\nMatch User {name}\n    AuthorizedKeysFile {files}\n",
             name = user.name,
             files = files.join(" ")
-        );
+        ))
+    }
+
+    /// As [`Sshd::dropin_text`], where it makes our keys count: as the server says of the configuration with it, where it
+    /// was asked.
+    pub(crate) fn dropin(
+        &self,
+        texts: &BTreeMap<String, String>,
+        user: &Login<'_>,
+        said: Option<&SshdAnswers>,
+    ) -> Option<String> {
+        let text = self.dropin_text(user)?;
         let mut with = texts.clone();
         with.insert(DROPIN.to_owned(), text.clone());
-        Self::read(&with, user).is_some_and(|after| after.reads_ours(user)).then_some(text)
+        let said = match said {
+            Some(said) => Some(said.with.as_ref()?),
+            None => None,
+        };
+        Self::read(&with, user, said).is_some_and(|after| after.reads_ours(user)).then_some(text)
     }
+}
+
+/// A copy of a configuration in a folder, as paths and texts, the file that the server begins with first: each `Include`
+/// names the copies of the files that it names. `None`: there is no SSH server here.
+pub(crate) fn copy(texts: &BTreeMap<String, String>, folder: &str) -> Option<Vec<(String, String)>> {
+    let main = CONFIGS.into_iter().find(|path| texts.contains_key(*path))?;
+    let mut order: Vec<&String> = texts.keys().collect();
+    order.sort_by_key(|path| *path != main);
+    let number = |path: &String| order.iter().position(|p| *p == path);
+    let of = |path: &String| number(path).map(|n| format!("{folder}/{n}.conf"));
+    let line = |line: &str| -> String {
+        let words = words(line);
+        match words.split_first() {
+            Some((keyword, patterns)) if keyword.eq_ignore_ascii_case("include") => {
+                let files = patterns.iter().map(|p| absolute(p)).flat_map(|pattern| {
+                    texts.keys().filter(move |path| glob(&pattern, path)).filter_map(of).collect::<Vec<_>>()
+                });
+                let files: Vec<String> = files.collect();
+                if files.is_empty() { String::new() } else { format!("Include {}", files.join(" ")) }
+            }
+            _ => line.to_owned(),
+        }
+    };
+    let text = |text: &String| text.lines().map(|l| line(l) + "\n").collect::<String>();
+    order.iter().map(|path| Some((of(path)?, text(texts.get(*path)?)))).collect()
 }
 
 impl Reading {
@@ -191,7 +296,7 @@ impl Reading {
             match keyword.to_ascii_lowercase().as_str() {
                 "match" => {
                     in_match = true;
-                    applies = outer.and(matches(values, user));
+                    applies = outer.and(matches(values, user, self.asked));
                 }
                 _ if applies == Applies::No => {}
                 "include" if depth < DEPTH => {
@@ -263,13 +368,15 @@ fn words(line: &str) -> Vec<String> {
     out
 }
 
-/// Whether a `Match` applies: all of its criteria have to.
-fn matches(criteria: &[String], user: &Login<'_>) -> Applies {
+/// Whether a `Match` applies: all of its criteria have to. Where the server was `asked`, a block that depends on nothing
+/// but the user's groups is in its answer.
+fn matches(criteria: &[String], user: &Login<'_>, asked: bool) -> Applies {
     if criteria.is_empty() {
         return Applies::No;
     }
     let known = |is: bool| if is { Applies::Yes } else { Applies::No };
     let mut all = Applies::Yes;
+    let mut depends_on_who_comes = false;
     let mut rest = criteria.iter();
     while let Some(criterion) = rest.next() {
         let (key, value) = match criterion.split_once('=') {
@@ -286,12 +393,15 @@ fn matches(criteria: &[String], user: &Login<'_>) -> Applies {
                 (_, Some("*")) => Applies::Yes,
                 ("user", Some(patterns)) => known(listed(patterns, user.name)),
                 ("group", Some(patterns)) => in_groups(patterns, user),
-                (_, Some(_)) => Applies::Perhaps,
+                (_, Some(_)) => {
+                    depends_on_who_comes = true;
+                    Applies::Perhaps
+                }
             },
         };
         all = all.and(one);
     }
-    all
+    if asked && all == Applies::Perhaps && !depends_on_who_comes { Applies::No } else { all }
 }
 
 /// Whether one of the user's groups is in a list of patterns, and none is taken out of it. Only the main group is known.
@@ -479,27 +589,27 @@ mod tests {
                 false,
             ),
         ] {
-            let sshd = Sshd::read(&texts(&files), &CORE).unwrap();
+            let sshd = Sshd::read(&texts(&files), &CORE, None).unwrap();
             assert_eq!((sshd.reads_ours(&CORE), sshd.dropins), (reads, dropins), "{about}: {sshd:?}");
             if sshd.dropins && !reads {
                 // What we write makes it so, and leaves the rest as it was.
                 let mut with: Vec<(&str, &str)> = files.clone();
-                let text = sshd.dropin(&texts(&files), &CORE).unwrap();
+                let text = sshd.dropin(&texts(&files), &CORE, None).unwrap();
                 with.push((DROPIN, &text));
-                let after = Sshd::read(&texts(&with), &CORE).unwrap();
+                let after = Sshd::read(&texts(&with), &CORE, None).unwrap();
                 assert!(after.reads_ours(&CORE), "{about}: {after:?}");
                 assert_eq!(after.reads(STOCK_FILE, &CORE), sshd.reads(STOCK_FILE, &CORE), "{about}");
                 let bob = Login { name: "bob", home: "/home/bob", group: Some("bob") };
                 assert_eq!(
-                    Sshd::read(&texts(&with), &bob),
-                    Sshd::read(&texts(&files), &bob),
+                    Sshd::read(&texts(&with), &bob, None),
+                    Sshd::read(&texts(&files), &bob, None),
                     "{about}: others notice"
                 );
             }
         }
-        assert_eq!(Sshd::read(&texts(&[(&ten, ours)]), &CORE), None, "no server");
+        assert_eq!(Sshd::read(&texts(&[(&ten, ours)]), &CORE, None), None, "no server");
         let round = texts(&[(CONFIG, "Include /etc/ssh/sshd_config\n")]);
-        assert!(Sshd::read(&round, &CORE).is_some(), "files that include each other");
+        assert!(Sshd::read(&round, &CORE, None).is_some(), "files that include each other");
     }
 
     #[test]
@@ -527,8 +637,8 @@ mod tests {
             ),
         ] {
             let all = texts(&[(CONFIG, &format!("{DEBIAN}{block}\n"))]);
-            let sshd = Sshd::read(&all, &CORE).unwrap();
-            assert_eq!(sshd.dropin(&all, &CORE), None, "{about}: {sshd:?}");
+            let sshd = Sshd::read(&all, &CORE, None).unwrap();
+            assert_eq!(sshd.dropin(&all, &CORE, None), None, "{about}: {sshd:?}");
             assert_eq!(sshd.perhaps.as_deref(), Some(CONFIG), "{about}");
             assert_eq!((sshd.reads_ours(&CORE), sshd.reads(STOCK_FILE, &CORE)), (false, stock), "{about}");
         }
@@ -543,22 +653,22 @@ mod tests {
             ),
         ] {
             let all = texts(&[(CONFIG, &format!("{DEBIAN}{block}\n"))]);
-            let sshd = Sshd::read(&all, &CORE).unwrap();
-            assert!(sshd.dropin(&all, &CORE).is_some(), "{about}: {sshd:?}");
+            let sshd = Sshd::read(&all, &CORE, None).unwrap();
+            assert!(sshd.dropin(&all, &CORE, None).is_some(), "{about}: {sshd:?}");
         }
         // A block that stands in front of our drop-in.
         let first = "Include first.conf\nInclude sshd_config.d/*.conf\n";
         let block = "Match User core\nAuthorizedKeysFile none\n";
         let all = texts(&[(CONFIG, first), ("/etc/ssh/first.conf", block)]);
-        assert_eq!(Sshd::read(&all, &CORE).unwrap().dropin(&all, &CORE), None);
+        assert_eq!(Sshd::read(&all, &CORE, None).unwrap().dropin(&all, &CORE, None), None);
     }
 
     #[test]
     fn the_distributions_configuration_counts_where_the_administrator_has_none() {
         let [etc, usr] = CONFIGS;
-        let sshd = Sshd::read(&texts(&[(usr, DEBIAN)]), &CORE).unwrap();
+        let sshd = Sshd::read(&texts(&[(usr, DEBIAN)]), &CORE, None).unwrap();
         assert!(sshd.dropins && sshd.main == usr, "{sshd:?}");
-        let sshd = Sshd::read(&texts(&[(etc, ""), (usr, DEBIAN)]), &CORE).unwrap();
+        let sshd = Sshd::read(&texts(&[(etc, ""), (usr, DEBIAN)]), &CORE, None).unwrap();
         assert!(!sshd.dropins && sshd.main == etc, "{sshd:?}");
     }
 

@@ -4,9 +4,11 @@
 //! The order is that of the reference; what it leaves behind (links of units that are gone, unit files whose config
 //! lost its contents) is cleaned up here.
 
+use std::collections::BTreeSet;
+
 use api::v1::MachineConfigSpec;
 use desired::mask::may_show;
-use desired::{CORE, Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, has_contents};
+use desired::{Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, has_contents};
 use ignition::{Owner, Unit};
 
 use crate::disruption::{Changes, Disruption};
@@ -15,25 +17,21 @@ use crate::found::{Attributes, Found};
 use crate::paths;
 use crate::policy::UPDATE_CA_TRUST;
 use crate::record::{CurrentConfig, Names, PendingReboot};
-use crate::root::{split, temp_name};
-use crate::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, with_block};
-use crate::step::{Replaces, Secret, ServiceAction, Step, UnitAction};
+use crate::root::split;
+use crate::sshd::DROPIN;
+use crate::step::{Replaces, ServiceAction, Step, UnitAction};
 use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of};
 
 /// A plain file of root's.
-const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
+pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
 /// Our own state, which holds contents of files: for root only.
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// Folders for root only.
 pub(crate) const PRIVATE_DIR_MODE: u32 = 0o700;
-/// Folders of keys.
-const KEY_DIR_MODE: u32 = 0o700;
-/// A hash that no password has.
-const LOCKED: &str = "*";
 const ORIGINAL: &str = "the host's own, kept for later";
 /// The names that distributions give their SSH server's unit; an alias of the other counts as well.
 const SSHD_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
-const STALE: &str = "no longer in the config";
+pub(crate) const STALE: &str = "no longer in the config";
 
 /// Collects steps.
 pub(crate) struct Steps<'a> {
@@ -64,7 +62,7 @@ impl Steps<'_> {
         let touched = self.enablement(&disabled);
         self.mask_again();
         self.core_user();
-        let sshd = self.keys_count();
+        let sshd = self.keys_count() || self.steps.iter().any(|s| s.paths().contains(&DROPIN));
         if !self.changes.os.is_empty() {
             self.steps.push(Step::Os { from: self.old.os.clone(), to: self.new.os.clone() });
         }
@@ -87,11 +85,11 @@ impl Steps<'_> {
         }
     }
 
-    fn found(&self, path: &str) -> &Found {
-        self.facts.found.get(path).unwrap_or(&Found::Absent)
+    pub(crate) fn found(&self, path: &str) -> &Found {
+        self.facts.found(path)
     }
 
-    fn refuse(&mut self, path: &str, why: impl Into<String>, remedy: &str) {
+    pub(crate) fn refuse(&mut self, path: &str, why: impl Into<String>, remedy: &str) {
         self.bad.push(Irreconcilable {
             path: path.to_owned(),
             why: why.into(),
@@ -102,35 +100,39 @@ impl Steps<'_> {
 
     /// Refuses steps that cannot be done where their paths stand. What stays as it is is not asked for.
     fn obstructed(&mut self) {
-        let asked = |step: &Step| -> Vec<(String, bool)> {
+        let mut asked = BTreeSet::new();
+        for step in &self.steps {
             let more = match step {
                 Step::Units { .. } => Some(paths::UNITS_PROBE),
                 Step::Password { .. } => Some(paths::SHADOW),
                 _ => None,
             };
-            let itself = |path: &str| {
-                matches!(step, Step::MakeDir { .. }) && matches!(self.found(path), Found::Dir { .. })
-            };
-            step.paths().into_iter().chain(more).map(|p| (p.to_owned(), itself(p))).collect()
-        };
-        let paths: std::collections::BTreeSet<(String, bool)> = self.steps.iter().flat_map(asked).collect();
-        for (path, itself) in paths {
-            // A folder that is there gets another mode where it is, also as a mount point.
-            let obstacles = if itself { &self.facts.folder_obstacles } else { &self.facts.obstacles };
-            if let Some(obstacle) = obstacles.get(&path) {
-                let (why, remedy) = (obstacle.to_string(), obstacle.remedy());
-                self.refuse(&path, why, &remedy);
-            } else if matches!(self.found(&path), Found::File { immutable: true, .. })
-                && !self.bad.iter().any(|b| b.path == path)
-            {
-                let remedy = format!("take the attribute away with chattr -i -a {path}");
-                self.refuse(&path, "the file is immutable or append-only", &remedy);
+            for path in step.paths().into_iter().chain(more) {
+                // A folder that is there gets another mode where it is, also as a mount point.
+                let itself =
+                    matches!(step, Step::MakeDir { .. }) && matches!(self.found(path), Found::Dir { .. });
+                asked.insert((path, itself));
             }
         }
+        let mut bad = Vec::new();
+        for (path, itself) in asked {
+            let Some(at) = self.facts.paths.get(path) else { continue };
+            let obstacle = if itself { &at.own_obstacle } else { &at.obstacle };
+            let (why, remedy) = match (obstacle, &at.found) {
+                (Some(obstacle), _) => (obstacle.to_string(), obstacle.remedy()),
+                (None, Found::File { immutable: true, .. }) if !self.bad.iter().any(|b| b.path == path) => {
+                    let remedy = format!("take the attribute away with chattr -i -a {path}");
+                    ("the file is immutable or append-only".to_owned(), remedy)
+                }
+                _ => continue,
+            };
+            bad.push(Irreconcilable { path: path.to_owned(), why, remedy, scope: Scope::Machine });
+        }
+        self.bad.extend(bad);
     }
 
     /// What is in the way of changing a path; false when something is.
-    fn reachable(&mut self, path: &str) -> bool {
+    pub(crate) fn reachable(&mut self, path: &str) -> bool {
         let (why, remedy) = match self.found(path) {
             Found::Dir { .. } => ("a folder stands there", "move the folder away, or choose another path"),
             Found::Other => ("a device, socket or pipe stands there", "move it away, or choose another path"),
@@ -161,7 +163,7 @@ impl Steps<'_> {
         }
     }
 
-    fn write(&mut self, path: &str, content: Content, attributes: Attributes) {
+    pub(crate) fn write(&mut self, path: &str, content: Content, attributes: Attributes) {
         if self.holds(path, &content, attributes) {
             return;
         }
@@ -398,8 +400,11 @@ impl Steps<'_> {
         self.facts.not_ours.get(folder).or(wanted).or_else(theirs).cloned()
     }
 
-    /// Keeps what the host itself has at a path, or stamps that it has nothing.
+    /// Keeps what the host itself has at a path, or stamps that it has nothing. What is our own needs neither.
     fn keep_original(&mut self, path: &str) {
+        if matches!(self.new.at(path), Some(Want::File { at, .. }) if at == paths::SSHD_DROPIN_RECORD) {
+            return;
+        }
         let (original, stamp) = (paths::original(path), paths::no_original(path));
         if !self.found(&original).is_absent() || !self.found(&stamp).is_absent() {
             return;
@@ -735,190 +740,6 @@ impl Steps<'_> {
         self.units(UnitAction::Disable, disable) || enable || preset
     }
 
-    /// Keys and password of the core user.
-    fn core_user(&mut self) {
-        if !self.changes.passwd && !self.facts.force {
-            return;
-        }
-        let Some(core) = self.facts.users.users.get(CORE).cloned() else {
-            if !self.new.config.passwd.users.is_empty() {
-                self.notes.push("this host has no user core: its keys and password are not set".to_owned());
-            }
-            return;
-        };
-        let had = self.old.config.passwd.users.iter().any(|u| u.name == CORE);
-        let users = &self.new.config.passwd.users;
-        if users.is_empty() && !had {
-            return;
-        }
-        let gid = self.facts.users.groups.get(CORE).copied().unwrap_or(core.gid);
-        let keys: String =
-            users.iter().flat_map(|u| &u.ssh_authorized_keys).map(|k| format!("{k}\n")).collect();
-        self.keys(core.uid, gid, keys);
-        let hash = users.iter().find(|u| u.name == CORE).and_then(|u| u.password_hash.clone());
-        // A user who is given up gets no password at all; the reference gives an empty one, which lets anybody in.
-        let hash = hash.filter(|h| !h.is_empty()).unwrap_or_else(|| LOCKED.to_owned());
-        if self.facts.core_hash.as_ref().is_none_or(|h| h.0 != hash) {
-            if !self.found(paths::PASSWD_BACKUP).is_absent() || !self.found(paths::PASSWD).is_absent() {
-                let (from, to) = (paths::PASSWD.to_owned(), paths::PASSWD_BACKUP.to_owned());
-                self.steps.push(Step::Copy { from, to, why: "as the tools for users do" });
-            }
-            let (user, hash, day) = (CORE.to_owned(), Secret(hash), self.facts.day);
-            self.steps.push(Step::Password { user, hash, day });
-        }
-    }
-
-    /// Makes the keys count where the host's SSH server does not look at them, and warns of a change that leaves nobody a
-    /// way in. True when the server has to read its configuration again.
-    fn keys_count(&mut self) -> bool {
-        let Some(core) = self.facts.users.users.get(CORE).cloned() else { return false };
-        let main = self.facts.users.groups.iter().find(|(_, gid)| **gid == core.gid);
-        let login = Login { name: CORE, home: &core.home, group: main.map(|(name, _)| name.as_str()) };
-        let keys = |w: &Wanted| -> String {
-            let all = w.config.passwd.users.iter().flat_map(|u| &u.ssh_authorized_keys);
-            all.map(|k| format!("{k}\n")).collect()
-        };
-        let (had, has) = (keys(self.old), keys(self.new));
-        let shut_out = desired::shuts_core_out(&self.old.config, &self.new.config);
-        let own = self.facts.core_own_keys.as_ref().map(|k| k.0.clone());
-        let theirs = own.as_deref().map(|text| with_block(text, &had, "")).unwrap_or_default();
-        let other_way = self.facts.others_log_in || has_key(&theirs);
-        if shut_out && !other_way {
-            self.warnings.push(
-                "nobody can log in to this host after it: core loses its keys and password, root has no key and no other user a password; leave a key in spec.config.passwd until there is another way in"
-                    .to_owned(),
-            );
-        }
-        if had.is_empty() && has.is_empty() {
-            return false;
-        }
-        let texts = self.sshd_texts();
-        let Some(sshd) = Sshd::read(&texts, &login) else { return false };
-        if self.new.at(DROPIN).is_some() || self.new.at(paths::CORE_OWN_KEYS).is_some() {
-            return false;
-        }
-        let needed = !has.is_empty() && !sshd.reads_ours(&login);
-        let blocked = matches!(self.found(DROPIN), Found::Blocked { .. });
-        let dropin = if needed && !blocked { sshd.dropin(&texts, &login) } else { None };
-        let by_dropin = dropin.is_some();
-        // A file that cannot be read as one of keys is not ours to write anew.
-        let known = own.is_some() || self.found(paths::CORE_OWN_KEYS).is_absent();
-        let by_block = needed && !by_dropin && known && sshd.reads(STOCK_FILE, &login);
-        if needed && !by_dropin && !by_block {
-            let warning = match &sshd.perhaps {
-                Some(path) => format!(
-                    "the keys of core may have no effect on this host: {path} sets AuthorizedKeysFile in a Match block that may apply to core or not, and its SSH server looks at {}; add .ssh/authorized_keys.d/ignition to AuthorizedKeysFile there",
-                    sshd.files()
-                ),
-                None => format!(
-                    "the keys of core have no effect on this host: its SSH server looks at {} only; add .ssh/authorized_keys.d/ignition to AuthorizedKeysFile in {}",
-                    sshd.files(),
-                    sshd.main
-                ),
-            };
-            self.warnings.push(warning);
-        }
-        let steps = self.steps.len();
-        if let Some(dropin) = dropin {
-            if self.reachable(DROPIN) {
-                self.write(DROPIN, Content::new(dropin.into_bytes()), PLAIN);
-            }
-        } else if !blocked && !self.found(DROPIN).is_absent() {
-            self.steps.push(Step::Remove { path: DROPIN.to_owned(), why: STALE });
-        }
-        let changed = self.steps.len() > steps;
-        let block = with_block(own.as_deref().unwrap_or_default(), &had, if by_block { &has } else { "" });
-        if known && own.as_deref().unwrap_or_default() != block && self.reachable(paths::CORE_OWN_KEYS) {
-            let gid = self.facts.users.groups.get(CORE).copied().unwrap_or(core.gid);
-            let attributes = match self.found(paths::CORE_OWN_KEYS) {
-                Found::File { mode, uid, gid, .. } => Attributes { mode: *mode, uid: *uid, gid: *gid },
-                _ => Attributes { mode: 0o600, uid: core.uid, gid },
-            };
-            if block.is_empty() {
-                self.steps.push(Step::Remove { path: paths::CORE_OWN_KEYS.to_owned(), why: STALE });
-            } else {
-                self.write(paths::CORE_OWN_KEYS, Content::new(block.into_bytes()), attributes);
-            }
-        }
-        changed
-    }
-
-    /// The texts of the SSH server's configuration as the change leaves them, without what we add ourselves.
-    fn sshd_texts(&self) -> std::collections::BTreeMap<String, String> {
-        let now = &self.facts.sshd;
-        let mut texts = now.clone();
-        texts.remove(DROPIN);
-        let mut put = |path: &String, text: Option<String>| match text {
-            Some(text) => texts.insert(path.clone(), text),
-            None => texts.remove(path),
-        };
-        // As `stale` does.
-        for (path, want) in &self.old.paths {
-            if self.new.at(path).is_some() || never_stale(path) || matches!(want, Want::Dir { .. }) {
-                continue;
-            }
-            let (original, stamp) = (paths::original(path), paths::no_original(path));
-            let (kept, stamped) = (!self.found(&original).is_absent(), !self.found(&stamp).is_absent());
-            if *want != Want::Nothing || kept {
-                put(path, now.get(&original).filter(|_| kept && !stamped).cloned());
-            }
-        }
-        let of_file = |want: &Want| match want {
-            Want::File { content, .. } => Some(String::from_utf8_lossy(content.bytes()).into_owned()),
-            _ => None,
-        };
-        for (path, want) in &self.new.paths {
-            let text = match want {
-                Want::Link { target, .. } => {
-                    let target = crate::sshd::target(path, target);
-                    self.new.at(&target).map_or_else(|| now.get(&target).cloned(), of_file)
-                }
-                other => of_file(other),
-            };
-            put(path, text);
-        }
-        texts
-    }
-
-    fn keys(&mut self, uid: u32, gid: u32, keys: String) {
-        let mut fresh = false;
-        let folders = folders_of_keys();
-        for (i, dir) in folders.iter().enumerate() {
-            let found = if fresh { &Found::Absent } else { self.found(dir) };
-            match found.clone() {
-                Found::Blocked { parent } => {
-                    self.refuse(dir, format!("{parent} is not a folder"), "move that away");
-                    return;
-                }
-                // The home folder is whoever's it is.
-                Found::Dir { .. } if i == 0 => continue,
-                Found::Dir { uid: owner, .. } if owner == uid || !self.facts.owners => continue,
-                Found::Absent => {}
-                _ if i == 0 => {
-                    self.refuse(dir, "it is not a folder", "make it the home folder of core");
-                    return;
-                }
-                _ => {
-                    let to = split(dir).map(|(d, _)| format!("{d}/{}", temp_name(dir))).unwrap_or_default();
-                    let why = "not a folder of core's own";
-                    self.steps.push(Step::MoveAside { path: dir.clone(), to, why });
-                }
-            }
-            fresh = true;
-            let attributes = Attributes { mode: KEY_DIR_MODE, uid, gid };
-            self.steps.push(Step::MakeDir { path: dir.clone(), attributes });
-        }
-        let content = Content::new(keys.into_bytes());
-        let attributes = Attributes { mode: 0o600, uid, gid };
-        if fresh {
-            let (path, replaces) = (paths::CORE_KEYS.to_owned(), Replaces::Nothing);
-            let public = false;
-            self.steps.push(Step::Write { path, content, attributes, replaces, public });
-        } else if self.reachable(paths::CORE_KEYS) {
-            self.write(paths::CORE_KEYS, content, attributes);
-        }
-    }
-
     /// The note of the config in effect, and of a reboot that is owed.
     fn bookkeeping(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
         let config = CurrentConfig { name: names.desired.clone(), spec: desired.clone() };
@@ -943,7 +764,7 @@ impl Steps<'_> {
 }
 
 /// Whether a path stays though no config has it any more.
-fn never_stale(path: &str) -> bool {
+pub(crate) fn never_stale(path: &str) -> bool {
     paths::NEVER_STALE.contains(&path)
         || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW))
 }
@@ -953,9 +774,3 @@ pub(crate) const LEAKED: [&str; 2] = [
     "/etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
     "/etc/systemd/system/network-online.target.wants/ovs-configuration.service",
 ];
-
-/// The folders above the keys of core, outermost first: home, `.ssh`, `authorized_keys.d`.
-pub(crate) fn folders_of_keys() -> [String; 3] {
-    let home = paths::CORE_HOME;
-    [home.to_owned(), format!("{home}/.ssh"), format!("{home}/.ssh/authorized_keys.d")]
-}

@@ -69,6 +69,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::facts::PathFacts;
     use crate::{DisruptionPolicy, Facts, Names, plan};
 
     const FILE: Found =
@@ -124,8 +125,11 @@ mod tests {
             steps(&facts, true),
             [format!("link {link} to {CA}"), "run /usr/sbin/update-ca-certificates".to_owned()]
         );
-        facts.found.insert(link.to_owned(), Found::Link { target: CA.to_owned(), uid: 0, gid: 0 });
-        facts.found.insert(CA.to_owned(), FILE);
+        facts.paths.insert(
+            link.to_owned(),
+            PathFacts::of(Found::Link { target: CA.to_owned(), uid: 0, gid: 0 }, None),
+        );
+        facts.paths.insert(CA.to_owned(), PathFacts::of(FILE, None));
         assert_eq!(
             steps(&facts, false),
             [
@@ -160,7 +164,7 @@ mod tests {
         let debian = || tool(&[("/usr/sbin/update-ca-certificates", &FILE)]);
         let mut facts = Facts { trust_tool: debian(), ..Facts::default() };
         let record = crate::paths::CURRENT_CONFIG.to_owned();
-        facts.found.insert(record.clone(), FILE);
+        facts.paths.insert(record.clone(), PathFacts::of(FILE, None));
         let reboots = planned(&facts, &config(&[]), &config(&[(CA, "CA"), ("/etc/x", "x")]));
         assert_eq!(reboots.iter().filter(|s| *s == RUN).count(), 1, "{reboots:?}");
         // Once, where the policy asks for it as well.
@@ -169,7 +173,7 @@ mod tests {
         let without = planned(&facts, &config(&[]), &config(&[("/etc/x", "x")]));
         assert!(!without.contains(&RUN.to_owned()), "{without:?}");
         // Ignition has written the file before the first boot: no path differs, and no config was ever recorded.
-        facts.found.remove(&record);
+        facts.paths.remove(&record);
         facts.trust_tool = tool(&[("/usr/bin/update-ca-trust", &FILE)]);
         let first = planned(&facts, &config(&[(CA, "CA")]), &config(&[(CA, "CA")]));
         assert!(first.contains(&"run /usr/bin/update-ca-trust".to_owned()), "{first:?}");
@@ -181,10 +185,10 @@ mod tests {
         let ca = "/etc/pki/ca-trust/source/anchors/corp.crt";
         let mut facts =
             Facts { trust_tool: tool(&[("/usr/sbin/update-ca-certificates", &FILE)]), ..Facts::default() };
-        facts.found.insert(link.to_owned(), FILE);
+        facts.paths.insert(link.to_owned(), PathFacts::of(FILE, None));
         let steps = planned(&facts, &config(&[]), &config(&[(ca, "CA")]));
         assert!(!steps.iter().any(|s| s.contains(&format!("link {link}"))), "{steps:?}");
-        facts.found.remove(link);
+        facts.paths.remove(link);
         let steps = planned(&facts, &config(&[]), &config(&[(ca, "CA"), (link, "CA")]));
         assert!(!steps.iter().any(|s| s.contains(&format!("link {link}"))), "{steps:?}");
     }

@@ -76,7 +76,7 @@ pub enum Drift {
 pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
     let mut out = Vec::new();
     for (path, want) in &config.paths {
-        let found = facts.found.get(path).unwrap_or(&Found::Absent);
+        let found = facts.found(path);
         out.extend(path_drift(path, want, found, facts).err());
     }
     for u in &config.config.systemd.units {

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::MachineConfigSpec;
-use desired::Wanted;
 use ignition::Unit;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -105,10 +104,7 @@ impl Watch {
     /// # Errors
     /// The config cannot be read, or inotify cannot be used (its limits: `fs.inotify.max_user_instances`).
     pub fn new(root: &Root, config: &MachineConfigSpec) -> Result<Self, Error> {
-        let wanted = Wanted::parse(config).map(Wanted::as_applied).map_err(|bad| Error::Config {
-            name: "the config".to_owned(),
-            why: bad.first().map(ToString::to_string).unwrap_or_default(),
-        })?;
+        let wanted = crate::drift::in_effect(root, config)?;
         let fail = |op, e: Errno| FsError::new(op, UNITS_DIR, e);
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|e| fail("watch (see fs.inotify.max_user_instances)", e))?;

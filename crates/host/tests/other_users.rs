@@ -509,3 +509,268 @@ fn an_undo_takes_back_links_of_its_own_units_and_leaves_those_of_others() {
     assert_eq!(now, want);
     assert!(!wants.join("ours.service").is_symlink() && !wants.join("vendor.service").is_symlink());
 }
+
+/// Puts an sshd into a folder: a stand-in, which reads the copy that it is told to read, as the real one does, and decides
+/// by groups that stand in no file.
+const STAND_IN: &str = r#"#!/bin/sh
+[ "$1 $2 $4" = "-T -f -C" ] || exit 9
+case "$5" in user=core,host=*,addr=*,laddr=*,lport=22) ;; *) exit 8 ;; esac
+all=$(cat "$3" $(sed -n 's/^Include //p' "$3"))
+echo "port 22"
+if printf '%s\n' "$all" | grep -q '^Match User core$'; then
+    printf '%s\n' "$all" | sed -n 's/^ *AuthorizedKeysFile/authorizedkeysfile/p' | tail -n 1
+elif printf '%s\n' "$all" | grep -q '^Match Group staff$'; then
+    echo "authorizedkeysfile .ssh/authorized_keys.d/ignition"
+else
+    echo "authorizedkeysfile .ssh/authorized_keys .ssh/authorized_keys2"
+fi
+echo "authorizedkeyscommand none"
+"#;
+
+/// Runs the programs of a folder.
+#[derive(Debug)]
+struct In(std::path::PathBuf, Arc<std::sync::atomic::AtomicUsize>);
+
+impl host::Programs for In {
+    fn run(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        limit: std::time::Duration,
+    ) -> Result<host::Output, host::ProgramError> {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let inside = |path: &str| self.0.join(path.trim_start_matches('/')).display().to_string();
+        let main = inside(args[2]);
+        // The copies name each other by their paths on the host.
+        let text = fs::read_to_string(&main).unwrap();
+        let at = format!("{}/run/", self.0.display());
+        fs::write(&main, text.replace(" /run/", &format!(" {at}"))).unwrap();
+        let args: Vec<&str> = args.iter().map(|a| if *a == args[2] { main.as_str() } else { *a }).collect();
+        host::HostPrograms.run(&inside(program), &args, limit)
+    }
+}
+
+#[test]
+fn what_the_ssh_server_says_of_its_configuration_counts() {
+    const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    if !is_root() {
+        return;
+    }
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n";
+    // Which of its groups count for core is known to the server alone.
+    let by_group = format!("{stock}Match Group staff\nAuthorizedKeysFile .ssh/authorized_keys.d/ignition\n");
+    let by_address = format!("{stock}Match Address 10.0.0.0/8\nAuthorizedKeysFile none\n");
+    let keys = core(&["ssh-ed25519 ONE x"], None);
+    let none = MachineConfigSpec::default();
+    for (about, config, program, dropin, warned, runs) in [
+        ("stock", stock, Some(STAND_IN), true, false, 2),
+        ("a group that applies", by_group.as_str(), Some(STAND_IN), false, false, 1),
+        ("the same, and nobody to ask", by_group.as_str(), None, false, true, 0),
+        ("a server that fails", stock, Some("#!/bin/sh\necho no hostkeys >&2\nexit 1\n"), true, false, 1),
+        ("what depends on who comes", by_address.as_str(), Some(STAND_IN), false, true, 1),
+    ] {
+        let dir = mk_with_sshd(config);
+        if let Some(text) = program {
+            let at = dir.path().join("usr/sbin/sshd");
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(&at, text).unwrap();
+            fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let ran = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let mut host = mk(dir.path()).with_programs(Box::new(In(dir.path().to_owned(), ran.clone())));
+        let plan = go(&mut host, &none, &keys);
+        assert_eq!(dir.path().join(DROPIN).exists(), dropin, "{about}: {plan}");
+        assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
+        assert_eq!(ran.load(std::sync::atomic::Ordering::Relaxed), runs, "{about}");
+        let left = fs::read_dir(dir.path().join("run")).unwrap().map(|e| e.unwrap().file_name());
+        assert!(!left.map(|n| n.into_string().unwrap()).any(|n| n.contains("sshd")), "{about}");
+        go(&mut host, &keys, &none);
+        assert!(!dir.path().join(DROPIN).exists(), "{about}");
+    }
+}
+
+#[test]
+fn the_drop_in_that_keys_depend_on_is_compared_watched_and_put_back() {
+    const DROPIN: &str = "/etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    if !is_root() {
+        return;
+    }
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
+    let at = dir.path().join(DROPIN.trim_start_matches('/'));
+    let mut host = mk(dir.path());
+    let (none, keys) = (MachineConfigSpec::default(), core(&["ssh-ed25519 ONE x"], None));
+    go(&mut host, &none, &keys);
+    let good = fs::read(&at).unwrap();
+    let mut watch = host::Watch::new(host.root(), &keys).unwrap();
+    for (about, harm) in [("it is gone", None), ("it says something else", Some("# nothing\n"))] {
+        match harm {
+            None => fs::remove_file(&at).unwrap(),
+            Some(text) => fs::write(&at, text).unwrap(),
+        }
+        let told = watch.wait(Some(std::time::Duration::from_secs(30))).unwrap();
+        assert_eq!(told, host::Touched::Paths([DROPIN.to_owned()].into()), "{about}");
+        let drifts = host.drifts(&keys).unwrap();
+        assert!(matches!(drifts.as_slice(), [drift] if drift.path() == DROPIN), "{about}: {drifts:?}");
+        let config = host.current_config().unwrap().unwrap();
+        let plan = host.plan_repair(&config, &drifts, None).unwrap().unwrap();
+        assert!(plan.to_string().contains("reload ssh.service, if it runs"), "{about}: {plan}");
+        host.apply(&plan).unwrap();
+        assert_eq!(fs::read(&at).unwrap(), good, "{about}");
+        assert_eq!(host.drifts(&keys).unwrap(), [], "{about}");
+        watch.wait(Some(std::time::Duration::from_millis(600))).unwrap();
+    }
+    assert!(go(&mut host, &keys, &keys).is_empty());
+    go(&mut host, &keys, &none);
+    assert_eq!(host.drifts(&none).unwrap(), []);
+    let left = tree(dir.path(), &["/etc/machine-config-daemon", "/var/lib/machine-config-daemon"], &[]);
+    assert!(!left.keys().any(|path| path.contains("sshd") || path.contains("00-machine")), "{left:?}");
+}
+
+/// A folder on a server that is gone: a file system of FUSE whose program never answers. It goes when it is dropped.
+struct Gone {
+    holder: std::process::Child,
+    at: std::path::PathBuf,
+}
+
+impl Gone {
+    fn mount(at: &std::path::Path) -> Option<Self> {
+        let script = "exec 9<>/dev/fuse || exit 1; \
+            mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none \"$0\" || exit 1; echo mounted; exec sleep 600";
+        let mut holder = std::process::Command::new("sh")
+            .args(["-c", script])
+            .arg(at)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = std::io::BufReader::new(holder.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut said).unwrap();
+        if said != "mounted\n" {
+            holder.wait().unwrap();
+            return None;
+        }
+        Some(Self { holder, at: at.to_owned() })
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // With its last handle the connection ends: whoever waits gets an error.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        let done = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
+        if !done.is_ok_and(|s| s.success()) {
+            eprintln!("{} is left mounted", self.at.display());
+        }
+    }
+}
+
+#[test]
+fn a_home_on_a_server_that_is_gone_holds_up_no_check_and_no_other_change() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
+    let (none, keys) = (MachineConfigSpec::default(), core(&["ssh-ed25519 ONE x"], None));
+    let mut host = mk(dir.path());
+    go(&mut host, &none, &keys);
+    let Some(gone) = Gone::mount(&dir.path().join("home/core")) else {
+        eprintln!("skipped: a file system of FUSE cannot be mounted here");
+        return;
+    };
+    // In a thread, so that a look that hangs fails the test instead of holding it up.
+    let (said, answers) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let drifts = host.drifts(&keys).unwrap();
+        said.send(format!("drift {drifts:?}")).unwrap();
+        let mut more = with_storage(&json!({"files": [file("/etc/other")]}));
+        let names = host::Names::default();
+        let facts = host.probe(&keys, &more).unwrap();
+        let plan = host::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap();
+        host.apply(&plan).unwrap();
+        said.send("another file is written".to_owned()).unwrap();
+        more.config.as_mut().unwrap()["passwd"]["users"][0]["sshAuthorizedKeys"] =
+            json!(["ssh-ed25519 TWO x"]);
+        let facts = host.probe(&keys, &more).unwrap();
+        let bad = host::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap_err();
+        said.send(bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")).unwrap();
+    });
+    let next = || answers.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs");
+    assert_eq!(next(), "drift []");
+    assert_eq!(next(), "another file is written");
+    let bad = next();
+    assert!(
+        bad.contains("/home/core has not answered within 5 s") && bad.contains("findmnt -T /home/core"),
+        "{bad}"
+    );
+    assert_eq!(bad.lines().count(), 1, "{bad}");
+    drop(gone);
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_undo_is_finished_where_somebody_has_mounted_something_on_a_folder_of_the_change() {
+    if !is_root() {
+        return;
+    }
+    struct Unmount(std::path::PathBuf);
+    impl Drop for Unmount {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount")
+                .arg(&self.0)
+                .stderr(std::process::Stdio::null())
+                .status();
+        }
+    }
+    let policy = DisruptionPolicy {
+        files: vec![host::FilePolicy {
+            path: "/srv".to_owned(),
+            actions: vec![PolicyAction::restart("chronyd.service")],
+        }],
+        ..DisruptionPolicy::empty()
+    };
+    for (about, path, waits) in
+        [("a new folder", "srv/new", false), ("one in place of a file", "srv/was-a-file", true)]
+    {
+        let dir = mk_host_tree();
+        fs::write(dir.path().join("srv/was-a-file"), "the host's").unwrap();
+        fs::write(dir.path().join("srv/other"), "the host's").unwrap();
+        let before = tree(dir.path(), &["/"], &SKIP);
+        let at = dir.path().join(path);
+        let _unmount = Unmount(at.clone());
+        let mount = {
+            let at = at.clone();
+            move || {
+                let done = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).status();
+                assert!(done.unwrap().success());
+            }
+        };
+        let mut host =
+            mk_host(dir.path(), &FakeOs::default(), meanwhile("restart", "chronyd.service", mount));
+        FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+        let new = MachineConfigSpec {
+            config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {
+                "directories": [{"path": format!("/{path}"), "overwrite": true}],
+                "files": [file("/srv/other")],
+            }})),
+            ..MachineConfigSpec::default()
+        };
+        let plan = planned(&mut host, &new, &policy).unwrap();
+        let error = host.apply(&plan).unwrap_err();
+        let other = fs::read_to_string(dir.path().join("srv/other")).unwrap();
+        assert_eq!(other, "the host's", "{about}: all else is back");
+        if !waits {
+            assert!(matches!(error, Error::Undone { .. }), "{about}: {error}");
+            assert!(at.is_dir() && !host.is_between().unwrap(), "{about}");
+            drop(_unmount);
+            fs::remove_dir(&at).unwrap();
+        } else {
+            let Error::UndoIncomplete { source, .. } = &error else { panic!("{about}: {error}") };
+            let text = source.to_string();
+            assert!(text.contains("/srv/was-a-file") && text.contains("unmount it"), "{about}: {text}");
+            drop(_unmount);
+            assert!(matches!(host.recover().unwrap(), host::Recovery::Undone { .. }), "{about}");
+        }
+        assert_eq!(tree(dir.path(), &["/"], &SKIP), before, "{about}");
+    }
+}

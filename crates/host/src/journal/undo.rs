@@ -25,21 +25,27 @@ impl Journal {
                 root.rename(to, path)?;
             }
         }
-        match self.restore(root) {
+        let busy = match self.restore(root) {
             Err(Error::Fs(e)) if e.source.kind() == io::ErrorKind::StorageFull => {
                 // What was written new gives its room back first; the old fitted once and fits again.
                 let differs = self.differs(root)?;
                 let new = differs.iter().filter(|b| matches!(b.was, Was::File { .. }));
                 root.change_all(&new.map(|b| Quick::Remove(&b.path)).collect::<Vec<_>>())?;
-                self.restore(root)?;
+                self.restore(root)?
             }
             other => other?,
-        }
+        };
         for password in self.passwords.iter().rev() {
             password.put_back(root)?;
         }
         self.restore_links(root)?;
-        self.settle(root)
+        self.settle(root)?;
+        match busy {
+            None => Ok(()),
+            Some(path) => {
+                Err(FsError::new("put back the file at", &path, io::ErrorKind::ResourceBusy).into())
+            }
+        }
     }
 
     /// Waits until the disk knows what is there now, whoever put it there: an undo before this one may have ended between
@@ -64,11 +70,31 @@ impl Journal {
     }
 
     /// Changes nothing when contents are damaged: what is there may hold the only good copy, such as a kept original.
-    fn restore(&self, root: &Root) -> Result<(), Error> {
+    /// A folder that somebody has mounted something on meanwhile cannot go: one that was not there before stays, and a file
+    /// that stood in its place waits until it is unmounted. Gives the path of such a file when all else is back.
+    fn restore(&self, root: &Root) -> Result<Option<String>, Error> {
         for b in self.before.iter().rev() {
             root.discard_temporary(&b.path)?;
         }
-        let differs = self.differs(root)?;
+        let mut differs = self.differs(root)?;
+        let mut busy = None;
+        let mut mounted = Vec::new();
+        for b in &differs {
+            let (found, is_mount_point) = root.look(&b.path)?;
+            if !is_mount_point || !matches!(found, Found::Dir { .. }) {
+                continue;
+            }
+            match &b.was {
+                Was::Absent => tracing::warn!(
+                    path = %b.path,
+                    "something was mounted on a folder of the config meanwhile: the folder stays; remove it when that is unmounted"
+                ),
+                Was::File { .. } | Was::Link { .. } => busy = Some(b.path.clone()),
+                Was::Dir { .. } => continue,
+            }
+            mounted.push(b.path.as_str());
+        }
+        differs.retain(|b| !mounted.contains(&b.path.as_str()));
         let parts: Vec<Option<Part<'_>>> = differs.iter().map(|b| Part::of(root, b)).collect();
         for (b, part) in differs.iter().zip(&parts) {
             if let Some(part) = part
@@ -115,7 +141,7 @@ impl Journal {
         }
         root.change_all(&back)?;
         // Both names have their contents again; now they are one file again.
-        for b in &self.before {
+        for b in self.before.iter().filter(|b| !mounted.contains(&b.path.as_str())) {
             let Some(target) = b.same_as.as_ref().filter(|target| !root.same_file(&b.path, target)) else {
                 continue;
             };
@@ -129,7 +155,7 @@ impl Journal {
                 );
             }
         }
-        Ok(())
+        Ok(busy)
     }
 
     fn restore_links(&self, root: &Root) -> Result<(), Error> {

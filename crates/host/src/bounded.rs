@@ -1,0 +1,63 @@
+//! Looks at paths that may never answer, such as a home folder on a server that is gone: in a thread of its own, for a
+//! limited time.
+//!
+//! What it is not: a way to stop a look that hangs. The kernel does not let go of it; no second one is begun meanwhile.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Begins looks, one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Bounded {
+    /// A look that had not ended when its time was over.
+    hangs: Option<JoinHandle<()>>,
+}
+
+impl Bounded {
+    /// Runs `look`; `None` if it has not answered in time, or an earlier one still hangs.
+    pub(crate) fn run<T: Send + 'static>(
+        &mut self,
+        limit: Duration,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.hangs.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return None;
+        }
+        self.hangs = None;
+        let (answer, answers) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name("bounded look".to_owned()).spawn(move || {
+            // Nobody listens any more where it came too late.
+            let _ = answer.send(look());
+        });
+        match (thread, answers.recv_timeout(limit)) {
+            (_, Ok(answer)) => Some(answer),
+            (thread, Err(_)) => {
+                self.hangs = thread.ok();
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_hangs_is_given_up_and_no_second_one_is_begun_until_it_ends() {
+        let mut bounded = Bounded::default();
+        assert_eq!(bounded.run(Duration::from_secs(60), || 1), Some(1));
+        let (go, waits) = mpsc::channel::<()>();
+        let hangs = move || {
+            let _ = waits.recv();
+        };
+        assert_eq!(bounded.run(Duration::from_millis(50), hangs), None);
+        assert_eq!(bounded.run(Duration::from_secs(60), || 2), None, "one hangs already");
+        drop(go);
+        while bounded.hangs.as_ref().is_some_and(|t| !t.is_finished()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(bounded.run(Duration::from_secs(60), || 3), Some(3));
+    }
+}

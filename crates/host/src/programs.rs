@@ -1,0 +1,241 @@
+//! The one way in which this crate runs a program of the host and reads what it says: with a limit in time, no input, a
+//! small environment, and a bounded part of its output.
+//!
+//! What it is not: services, and programs that change the host as part of a plan; systemd runs those (see `systemd`).
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// Where programs look for others.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Bytes that are kept of each of its two outputs; the rest is read and dropped.
+const MOST_OUTPUT: usize = 256 * 1024;
+/// How long a program that was killed is waited for. One that hangs in the kernel may never end.
+const AFTER_KILL: Duration = Duration::from_secs(1);
+/// Characters of its last words that an error shows.
+const LAST_WORDS: usize = 400;
+
+/// What a program said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Standard output, at most 256 KiB of it; bytes that are not UTF-8 are replaced.
+    pub text: String,
+}
+
+/// A program that could not be run, or ended with a failure.
+#[derive(Debug, thiserror::Error)]
+#[error("{program} failed: {why}")]
+pub struct ProgramError {
+    /// Its path.
+    pub program: String,
+    /// What happened, with the last words of its standard error.
+    pub why: String,
+}
+
+/// Runs programs of the host.
+pub trait Programs: Send + fmt::Debug {
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// It does not exist, does not end within the limit (it is killed then, with all that it started), or ends with
+    /// another code than 0.
+    fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError>;
+}
+
+/// Programs of the machine whose root folder is our own: for agents that run on the host, or have made its root folder
+/// theirs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostPrograms;
+
+impl Programs for HostPrograms {
+    fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError> {
+        tracing::debug!(%program, ?args, "running");
+        run(program, args, limit).map_err(|why| ProgramError { program: program.to_owned(), why })
+    }
+}
+
+fn run(program: &str, args: &[&str], limit: Duration) -> Result<Output, String> {
+    let deadline = Instant::now() + limit;
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env_clear()
+        .envs([("PATH", PATH), ("LC_ALL", "C.UTF-8")])
+        .current_dir("/")
+        .process_group(0)
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    let collected = collect(&mut child, deadline);
+    if !matches!(collected, Ok(Some(_))) {
+        kill(&mut child);
+    }
+    let (out, err) = match collected {
+        Ok(Some(both)) => both,
+        Ok(None) => return Err(format!("it has not ended within {} s, and was killed", limit.as_secs())),
+        Err(e) => return Err(format!("it cannot be followed: {e}")),
+    };
+    let status = child.wait().map_err(|e| e.to_string())?;
+    if !status.success() {
+        return Err(format!("{status}: {}", last_words(&err)));
+    }
+    Ok(Output { text: String::from_utf8_lossy(&out).into_owned() })
+}
+
+/// Reads both outputs until the program has ended. `None`: the time was over before that.
+fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let ended = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let mut out = Pipe::new(child.stdout.take().map(OwnedFd::from))?;
+    let mut err = Pipe::new(child.stderr.take().map(OwnedFd::from))?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut fds = vec![PollFd::new(&ended, PollFlags::IN)];
+        fds.extend(
+            [&out, &err].into_iter().filter_map(|p| p.fd.as_ref()).map(|fd| PollFd::new(fd, PollFlags::IN)),
+        );
+        match poll(&mut fds, Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let over = fds.first().is_some_and(|f| !f.revents().is_empty());
+        drop(fds);
+        // What it wrote before its end is there to be read. Whoever it left behind may hold the pipes open: not waited for.
+        out.read()?;
+        err.read()?;
+        if over {
+            return Ok(Some((out.bytes, err.bytes)));
+        }
+    }
+}
+
+/// The reading end of one output.
+struct Pipe {
+    fd: Option<OwnedFd>,
+    bytes: Vec<u8>,
+}
+
+impl Pipe {
+    fn new(fd: Option<OwnedFd>) -> io::Result<Self> {
+        if let Some(fd) = &fd {
+            rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK)?;
+        }
+        Ok(Self { fd, bytes: Vec::new() })
+    }
+
+    /// Takes all that is there.
+    fn read(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 8 * 1024];
+        while let Some(fd) = &self.fd {
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(0) => self.fd = None,
+                Ok(n) => {
+                    let room = MOST_OUTPUT.saturating_sub(self.bytes.len()).min(n);
+                    self.bytes.extend_from_slice(buffer.get(..room).unwrap_or_default());
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends a program and all that it started. One that cannot end is left to itself.
+fn kill(child: &mut Child) {
+    let pid = Pid::from_child(child);
+    if let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL) {
+        tracing::debug!(%error, "a program that is to be killed");
+    }
+    let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok().is_some_and(|fd| {
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let most = Timespec { tv_sec: i64::try_from(AFTER_KILL.as_secs()).unwrap_or(1), tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&most)), Ok(n) if n > 0)
+    });
+    if ended {
+        let _ = child.wait();
+    } else {
+        tracing::warn!(pid = child.id(), "a program was killed and does not end: it hangs in the kernel");
+    }
+}
+
+/// The end of what a program said, in one line.
+fn last_words(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let from = words.char_indices().rev().nth(LAST_WORDS.saturating_sub(1)).map_or(0, |(i, _)| i);
+    let end = words.get(from..).unwrap_or_default();
+    if end.is_empty() { "it said nothing".to_owned() } else { end.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn sh(script: &str, limit: Duration) -> Result<Output, ProgramError> {
+        HostPrograms.run("/bin/sh", &["-c", script], limit)
+    }
+
+    #[test]
+    fn a_program_is_heard_and_its_failure_tells_its_last_words() {
+        assert_eq!(sh("echo one; echo two >&2", LONG).unwrap().text, "one\n");
+        let error = sh("echo lost; echo no such thing >&2; exit 3", LONG).unwrap_err().to_string();
+        assert!(
+            error.contains("/bin/sh") && error.contains("no such thing") && error.contains('3'),
+            "{error}"
+        );
+        let error = HostPrograms.run("/nowhere/x", &[], LONG).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/x"), "{error}");
+        // More than a pipe holds is read to its end, and not all of it kept.
+        let all = sh("head -c 1000000 /dev/zero | tr '\\0' x", LONG).unwrap().text;
+        assert_eq!(all.len(), MOST_OUTPUT);
+        // The environment is not ours.
+        assert_eq!(sh("echo $HOME-$PATH", LONG).unwrap().text, format!("-{PATH}\n"));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed_with_all_that_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = dir.path().join("pid");
+        let began = Instant::now();
+        let script = format!("sleep 300 & echo $! > {}; wait", child.display());
+        let error = sh(&script, Duration::from_secs(2)).unwrap_err().to_string();
+        assert!(error.contains("has not ended within 2 s"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(30));
+        let pid = std::fs::read_to_string(&child).unwrap();
+        let ended = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !ended() {
+            assert!(began.elapsed() < Duration::from_secs(30), "what it started still runs");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_that_leaves_another_behind_is_not_waited_for() {
+        let began = Instant::now();
+        assert_eq!(sh("sleep 20 & echo yes", LONG).unwrap().text, "yes\n");
+        assert!(began.elapsed() < Duration::from_secs(15));
+    }
+}
