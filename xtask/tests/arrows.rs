@@ -6,21 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Each of our crates and what it may name of ours.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("ignition", &[]),
     ("api", &[]),
+    ("client", &["api"]),
     ("desired", &["api", "ignition"]),
     ("render", &["api", "ignition", "desired"]),
     ("rollout", &["api"]),
     ("host", &["api", "ignition", "desired"]),
-    ("controller", &["api", "ignition", "render", "rollout"]),
-    ("daemon", &["api", "ignition", "desired", "host", "rollout"]),
-    ("server", &["api", "ignition", "render"]),
-    ("operator", &["api", "ignition", "render"]),
+    ("controller", &["api", "client", "ignition", "render", "rollout"]),
+    ("daemon", &["api", "client", "ignition", "desired", "host", "rollout"]),
+    ("server", &["api", "client", "ignition", "render"]),
+    ("operator", &["api", "client", "ignition", "render"]),
     (
         "cli",
         &[
             "api",
+            "client",
             "ignition",
             "desired",
             "render",
@@ -32,12 +34,12 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "operator",
         ],
     ),
-    ("lab", &["api", "daemon", "host"]),
+    ("lab", &["api", "client", "daemon", "host"]),
     ("xtask", &["api", "cli", "lab"]),
 ];
 
 /// Crates that may name a Kubernetes client.
-const CLIENTS: [&str; 7] = ["controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
+const CLIENTS: [&str; 8] = ["client", "controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
 /// Libraries that a pure crate must not name: clients, runtimes, files, clocks of their own.
 const IMPURE: [&str; 7] = ["tokio", "kube", "axum", "hyper", "reqwest", "zbus", "rustix"];
 /// The pure crates. `api` may name `kube` (for its derive and resource traits), without the client.

@@ -1,8 +1,11 @@
 //! Texts of others that go into an object: cut to a length that every reader and the API server take, and saying so.
 //!
+//! Here, too: an error with its causes as one line ([`chain`]), as it stands in conditions, reasons and logs.
+//!
 //! What it is not: a rule of what may be shown. Who writes a text sees to it that no secret stands in it.
 
 use std::borrow::Cow;
+use std::error::Error;
 
 /// Characters of a Node's [`crate::names::annotation::REASON`]. The reference's limit.
 pub const MAX_REASON_CHARS: usize = 2000;
@@ -30,9 +33,54 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}{note}"))
 }
 
+/// An error and its causes in one line. A cause that its error has told already is left out.
+///
+/// Errors of a Kubernetes client are told better by `client::chain`.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    chain_with(error, |_| None)
+}
+
+/// The same, where `told` may say what is written for an error instead of its own text, and whether its causes are in
+/// that already.
+pub fn chain_with(
+    error: &(dyn Error + 'static),
+    told: impl Fn(&(dyn Error + 'static)) -> Option<(String, bool)>,
+) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let (words, whole) = told(error).unwrap_or_else(|| (error.to_string(), false));
+        if text.is_empty() {
+            text = words;
+        } else if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        next = if whole { None } else { error.source() };
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Link(&'static str, #[source] Option<Box<Link>>);
+
+    #[test]
+    fn an_error_is_told_with_its_causes_and_none_of_them_twice() {
+        let chained = |all: &[&'static str]| {
+            let link = |below, text: &&'static str| Some(Box::new(Link(text, below)));
+            chain(&*all.iter().rev().fold(None, link).unwrap())
+        };
+        assert_eq!(chained(&["write /etc/a"]), "write /etc/a");
+        assert_eq!(chained(&["write /etc/a", "rename", "no space"]), "write /etc/a: rename: no space");
+        assert_eq!(chained(&["write /etc/a: no space", "no space"]), "write /etc/a: no space");
+        let hidden = Link("Status { object: … }", Some(Box::new(Link("below", None))));
+        assert_eq!(chain_with(&hidden, |_| Some(("forbidden".to_owned(), true))), "forbidden");
+    }
 
     #[test]
     fn a_long_text_is_cut_between_characters_and_says_so() {

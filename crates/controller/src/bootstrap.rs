@@ -1,9 +1,9 @@
 //! `bootstrap`: renders a folder of manifests before there is a cluster. File input and output around
 //! [`render::bootstrap::plan`]; the rules are there.
 
-use crate::call::chain;
 use crate::files::{self, FileError};
 use crate::version::versions;
+use client::chain;
 use render::TemplateSet;
 use render::bootstrap::{BootstrapError, Manifests, plan};
 use serde_json::Value;

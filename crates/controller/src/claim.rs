@@ -5,7 +5,6 @@
 //!
 //! What it is not: leadership (see `leader`). Two controllers of one cluster agree about that by the Lease.
 
-use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::events::{Source, reference};
 use crate::refusal::AGAIN;
@@ -13,6 +12,7 @@ use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::annotation::GENERATED_BY_VERSION;
 use api::v1::ControllerConfig;
+use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use std::sync::{Mutex, PoisonError};

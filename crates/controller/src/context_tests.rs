@@ -71,7 +71,7 @@ async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
     let context = context(|_| answer(500, &json!({})));
     let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
     context.will_name("worker", named);
-    let missed = crate::call::CallError::Timeout { what: "node n".to_owned() };
+    let missed = client::CallError::Timeout { what: "node n".to_owned(), after: client::REQUEST_TIMEOUT };
     assert_eq!(context.troubles.words("node n", &missed), None);
     assert!(context.troubles.knows("node n"));
     context.mark_all();

@@ -10,7 +10,6 @@
 //!
 //! What it is not: the choice of pods, of waits or of what is told.
 
-use crate::call::{CallError, REQUEST_TIMEOUT, call};
 use crate::context::Context;
 use crate::events::{Source, node_reference};
 use crate::leader::now;
@@ -22,6 +21,7 @@ use crate::store::{Change, Store};
 use crate::watch::{OnChange, Presence, follow};
 use crate::writes::patch_node;
 use api::k8s::{Pod, PodDisruptionBudget};
+use client::{CallError, REQUEST_TIMEOUT, call};
 use futures::StreamExt;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
@@ -313,7 +313,7 @@ async fn evict(api: &Api<Pod>, pod: &Evict) -> Answer {
     match tokio::time::timeout(REQUEST_TIMEOUT, api.evict(&pod.name, &params)).await {
         Ok(Ok(_)) => Answer::Accepted,
         Ok(Err(kube::Error::Api(status))) => Answer::from_status(status.code, &status.message),
-        Ok(Err(error)) => Answer::Failed(crate::call::chain(&error)),
+        Ok(Err(error)) => Answer::Failed(client::chain(&error)),
         Err(_) => Answer::Failed(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
     }
 }

@@ -3,10 +3,10 @@
 //! Events about cluster-scoped objects stand in our own namespace. Where that is missing, or an event is refused, one
 //! warning is logged and the work goes on: an event is never worth a failed pass.
 
-use crate::call::call;
 use api::events::{ControllerEvent, Severity};
 use api::k8s::{Event, ObjectMeta, ObjectReference, Time};
 use api::names::{NAMESPACE, annotation};
+use client::call;
 use k8s_openapi::api::core::v1::EventSource;
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource, ResourceExt};

@@ -12,7 +12,6 @@
 //! What it is not: a cache, or needed within a term: there our own writes are in the caches with their answers.
 
 use crate::backoff::WORK;
-use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::refusal::Topic;
 use crate::store::Cache;
@@ -21,6 +20,7 @@ use crate::writes::set_condition;
 use api::conditions::Condition;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::text::{MAX_ANSWER_CHARS, cut};
+use client::{CallError, call};
 use futures::future::join_all;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};

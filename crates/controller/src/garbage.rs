@@ -8,12 +8,12 @@
 //! What it is not: a part of the rollout. It runs after a new config was rendered or a node has left one, and nothing
 //! waits for it.
 
-use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::queue::Outcome;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::{CallError, call};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
 use kube::core::GroupVersionKind;
 use std::collections::BTreeSet;

@@ -7,7 +7,6 @@
 //!
 //! What it is not: a choice of what is generated.
 
-use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::finalizer::differing;
 use crate::keep;
@@ -20,6 +19,7 @@ use crate::watch::version_of;
 use api::k8s::ResourceExt;
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig};
+use client::{CallError, call};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, status};
 use render::template::Rendering;

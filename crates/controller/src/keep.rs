@@ -7,7 +7,6 @@
 //!
 //! What it is not: what they say (see `render::template`, `render::generated`).
 
-use crate::call::{CallError, call};
 use crate::context::{Config, Context};
 use crate::events::{Source, reference};
 use crate::patch::difference;
@@ -16,6 +15,7 @@ use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::{annotation, label};
 use api::v1::MachineConfig;
+use client::{CallError, call};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

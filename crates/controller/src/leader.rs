@@ -10,9 +10,9 @@
 //! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends; what it has
 //! sent by then may still arrive. [`Handover`] says whether that can be, and `seal.rs` makes it void.
 
-use crate::call::{CallError, call};
 use api::k8s::{ObjectMeta, Time};
 use api::names::NAMESPACE;
+use client::{CallError, call};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, PostParams};
@@ -319,7 +319,7 @@ async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
     // A shutdown does not wait for an API server that is away: the lease then runs out by itself.
     match tokio::time::timeout(GIVING_UP, given_up).await {
         Ok(Ok(())) => tracing::info!("lease given up"),
-        Ok(Err(error)) => tracing::warn!("lease not given up: {}", CallError::chain(&error)),
+        Ok(Err(error)) => tracing::warn!("lease not given up: {}", error.chain()),
         Err(_) => tracing::warn!("lease not given up: no answer"),
     }
 }

@@ -54,7 +54,7 @@ mod version;
 mod watch;
 mod writes;
 
-pub use call::{CallError, ClientError, tune};
+pub use call::{ClientError, tune};
 pub use files::FileError;
 
 use crate::context::Context;

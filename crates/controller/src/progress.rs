@@ -4,7 +4,6 @@
 //! What it is not: needed for an update. A cluster without the kind, or one that refuses an object, rolls out all the
 //! same.
 
-use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::leader::now;
 use crate::light::LightProgress;
@@ -12,6 +11,7 @@ use crate::patch::{bound, difference};
 use crate::queue::Outcome;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigNode;
+use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use rollout::mcn::{self, Action, Progress};
 use rollout::view::NodeView;

@@ -4,9 +4,9 @@
 //! What it is not: a retry. Everything is tried again, also what is refused: that an admission policy has changed is seen
 //! by nobody here.
 
-use crate::call::CallError;
 use crate::queue::Outcome;
 use api::text::{MAX_ANSWER_CHARS, cut};
+use client::CallError;
 use rollout::{Trouble, TroubleOf};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};

@@ -6,7 +6,6 @@
 //!
 //! What it is not: merging or naming. Whether a set of MachineConfigs can be rendered, and why not, `render` says.
 
-use crate::call::call;
 use crate::context::{Config, Context};
 use crate::events::{Source, reference, release_version};
 use crate::generated::May;
@@ -24,6 +23,7 @@ use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
 use api::text::cut;
 use api::v1::{MachineConfig, MachineConfigPool, PoolConfiguration};
+use client::call;
 use kube::api::{Patch, PatchParams, PostParams};
 use render::{Inputs, Mode, Reason, RenderError, RenderPlan};
 use rollout::view::own;

@@ -7,11 +7,11 @@
 //!
 //! What it is not: what a setting means (see `render::generated`).
 
-use crate::call::call;
 use crate::context::Context;
 use crate::fresh::{Followed, Need};
 use crate::store::{Change, Item, Store};
 use crate::watch::{Presence, follow, version_of};
+use client::call;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;

@@ -6,7 +6,6 @@
 //!
 //! What it is not: template rules.
 
-use crate::call::{CallError, call, chain};
 use crate::certificates;
 use crate::claim;
 use crate::context::Context;
@@ -23,6 +22,7 @@ use api::conditions::{self, Condition};
 use api::k8s::{ObjectReference, ResourceExt, Secret};
 use api::names::CLUSTER;
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
+use client::{CallError, call, chain};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use render::template::Rendering;

@@ -3,11 +3,11 @@
 //!
 //! What it is not: the rule, see `rollout::topology`.
 
-use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::queue::Outcome;
 use crate::refusal::{AGAIN, Topic};
 use api::v1::ControllerConfig;
+use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
 use rollout::TroubleOf;
 use rollout::topology::{self, Topology};

@@ -6,9 +6,10 @@
 //!
 //! What it is not: it decides nothing; `on_change` marks queues.
 
-use crate::backoff::{self, Series};
-use crate::call::{WATCH_SECONDS, chain};
+use crate::backoff;
+use crate::call::WATCH_SECONDS;
 use crate::store::{Change, Item, Store};
+use client::{chain, decode};
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
@@ -83,15 +84,6 @@ pub(crate) async fn follow_ours<K, T>(
     follow(api, watcher::Config::default(), kind, presence, &store, decode, on_change, stop).await;
 }
 
-/// A typed object from an untyped one, or why it is none.
-pub(crate) fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
-    let metadata = serde_json::to_value(&object.metadata).map_err(|e| e.to_string())?;
-    let mut data = object.data;
-    let Some(fields) = data.as_object_mut() else { return Err("not a JSON object".to_owned()) };
-    fields.insert("metadata".to_owned(), metadata);
-    api::shape::read(&data).map_err(|e| e.to_string())
-}
-
 /// Follows any kind until `stop`.
 #[allow(
     clippy::too_many_arguments,
@@ -110,7 +102,7 @@ pub(crate) async fn follow<K, T>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let config = watcher::Config { page_size: Some(PAGE), ..config }.timeout(WATCH_SECONDS);
-    let open = || Box::pin(watch_kind(api.clone(), config.clone()).backoff(Series::new(backoff::WATCH)));
+    let open = || Box::pin(watch_kind(api.clone(), config.clone()).backoff(backoff::WATCH.series()));
     let mut stream = open();
     let mut listing: BTreeMap<String, Item<T>> = BTreeMap::new();
     let mut undecodable: BTreeSet<String> = BTreeSet::new();

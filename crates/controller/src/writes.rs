@@ -4,7 +4,6 @@
 //! What it is not: a choice of what is written.
 
 use crate::backoff::WORK;
-use crate::call::{CallError, call};
 use crate::context::Context;
 use crate::leader::{STRAY, now};
 use crate::light::LightNode;
@@ -14,6 +13,7 @@ use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::annotation;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
+use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
 use rollout::{Change, NodePatch};
 use serde_json::{Value, json};

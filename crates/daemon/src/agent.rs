@@ -14,11 +14,10 @@ mod jobs;
 mod tests;
 
 use crate::clock::Moment;
-use crate::cluster::{CallError, Cluster};
+use crate::cluster::Cluster;
 use crate::drift::{Drift, Looks};
 use crate::error::DaemonError;
 use crate::feed::Feed;
-use crate::jitter::jitter;
 use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
 use crate::parts::{Exit, Reporting, Trouble};
@@ -29,6 +28,8 @@ use crate::protocol::{
 use crate::report::{Milestone, Reporter};
 use api::k8s::Node;
 use api::names::{annotation, state};
+use client::CallError;
+use client::jitter;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -222,7 +223,11 @@ impl Agent {
                 self.absorb(facts);
             }
             Err(error) => {
-                tracing::warn!(%error, "the watch shows an older Node than before, and the Node cannot be read");
+                let error = error.chain();
+                tracing::warn!(
+                    error,
+                    "the watch shows an older Node than before, and the Node cannot be read"
+                );
                 self.behind = Some(Instant::now());
             }
         }
@@ -237,7 +242,7 @@ impl Agent {
             // A watch that has not begun yet shows no Node either.
             match self.cluster.own_node().await {
                 Err(error) if error.is_not_found() => self.doubt_name(),
-                Err(error) => tracing::warn!(%error, "the Node cannot be read; trying again"),
+                Err(error) => tracing::warn!(error = error.chain(), "the Node cannot be read; trying again"),
                 Ok(_) => {}
             }
             tell_at = now + ABSENCE_IS_TOLD_AGAIN;
@@ -440,8 +445,8 @@ impl Agent {
         match self.cluster.annotate(&changes, cordon, at.as_deref()).await {
             Ok(node) => self.absorb_answer(&node),
             Err(error) => {
-                if let Some(cordon) = cordon.filter(|_| error.is_refusal()) {
-                    let (back, why) = (cordon == Cordon::End, error.to_string());
+                if let Some(cordon) = cordon.filter(|_| error.is_client_error()) {
+                    let (back, why) = (cordon == Cordon::End, error.chain());
                     self.reporter.reach(&self.view, &Milestone::NotCordoned { back, why });
                 }
                 return self.missed(&error);
@@ -503,7 +508,7 @@ impl Agent {
         let wait = outage_backoff(self.misses, jitter());
         // Somebody else was faster, and what they wrote is on its way here.
         let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
-        tracing::warn!(%error, again_in = %wait, "the API server did not take it");
+        tracing::warn!(error = error.chain(), again_in = %wait, "the API server did not take it");
         Next::Wait(Some(Moment::now() + wait))
     }
 
@@ -565,8 +570,8 @@ impl Agent {
     async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
         // A config that does not exist, or may not be read, is a fault that people must see; an API server that is
         // away is not the node's.
-        let kind = if error.is_refusal() { FailureKind::Degraded } else { FailureKind::Transient };
-        self.failed(job, kind, None, error.to_string()).await
+        let kind = if error.is_client_error() { FailureKind::Degraded } else { FailureKind::Transient };
+        self.failed(job, kind, None, error.chain()).await
     }
 }
 

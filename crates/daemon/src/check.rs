@@ -3,10 +3,11 @@
 //! What it is not: the counts and rules of repairs (`repair`), nor the comparison and the repair themselves (`host`).
 
 use crate::clock::Moment;
-use crate::machine::{Machine, MachineError, chain, refusal};
+use crate::machine::{Machine, MachineError, refusal};
 use crate::protocol::{EventKind, Note};
 use crate::repair::{MOST, Turn, WINDOW};
 use api::drift::DriftAction;
+use api::text::chain;
 use api::v1::MachineConfig;
 use desired::Wanted;
 use host::{Change, CurrentConfig, DisruptionPolicy, Drift, Host, Names};

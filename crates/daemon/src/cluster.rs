@@ -7,6 +7,7 @@ use crate::protocol::{Changes, Cordon, EMPTY_CONFIG, Note};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use client::{CallError, call, call_within};
 use jiff::Timestamp;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -19,66 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A call that takes longer is given up: an API server under load answers within seconds, and the agent has nothing to
-/// lose by asking again.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Events are told best effort; they hold nothing up for longer than this.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The component that events come from, as dashboards know it.
 const COMPONENT: &str = "machineconfigdaemon";
 /// The field manager of our patches.
 const FIELD_MANAGER: &str = "machine-config-daemon";
-
-/// A call that did not work.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
-    /// The API server could not be asked, or refused.
-    #[error("{what}: {source}")]
-    Api {
-        /// What was tried.
-        what: String,
-        /// Why it did not work.
-        source: Box<kube::Error>,
-    },
-    /// No answer in time.
-    #[error("{what}: no answer within {} s", CALL_TIMEOUT.as_secs())]
-    Timeout {
-        /// What was tried.
-        what: String,
-    },
-}
-
-impl CallError {
-    fn code(&self) -> Option<u16> {
-        match self {
-            Self::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
-            },
-            Self::Timeout { .. } => None,
-        }
-    }
-
-    /// The API server understood and said no: asking again in a moment cannot help, a person can.
-    pub(crate) fn is_refusal(&self) -> bool {
-        self.code().is_some_and(|c| (400..500).contains(&c) && ![408, 409, 429].contains(&c))
-    }
-
-    /// Somebody else was faster.
-    pub(crate) fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
-    }
-
-    /// What the change was made for is no longer so: a guard of a JSON patch, or a place that is not there.
-    pub(crate) fn is_outdated(&self) -> bool {
-        self.code() == Some(422)
-    }
-
-    /// The object is not there.
-    pub(crate) fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
-    }
-}
 
 /// The API server, seen from one node.
 #[derive(Clone)]
@@ -102,14 +49,10 @@ impl Cluster {
 
     async fn call<T>(&self, what: String, f: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
         let begun = Instant::now();
-        let answer = tokio::time::timeout(CALL_TIMEOUT, f).await;
+        let answer = call(|| what, f).await;
         let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(took, Ordering::Relaxed);
-        match answer {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(source)) => Err(CallError::Api { what, source: Box::new(source) }),
-            Err(_) => Err(CallError::Timeout { what }),
-        }
+        answer
     }
 
     /// How long the last call took, in whole milliseconds: how much the API server has to do.
@@ -284,10 +227,10 @@ impl Cluster {
             ..Default::default()
         };
         let api: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
-        match tokio::time::timeout(EVENT_TIMEOUT, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "an event could not be written"),
-            Err(_) => tracing::debug!("an event could not be written: no answer"),
+        let what = || format!("creating an event about Node {}", self.node);
+        if let Err(error) = call_within(EVENT_TIMEOUT, what, api.create(&PostParams::default(), &event)).await
+        {
+            tracing::debug!("{}", error.chain());
         }
     }
 }

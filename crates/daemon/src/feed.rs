@@ -2,9 +2,9 @@
 //!
 //! What it is not: a cache. Only the newest state is kept; whoever reads late misses the ones between, on purpose.
 
-use crate::jitter::jitter;
 use crate::protocol::NodeFacts;
 use api::k8s::Node;
+use client::Backoff;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use kube::runtime::watcher;
@@ -19,8 +19,7 @@ pub type Feed = watch::Receiver<Option<NodeFacts>>;
 
 /// The first wait after the watch broke, and the longest. The library's own goes to a minute and more: an agent would
 /// stay deaf that long after the API server is back. Half of each wait is random.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
+const WAITS: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(8) };
 /// A watch that held this long begins again with the first wait.
 const QUIET: Duration = Duration::from_secs(30);
 
@@ -39,9 +38,9 @@ impl Iterator for Reconnect {
             self.tries = 0;
         }
         self.last = Some(Instant::now());
-        let most = FIRST_WAIT.saturating_mul(1 << self.tries.min(8)).min(LONGEST_WAIT);
+        let wait = WAITS.delay(self.tries);
         self.tries = self.tries.saturating_add(1);
-        Some(most.mul_f64(0.5 + jitter() / 2.0))
+        Some(wait)
     }
 }
 
@@ -92,11 +91,13 @@ async fn pump(client: Client, name: String, sender: watch::Sender<Option<NodeFac
             Ok(watcher::Event::InitDone) => {}
             Ok(watcher::Event::Delete(_)) => put(&sender, None),
             Err(error) if is_forbidden(&error) => tracing::warn!(
-                node = %name, %error,
+                node = %name, error = client::chain(&error),
                 "this agent may not watch the Node {name}: a node's own credentials reach the Node of that name only; \
                  set --node-name (or NODE_NAME) to the name that the kubelet has registered"
             ),
-            Err(error) => tracing::warn!(node = %name, %error, "watching the Node; trying again"),
+            Err(error) => {
+                tracing::warn!(node = %name, error = client::chain(&error), "watching the Node; trying again");
+            }
         }
     }
 }
@@ -132,10 +133,10 @@ mod tests {
     #[test]
     fn a_broken_watch_is_taken_up_within_seconds_however_long_it_was_broken() {
         let waits: Vec<Duration> = Reconnect::default().take(40).collect();
-        assert!(waits.iter().all(|w| *w <= LONGEST_WAIT), "{waits:?}");
+        assert!(waits.iter().all(|w| *w <= WAITS.last), "{waits:?}");
         assert!(
-            waits.iter().take(1).all(|w| *w <= FIRST_WAIT)
-                && waits.iter().skip(6).all(|w| *w >= LONGEST_WAIT / 2)
+            waits.iter().take(1).all(|w| *w <= WAITS.first)
+                && waits.iter().skip(6).all(|w| *w >= WAITS.last / 2)
         );
     }
 }

@@ -11,10 +11,10 @@
 //! ```
 
 use crate::error::DaemonError;
-use crate::jitter::jitter;
 use crate::machine::SERVED_FILE;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
+use client::jitter;
 use host::{DisruptionPolicy, Host, Names, RebootStatus};
 use std::path::Path;
 use std::time::Duration;
@@ -113,12 +113,12 @@ pub fn complete(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
         fail(format!("this machine cannot do all that {config} asks for: {}", why.join("; ")))
     })?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");
-    host.apply(&plan).map_err(|e| fail(crate::machine::chain(&e)))?;
+    host.apply(&plan).map_err(|e| fail(api::text::chain(&e)))?;
     // Read once: a boot that finds it again would begin anew.
     host.root().rename(file, &format!("{file}.bak")).map_err(|e| fail(e.to_string()))?;
     if let RebootStatus::Owed(_) = host.reboot_status().map_err(|e| fail(e.to_string()))? {
         let why = format!("first boot into config {config}");
-        host.reboot(&why).map_err(|e| fail(crate::machine::chain(&e)))?;
+        host.reboot(&why).map_err(|e| fail(api::text::chain(&e)))?;
         return Ok(FirstBoot::Rebooting { config });
     }
     Ok(FirstBoot::Complete { config })

@@ -4,9 +4,9 @@
 //! What it is not: the agent. No Node is told, nothing is drained.
 
 use crate::error::DaemonError;
-use crate::machine::chain;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
+use client::chain;
 use host::{CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names};
 use kube::{Client, Config};
 use serde_json::Value;

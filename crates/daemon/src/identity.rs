@@ -4,7 +4,7 @@
 //! What it is not: the rights that nodes get beyond their own Node (`mco install` makes these).
 
 use crate::error::DaemonError;
-use crate::jitter::jitter;
+use client::jitter;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};

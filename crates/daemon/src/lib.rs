@@ -19,7 +19,6 @@ mod first_boot;
 mod health;
 mod here;
 mod identity;
-mod jitter;
 pub mod join;
 mod logins;
 mod machine;

@@ -5,8 +5,8 @@
 //! an SSH server that does not register its sessions (`UsePAM no`), tells nothing.
 
 use crate::cluster::Cluster;
-use crate::jitter::jitter;
 use api::names::annotation;
+use client::jitter;
 use futures::StreamExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,7 +76,7 @@ async fn look(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
             tracing::info!("somebody has logged in by SSH");
             let notes = [(annotation::SSH.to_owned(), annotation::SSH_ACCESSED.to_owned())].into();
             if let Err(error) = cluster.annotate_from_file(&notes).await {
-                tracing::warn!(%error, "a login by SSH could not be told of");
+                tracing::warn!(error = error.chain(), "a login by SSH could not be told of");
             }
         }
         Ok(_) => {}

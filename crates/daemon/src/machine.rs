@@ -8,6 +8,7 @@ use crate::check::Said;
 use crate::join::CONTROL_PLANE_PATHS;
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use crate::repair::{Repairs, Rules};
+use api::text::chain;
 use api::v1::MachineConfig;
 use host::{
     Change, DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
@@ -63,20 +64,6 @@ impl From<host::FsError> for MachineError {
     fn from(error: host::FsError) -> Self {
         Self::broken(chain(&error))
     }
-}
-
-/// An error and its causes. A cause that its error already tells is left out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        let more = e.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = e.source();
-    }
-    text
 }
 
 /// A planned update, with what it was planned from.

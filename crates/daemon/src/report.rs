@@ -4,14 +4,15 @@
 //!
 //! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
-use crate::cluster::{CallError, Cluster};
-use crate::jitter::jitter;
+use crate::cluster::Cluster;
 use crate::parts::Reporting;
 use crate::progress_patch;
 use crate::protocol::{Cost, NodeFacts, Note, View, cut_reason, outage_backoff};
 use api::k8s::Time;
 use api::names::node_condition as c;
 use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
+use client::CallError;
+use client::jitter;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::Patch;
@@ -334,7 +335,7 @@ impl Writer {
                     Err(error) => {
                         failures += 1;
                         let wait = outage_backoff(failures, jitter());
-                        tracing::warn!(%error, again_in = %wait, "the node's progress could not be told");
+                        tracing::warn!(error = error.chain(), again_in = %wait, "the node's progress could not be told");
                         Duration::try_from(wait).ok().map(|wait| Instant::now() + wait)
                     }
                 };
@@ -388,14 +389,14 @@ impl Writer {
                 return Ok(());
             };
             self.seen = None;
-            if (error.is_conflict() || error.is_outdated()) && left > 0 {
+            if (error.is_conflict() || error.is_invalid()) && left > 0 {
                 continue;
             }
             if error.is_not_found() {
                 self.missing = Some(Instant::now());
             }
-            if error.is_refusal() {
-                tracing::warn!(%error, "the node's progress is not told");
+            if error.is_client_error() {
+                tracing::warn!(error = error.chain(), "the node's progress is not told");
                 self.said.clear();
                 return Ok(());
             }

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use api::text::chain;
 use desired::OsState;
 
 use crate::batch::{MANY, together};
@@ -525,16 +526,4 @@ impl Host {
             done => Ok(done?),
         }
     }
-}
-
-/// An error with all its causes, in one line.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut out = e.to_string();
-    let mut at = e.source();
-    while let Some(cause) = at {
-        out.push_str(": ");
-        out.push_str(&cause.to_string());
-        at = cause.source();
-    }
-    out
 }

@@ -269,7 +269,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
         Ok(response) => response.into_parts(),
         // The API server is away: for those behind the proxy the connection breaks, as without it.
         Err(error) => {
-            tracing::debug!(error = %crate::error::chain(&error), "API proxy: upstream");
+            tracing::debug!(error = %client::chain(&error), "API proxy: upstream");
             return Err(Lost);
         }
     };

@@ -141,16 +141,3 @@ impl Error {
         move |source| Self::Kube { step, source: Box::new(source) }
     }
 }
-
-/// An error and everything below it on one line, for progress lines and logs.
-#[must_use]
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}

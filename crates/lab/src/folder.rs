@@ -174,7 +174,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = clear(&self.path, &self.record()) {
-            tracing::warn!(folder = %self.path.display(), error = %crate::error::chain(&error), "not removed");
+            tracing::warn!(folder = %self.path.display(), error = %client::chain(&error), "not removed");
         }
     }
 }
@@ -234,7 +234,7 @@ pub fn recorded(environment: &Environment) -> Result<Vec<(PathBuf, Record)>> {
                 found.push((path, Record::default()));
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(error = %crate::error::chain(&error), "unreadable record"),
+            Err(error) => tracing::warn!(error = %client::chain(&error), "unreadable record"),
         }
     }
     Ok(found)
@@ -257,7 +257,7 @@ pub fn sweep(environment: &Environment) -> Result<Vec<PathBuf>> {
         match clear(&path, &record) {
             Ok(()) => removed.push(path),
             Err(error) => {
-                tracing::warn!(folder = %path.display(), error = %crate::error::chain(&error), "not swept");
+                tracing::warn!(folder = %path.display(), error = %client::chain(&error), "not swept");
             }
         }
     }

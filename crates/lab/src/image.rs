@@ -95,7 +95,7 @@ async fn compile(folder: &Path) -> Result<PathBuf> {
         match run(compiler, ["-Os", "-static", "-s", "-o", &target, &source], COMPILE_LIMIT).await {
             Ok(_) => return Ok(program),
             Err(error) => {
-                tracing::debug!(compiler, error = %crate::error::chain(&error), "no static program");
+                tracing::debug!(compiler, error = %client::chain(&error), "no static program");
             }
         }
     }

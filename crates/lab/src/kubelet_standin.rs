@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use client::Backoff;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::utils::Backoff;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -33,8 +33,8 @@ const BEATS: u64 = 4;
 /// would take a fifth of a small machine.
 const BEATS_A_SECOND: usize = 100;
 /// Waits between attempts of a request that failed, doubling: short, since tests wait for it.
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-const BACKOFF_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(100), last: Duration::from_secs(5) };
 /// One request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 /// How long the API server may be away until [`KubeletStandIn::settled`] gives up.
@@ -361,8 +361,8 @@ async fn run(
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::debug!(node = %spec.name, failures, error = %crate::error::chain(&error), "kubelet stand-in");
-                backoff(failures)
+                tracing::debug!(node = %spec.name, failures, error = %client::chain(&error), "kubelet stand-in");
+                BACKOFF.delay(failures.saturating_sub(1))
             }
         };
         tokio::select! {
@@ -426,36 +426,6 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Doubling, with a random half, so that a thousand nodes do not come back at once.
-pub(crate) fn backoff(failures: u32) -> Duration {
-    let full = BACKOFF_FIRST.saturating_mul(1 << failures.min(10).saturating_sub(1)).min(BACKOFF_LIMIT);
-    let half = full / 2;
-    let millis = u64::try_from(half.as_millis()).unwrap_or(0).max(1);
-    half + Duration::from_millis(random() % millis)
-}
-
-/// The same for a watch. The client library's own waits for up to a minute: after an outage that is what a test would
-/// measure.
-#[derive(Debug, Default)]
-pub(crate) struct WatchBackoff {
-    failures: u32,
-}
-
-impl Iterator for WatchBackoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.failures = self.failures.saturating_add(1);
-        Some(backoff(self.failures))
-    }
-}
-
-impl Backoff for WatchBackoff {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -476,15 +446,6 @@ mod tests {
         for (nodes, looked_at, seconds) in [(5000, true, 10), (1000, false, 10), (5000, false, 50)] {
             let spec = NodeSpec { heartbeat: heartbeat(nodes, looked_at), ..NodeSpec::worker("w") };
             assert_eq!((spec.heartbeat.as_secs(), spec.lease_seconds()), (seconds, 4 * seconds), "{nodes}");
-        }
-    }
-
-    #[test]
-    fn waits_grow_and_stay_under_the_limit() {
-        assert!(backoff(1) <= BACKOFF_FIRST);
-        assert!(backoff(4) >= BACKOFF_FIRST * 4);
-        for failures in 1..100 {
-            assert!(backoff(failures) <= BACKOFF_LIMIT);
         }
     }
 }

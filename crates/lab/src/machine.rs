@@ -341,7 +341,7 @@ impl Inner {
                         .set(MachineState::Off { reason: format!("nspawn ended with exit status {code}") });
                 }
                 Ok(None) => return self.set(MachineState::Off { reason: "power cut".to_owned() }),
-                Err(error) => return self.set(MachineState::Off { reason: crate::error::chain(&error) }),
+                Err(error) => return self.set(MachineState::Off { reason: client::chain(&error) }),
             }
         }
     }

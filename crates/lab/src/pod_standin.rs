@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::kubelet_standin::{KubeletStandIn, WatchBackoff};
+use crate::kubelet_standin::{BACKOFF, KubeletStandIn};
 use crate::process::lock;
 
 /// Time between two looks at pods that could not be handled (node down, request failed).
@@ -87,8 +87,7 @@ fn is_ready(pod: &Pod) -> bool {
 
 async fn run(client: Client, nodes: Nodes) {
     let config = watcher::Config::default().fields("spec.nodeName!=");
-    let stream =
-        watcher(Api::<Pod>::all(client.clone()), config).backoff(WatchBackoff::default()).applied_objects();
+    let stream = watcher(Api::<Pod>::all(client.clone()), config).backoff(BACKOFF.series()).applied_objects();
     let mut stream = std::pin::pin!(stream);
     let mut later: HashMap<String, Pod> = HashMap::new();
     loop {

@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::kubelet_standin::{KubeletStandIn, WatchBackoff, backoff};
+use crate::kubelet_standin::{BACKOFF, KubeletStandIn};
 use crate::process::lock;
 
 /// How long a daemon may take to finish the step that it is in.
@@ -89,8 +89,7 @@ impl Drop for NodeFeeds {
 }
 
 async fn pump(client: Client, shared: Arc<Shared>) {
-    let events =
-        watcher(Api::<Node>::all(client), watcher::Config::default()).backoff(WatchBackoff::default());
+    let events = watcher(Api::<Node>::all(client), watcher::Config::default()).backoff(BACKOFF.series());
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let (name, facts) = match event {
@@ -198,7 +197,7 @@ struct Life {
 
 impl Life {
     async fn run(self) {
-        let mut failures = 0;
+        let mut failures = 0_u32;
         while !self.stop.is_cancelled() {
             match self.boot().await {
                 Ok(Exit::Stopped) => return,
@@ -206,7 +205,9 @@ impl Life {
                 Err(error) => {
                     failures += 1;
                     tracing::warn!(node = self.kubelet.name(), %error, "simulated node");
-                    let waited = self.stop.run_until_cancelled(tokio::time::sleep(backoff(failures)));
+                    let waited = self
+                        .stop
+                        .run_until_cancelled(tokio::time::sleep(BACKOFF.delay(failures.saturating_sub(1))));
                     if waited.await.is_none() {
                         return;
                     }
@@ -217,7 +218,7 @@ impl Life {
 
     /// One boot: until the daemon is stopped, or has begun a reboot that then happens.
     async fn boot(&self) -> std::result::Result<Exit, String> {
-        let text = |error: &(dyn std::error::Error + 'static)| crate::error::chain(error);
+        let text = |error: &(dyn std::error::Error + 'static)| client::chain(error);
         let options = Options { sync: false, owners: false };
         let root = Root::open_with(&self.root, options, Arc::new(NoFaults)).map_err(|error| text(&error))?;
         let mut systemd = FakeSystemd::new(&root);

@@ -16,7 +16,7 @@ use kube::Client;
 use rustix::process::Signal;
 
 use crate::control_plane::client;
-use crate::error::{Error, Result, chain};
+use crate::error::{Error, Result};
 use crate::folder::{ProcessKey, Record, read_json, recorded, sweep, write_json};
 use crate::handle::{NodeHandle, NodeKind};
 use crate::lab::Lab;
@@ -24,6 +24,7 @@ use crate::paths::Environment;
 use crate::process::{describe, find_on_path, tail};
 use crate::progress::Reporter;
 use crate::spec::LabSpec;
+use client::chain;
 
 /// A cold start builds the control plane: up to twenty minutes, and as much again on a slow machine.
 const UP_LIMIT: Duration = Duration::from_secs(45 * 60);

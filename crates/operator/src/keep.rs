@@ -17,6 +17,7 @@ use api::events::OperatorEvent;
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
 use api::v1::{ControllerConfig, MachineConfigPool};
+use client::{CallError, chain};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -51,20 +52,9 @@ pub struct Options {
 /// Why a pass was not finished. No text holds what a Secret holds.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The API server said no.
-    #[error("{what}")]
-    Api {
-        /// What was asked of it.
-        what: String,
-        /// Why not.
-        source: Box<kube::Error>,
-    },
-    /// No answer in time.
-    #[error("{what}: no answer within {} s; is the API server reachable?", CALL.as_secs())]
-    Timeout {
-        /// What was asked of it.
-        what: String,
-    },
+    /// The API server said no, or nothing.
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// No certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -89,37 +79,20 @@ pub enum KeepError {
     Random,
 }
 
-impl KeepError {
-    /// What the API server said no with.
-    pub(crate) fn code(&self) -> Option<u16> {
-        match self {
-            Self::Api { source, .. } => match &**source {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-}
-
 pub(crate) async fn call<T>(
     what: String,
     request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, KeepError> {
-    match tokio::time::timeout(CALL, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(KeepError::Api { what, source: Box::new(source) }),
-        Err(_) => Err(KeepError::Timeout { what }),
-    }
+) -> Result<T, CallError> {
+    client::call_within(CALL, || what, request).await
 }
 
 /// Whether a write came too late: somebody else wrote, and the next pass sees what.
 fn is_conflict(error: &KeepError) -> bool {
-    error.code() == Some(409)
+    matches!(error, KeepError::Call(error) if error.is_conflict())
 }
 
 /// Creates an object, or replaces it in the version that it carries.
-async fn write<K>(api: &Api<K>, object: &K) -> Result<(), KeepError>
+async fn write<K>(api: &Api<K>, object: &K) -> Result<(), CallError>
 where
     K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug,
 {
@@ -222,11 +195,11 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
         }
     }
     controllers?;
-    failed.map_or(Ok(done), Err)
+    failed.map_or(Ok(done), |error| Err(error.into()))
 }
 
 /// What is told of a Secret that the API server does not let be written, in its own words: trying again changes nothing.
-fn refused(secret: &Secret, error: &KeepError) -> Option<Left> {
+fn refused(secret: &Secret, error: &CallError) -> Option<Left> {
     matches!(error.code(), Some(400 | 403 | 422)).then(|| Left {
         kind: "Secret",
         name: secret.name_any(),
@@ -244,7 +217,7 @@ async fn tell(client: &Client, left: &Left, now: Timestamp) {
         .await
     {
         // It is told already, and for as long as the cluster keeps events.
-        Err(error) if error.code() == Some(409) => {}
+        Err(error) if error.is_conflict() => {}
         Err(error) => tracing::debug!("{}", chain(&error)),
         Ok(_) => {}
     }
@@ -381,15 +354,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,7 +365,7 @@ mod tests {
         let error = |code: u16| {
             let status = kube::core::Status::failure("field is immutable when `immutable` is set", "Invalid")
                 .with_code(code);
-            KeepError::Api {
+            CallError::Api {
                 what: "write Secret worker-user-data".to_owned(),
                 source: Box::new(kube::Error::Api(Box::new(status))),
             }

@@ -80,8 +80,8 @@ pub async fn keep_namespace(client: &Client) -> Result<bool, KeepError> {
     let made =
         call(format!("create Namespace {NAMESPACE}"), all.create(&PostParams::default(), &namespace)).await;
     match made {
-        Err(error) if error.code() == Some(409) => Ok(false),
-        made => made.map(|_| true),
+        Err(error) if error.is_conflict() => Ok(false),
+        made => Ok(made.map(|_| true)?),
     }
 }
 
@@ -124,7 +124,7 @@ pub async fn bring_over(client: &Client) -> Result<Vec<String>, KeepError> {
             Move::Remove => {
                 let what = format!("delete Secret {OLD_NAMESPACE}/{name}");
                 match call(what, from.delete(&name, &DeleteParams::default())).await {
-                    Err(error) if error.code() == Some(404) => {}
+                    Err(error) if error.is_not_found() => {}
                     gone => drop(gone?),
                 }
             }

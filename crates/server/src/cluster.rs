@@ -18,6 +18,7 @@ use crate::view::{Fetched, Sources, Unfetched, View, checked};
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::{Backoff, call_within, chain, decode};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -25,12 +26,9 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,8 +43,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The API server ends a watch after this long and it is resumed: the longest that a dead connection goes unnoticed.
 const WATCH_SECONDS: u32 = 60;
 /// Waits between tries of a watch that fails; the cap is how late a change is seen after an outage.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const WATCH: Backoff = Backoff { first: Duration::from_millis(100), last: Duration::from_secs(2) };
 /// How often a cluster without image builds is asked whether it has learnt them.
 const LEARN: Duration = Duration::from_secs(60);
 /// The ConfigMap with the CA bundle for machines, and its key.
@@ -200,28 +197,6 @@ enum Change {
 
 type Changes = SelectAll<BoxStream<'static, (&'static str, Result<Change, watcher::Error>)>>;
 
-/// Waits between tries, doubled up to the cap, with jitter.
-#[derive(Debug)]
-struct Waits(Duration);
-
-impl Iterator for Waits {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let full = self.0;
-        self.0 = full.saturating_mul(2).min(LAST_WAIT);
-        // A hasher's random keys: jitter needs no better source.
-        let percent = RandomState::new().hash_one(0_u8) % 50;
-        Some(full.mul_f64(1.0 - f64::from(u32::try_from(percent).unwrap_or_default()) / 100.0))
-    }
-}
-
-impl Backoff for Waits {
-    fn reset(&mut self) {
-        self.0 = FIRST_WAIT;
-    }
-}
-
 /// The task that keeps the board as the cluster says.
 struct Follower {
     client: Client,
@@ -264,7 +239,7 @@ impl Follower {
                 secrets,
                 watcher::Config::default().labels(boot_token::LABEL).timeout(WATCH_SECONDS),
             );
-            changes.push(tokens.backoff(Waits(FIRST_WAIT)).map(|e| (SECRET, e.map(Change::Token))).boxed());
+            changes.push(tokens.backoff(WATCH.series()).map(|e| (SECRET, e.map(Change::Token))).boxed());
         }
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -318,19 +293,12 @@ impl Follower {
         let pools = ApiResource::erase::<MachineConfigPool>(&());
         let pools = watcher::watcher(Api::all_with(client.clone(), &pools), config);
         let mut all = Changes::new();
+        all.push(pools.backoff(WATCH.series()).map(|e| ("MachineConfigPool", e.map(Change::Pool))).boxed());
+        all.push(configs.backoff(WATCH.series()).map(|e| ("MachineConfig", e.map(Change::Config))).boxed());
         all.push(
-            pools.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfigPool", e.map(Change::Pool))).boxed(),
+            settings.backoff(WATCH.series()).map(|e| ("ControllerConfig", e.map(Change::Settings))).boxed(),
         );
-        all.push(
-            configs.backoff(Waits(FIRST_WAIT)).map(|e| ("MachineConfig", e.map(Change::Config))).boxed(),
-        );
-        all.push(
-            settings
-                .backoff(Waits(FIRST_WAIT))
-                .map(|e| ("ControllerConfig", e.map(Change::Settings)))
-                .boxed(),
-        );
-        all.push(bundle.backoff(Waits(FIRST_WAIT)).map(|e| ("ConfigMap", e.map(Change::Bundle))).boxed());
+        all.push(bundle.backoff(WATCH.series()).map(|e| ("ConfigMap", e.map(Change::Bundle))).boxed());
         all
     }
 
@@ -342,18 +310,17 @@ impl Follower {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let stream = watcher::watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
-        stream.backoff(Waits(FIRST_WAIT)).map(move |e| (kind, e.map(change))).boxed()
+        stream.backoff(WATCH.series()).map(move |e| (kind, e.map(change))).boxed()
     }
 
     /// Whether the cluster has the kinds of image builds.
     async fn has_builds(&self) -> bool {
         let version = format!("{GROUP}/v1");
-        let asked = tokio::time::timeout(CALL, self.client.list_api_group_resources(&version)).await;
-        asked.is_ok_and(|r| {
-            r.is_ok_and(|list| {
-                let has = |kind: &str| list.resources.iter().any(|r| r.kind == kind);
-                has("MachineOSConfig") && has("MachineOSBuild")
-            })
+        let what = || format!("list the kinds of {version}");
+        let asked = call_within(CALL, what, self.client.list_api_group_resources(&version)).await;
+        asked.is_ok_and(|list| {
+            let has = |kind: &str| list.resources.iter().any(|r| r.kind == kind);
+            has("MachineOSConfig") && has("MachineOSBuild")
         })
     }
 
@@ -454,7 +421,7 @@ impl Follower {
             ),
             _ => (Api::all_with(self.client.clone(), &gvk(GROUP)), one),
         };
-        matches!(tokio::time::timeout(CALL, api.list_metadata(&one)).await, Ok(Ok(_)))
+        call_within(CALL, || format!("list {kind}"), api.list_metadata(&one)).await.is_ok()
     }
 
     fn fetch_failed(&self) -> bool {
@@ -475,10 +442,10 @@ impl Follower {
             {
                 continue;
             }
-            let fetched = match tokio::time::timeout(CALL, api.get(&name)).await {
-                Ok(Ok(config)) => checked(config),
-                Ok(Err(error)) => Err(Unfetched::Unavailable(chain(&error))),
-                Err(_) => Err(Unfetched::Unavailable(format!("no answer in {} s", CALL.as_secs()))),
+            let what = || format!("get MachineConfig {name}");
+            let fetched = match call_within(CALL, what, api.get(&name)).await {
+                Ok(config) => checked(config),
+                Err(error) => Err(Unfetched::Unavailable(error.chain())),
             };
             self.fetched.insert(name, (version, fetched));
         }
@@ -526,7 +493,8 @@ impl Follower {
     async fn internal_registry(&self) -> Option<InternalRegistry> {
         let services: Api<Service> = Api::namespaced(self.client.clone(), REGISTRY_NAMESPACE);
         let all = ListParams::default();
-        let services = tokio::time::timeout(CALL, services.list(&all)).await.ok()?.ok()?;
+        let what = || format!("list Services in {REGISTRY_NAMESPACE}");
+        let services = call_within(CALL, what, services.list(&all)).await.ok()?;
         let mut hosts: Vec<String> = services
             .iter()
             .map(|s| {
@@ -538,25 +506,17 @@ impl Follower {
         let route = ApiResource::from_gvk(&GroupVersionKind::gvk("route.openshift.io", "v1", "Route"));
         let routes: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), REGISTRY_NAMESPACE, &route);
-        match tokio::time::timeout(CALL, routes.list(&all)).await.ok()? {
+        let what = || format!("list Routes in {REGISTRY_NAMESPACE}");
+        match call_within(CALL, what, routes.list(&all)).await {
             Ok(list) => hosts.extend(
                 list.iter().filter_map(|r| r.data.pointer("/spec/host")?.as_str().map(str::to_owned)),
             ),
             // A cluster without the kind has no routes.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) if error.is_not_found() => {}
             Err(_) => return None,
         }
         Some(InternalRegistry { hosts })
     }
-}
-
-/// A typed object, or why it is none.
-fn decode<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
-    let metadata = serde_json::to_value(&object.metadata).map_err(|e| e.to_string())?;
-    let mut data = object.data;
-    let fields = data.as_object_mut().ok_or("not an object")?;
-    fields.insert("metadata".to_owned(), metadata);
-    api::shape::read(&data).map_err(|e| e.to_string())
 }
 
 /// An object as it is.
@@ -568,19 +528,4 @@ fn whole(object: &DynamicObject) -> (String, serde_json::Value) {
 fn seconds(at: SystemTime) -> i64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = inner.source();
-    }
-    text
 }

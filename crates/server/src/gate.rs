@@ -10,6 +10,7 @@
 use crate::refusal::Refusal;
 use crate::view::Mirror;
 use api::boot_token::{Record, Token, Use, Verdict, Why};
+use client::call_within;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
@@ -146,25 +147,20 @@ impl Gate {
         let mut held = Arc::clone(held);
         for _ in 0..TRIES {
             let name = held.record.secret_name();
+            let what = || format!("boot token {}", pass.id);
             let patch = Patch::Merge(claim(&held.version, used));
             let params = PatchParams::default();
-            let again = match tokio::time::timeout(CALL, secrets.patch(&name, &params, &patch)).await {
-                Ok(Ok(written)) => {
+            let again = match call_within(CALL, what, secrets.patch(&name, &params, &patch)).await {
+                Ok(written) => {
                     tracing::info!(token = pass.id, node = pass.node, by = %used.by, "boot token used");
                     self.apply(Event::Apply(written));
                     return Ok(());
                 }
-                Ok(Err(kube::Error::Api(status))) if status.code == 409 => true,
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Err(refused(Why::Unknown)),
-                Ok(Err(error)) => {
-                    tracing::warn!(token = pass.id, "the use of a boot token could not be written: {error}");
-                    false
-                }
-                Err(_) => {
-                    tracing::warn!(
-                        token = pass.id,
-                        "the use of a boot token could not be written: no answer"
-                    );
+                Err(error) if error.is_conflict() => true,
+                Err(error) if error.is_not_found() => return Err(refused(Why::Unknown)),
+                Err(error) => {
+                    let why = error.chain();
+                    tracing::warn!(token = pass.id, "the use of a boot token could not be written: {why}");
                     false
                 }
             };
@@ -172,9 +168,9 @@ impl Gate {
                 return Err(unchecked("the cluster's API server does not answer"));
             }
             // Another version is there: a replica, or the administrator, was first.
-            let fresh = match tokio::time::timeout(CALL, secrets.get_opt(&name)).await {
-                Ok(Ok(Some(fresh))) => fresh,
-                Ok(Ok(None)) => return Err(refused(Why::Unknown)),
+            let fresh = match call_within(CALL, what, secrets.get_opt(&name)).await {
+                Ok(Some(fresh)) => fresh,
+                Ok(None) => return Err(refused(Why::Unknown)),
                 _ => return Err(unchecked("the cluster's API server does not answer")),
             };
             held = self::held(&fresh).ok_or_else(|| refused(Why::Unknown))?;

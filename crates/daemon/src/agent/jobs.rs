@@ -5,8 +5,7 @@
 use super::{Agent, Next};
 use crate::check::Repair;
 use crate::clock::Moment;
-use crate::cluster::{CallError, is_ours};
-use crate::jitter::jitter;
+use crate::cluster::is_ours;
 use crate::join::{self, Membership};
 use crate::machine::{Machine, MachineError, Work};
 use crate::parts::Exit;
@@ -17,6 +16,8 @@ use crate::protocol::{
 use crate::report::Milestone;
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
+use client::CallError;
+use client::jitter;
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 

@@ -9,13 +9,13 @@ use super::kubeconfig_ca::{ca_of, rotation, with_ca};
 use crate::clock::Moment;
 use crate::cluster::Cluster;
 use crate::feed::{Feed, watch_anew};
-use crate::jitter::jitter;
-use crate::machine::chain;
 use crate::parts::Trouble;
 use crate::protocol::{EventKind, Note, backoff};
 use api::k8s::{ByteString, ConfigMap, Node};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation};
 use api::v1::ControllerConfig;
+use client::chain;
+use client::jitter;
 use futures::StreamExt;
 use host::{Attributes, DbusSystemd, Root, Systemd};
 use jiff::Timestamp;
@@ -243,7 +243,7 @@ impl Writer {
         if now.rotation != told.rotation {
             notes.insert(annotation::LAST_OBSERVED_SERVER_CA.to_owned(), now.rotation.clone());
         }
-        self.cluster.annotate_from_file(&notes).await.map_err(|e| Undone::Unheard(e.to_string()))?;
+        self.cluster.annotate_from_file(&notes).await.map_err(|e| Undone::Unheard(e.chain()))?;
         self.told = Some(now);
         Ok(())
     }

@@ -1,0 +1,88 @@
+//! Waits between failed tries: doubling, capped, with jitter so that many waiters do not come back at once.
+//!
+//! What it is not: a rate limit. Nothing that succeeds ever waits here.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+/// First and last wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// The longest wait before the first repetition.
+    pub first: Duration,
+    /// The longest of all: how late a recovery is seen.
+    pub last: Duration,
+}
+
+impl Backoff {
+    /// The wait before try number `attempt` (0 is the first repetition): between half of the doubled wait and all
+    /// of it.
+    pub fn delay(self, attempt: u32) -> Duration {
+        let full = self.first.saturating_mul(1_u32 << attempt.min(20)).min(self.last);
+        let half = full / 2;
+        half + half.mul_f64(jitter())
+    }
+
+    /// The same as an endless series, for a watch stream.
+    pub fn series(self) -> Series {
+        Series { backoff: self, attempt: 0 }
+    }
+}
+
+/// A number in `0.0..1.0`, another in each process and call: the hasher's random keys are the source. Good for waits, and
+/// for nothing that must not be guessed.
+pub fn jitter() -> f64 {
+    let bits = RandomState::new().hash_one(0_u8) >> 11;
+    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let fraction = bits as f64 / (1_u64 << 53) as f64;
+    fraction
+}
+
+/// The waits of a [`Backoff`], one after the other.
+#[derive(Debug)]
+pub struct Series {
+    backoff: Backoff,
+    attempt: u32,
+}
+
+impl Iterator for Series {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let delay = self.backoff.delay(self.attempt);
+        self.attempt = self.attempt.saturating_add(1);
+        Some(delay)
+    }
+}
+
+impl kube::runtime::utils::Backoff for Series {
+    fn reset(&mut self) {
+        self.attempt = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::runtime::utils::Backoff as _;
+
+    #[test]
+    fn waits_double_up_to_the_cap_and_never_pass_it() {
+        let backoff = Backoff { first: Duration::from_millis(100), last: Duration::from_secs(1) };
+        for (attempt, full_ms) in [(0, 100), (1, 200), (3, 800), (4, 1000), (40, 1000)] {
+            let delay = backoff.delay(attempt).as_millis();
+            assert!((full_ms / 2..=full_ms).contains(&delay), "attempt {attempt}: {delay} ms");
+        }
+        let mut series = backoff.series();
+        assert!(series.by_ref().take(40).all(|wait| wait <= backoff.last));
+        series.reset();
+        assert!(series.next().unwrap() <= backoff.first);
+    }
+
+    #[test]
+    fn two_waiters_do_not_come_back_at_once() {
+        let all: Vec<f64> = (0..20).map(|_| jitter()).collect();
+        assert!(all.iter().all(|x| (0.0..1.0).contains(x)), "{all:?}");
+        assert!(all.windows(2).any(|w| w.first() != w.last()), "{all:?}");
+    }
+}

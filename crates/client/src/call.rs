@@ -1,0 +1,220 @@
+//! One request: a timeout, and an error that names what was tried on which object.
+//!
+//! What it is not: a retry. The error says what kind of failure it is; the caller decides what follows from that.
+
+use kube::core::Status;
+use std::future::Future;
+use std::time::Duration;
+
+/// A request that is not answered in this time is given up: five times what a loaded API server needs for its
+/// slowest write, and short enough that one lost connection does not hold a node's drain up for minutes.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A request that failed. Its text names what was tried; [`CallError::chain`] adds the cause.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The API server answered with an error, or could not be reached.
+    #[error("{what}")]
+    Api {
+        /// What was tried, with the object's kind and name.
+        what: String,
+        /// Why it failed.
+        source: Box<kube::Error>,
+    },
+    /// No answer.
+    #[error("{what}: no answer within {} s", after.as_secs())]
+    Timeout {
+        /// What was tried, with the object's kind and name.
+        what: String,
+        /// How long an answer was waited for.
+        after: Duration,
+    },
+}
+
+impl CallError {
+    /// What the API server answered; `None` where it did not answer.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            Self::Timeout { .. } => None,
+        }
+    }
+
+    /// The HTTP status of the API server's answer; `None` where it did not answer.
+    pub fn code(&self) -> Option<u16> {
+        self.status().map(|status| status.code)
+    }
+
+    /// 409: the object changed since it was read, or is there already. What was decided is void: decide anew.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    /// 404: the object, its namespace or its kind is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// 403: not allowed, by permissions or by an admission policy.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// 422: the object is not valid, or a `test` of a JSON patch does not hold any more.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
+    /// 429: refused for now, by a disruption budget or by an API server that sheds load.
+    pub fn is_too_many_requests(&self) -> bool {
+        self.code() == Some(429)
+    }
+
+    /// The server understood the request and will refuse it each time, for what it says or for who sends it: that ends
+    /// with a change of the object, of permissions or of an admission policy, and not by itself. A webhook may deny with
+    /// any code.
+    pub fn is_refused(&self) -> bool {
+        let by_a_webhook = self.status().is_some_and(|status| {
+            status.message.starts_with("admission webhook ") && status.message.contains(" denied the request")
+        });
+        by_a_webhook || matches!(self.code(), Some(400 | 403 | 405 | 413 | 415 | 422))
+    }
+
+    /// The server said no (4xx) and the same request has little hope in a moment: anything but a conflict, a server that
+    /// was slow (408) or one that sheds load (429). Wider than [`Self::is_refused`]: an object that is not there, and
+    /// credentials that are not valid, count too.
+    pub fn is_client_error(&self) -> bool {
+        self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 409, 429].contains(&code))
+    }
+
+    /// Nobody knows whether it was done: no answer, a broken connection, or a server that gave up half-way.
+    pub fn is_unanswered(&self) -> bool {
+        self.code().is_none_or(|code| code >= 500)
+    }
+
+    /// 5xx: the server answered, but with a fault of its own. An admission webhook that is down, a database that is slow.
+    pub fn is_server_fault(&self) -> bool {
+        self.code().is_some_and(|code| code >= 500)
+    }
+
+    /// The whole chain in one line, for logs, conditions and reasons.
+    pub fn chain(&self) -> String {
+        crate::chain(self)
+    }
+}
+
+/// Runs one request under [`REQUEST_TIMEOUT`]. `what` says what is tried, with the object's kind and name; it is only
+/// asked for when the request fails.
+///
+/// # Errors
+/// The API server's answer, a connection that failed, or no answer in time.
+pub async fn call<T>(
+    what: impl FnOnce() -> String,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CallError> {
+    call_within(REQUEST_TIMEOUT, what, request).await
+}
+
+/// The same under a limit of the caller's.
+///
+/// # Errors
+/// As [`call`].
+pub async fn call_within<T>(
+    limit: Duration,
+    what: impl FnOnce() -> String,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(limit, request).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(source)) => Err(CallError::Api { what: what(), source: Box::new(source) }),
+        Err(_) => Err(CallError::Timeout { what: what(), after: limit }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: u16, message: &str) -> CallError {
+        let status = Status::failure(message, "Reason").with_code(code);
+        CallError::Api {
+            what: "patch Node n".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        }
+    }
+
+    /// The classes that an error is in, in the order of the methods.
+    fn classes(error: &CallError) -> Vec<&'static str> {
+        let all = [
+            ("conflict", error.is_conflict()),
+            ("not found", error.is_not_found()),
+            ("forbidden", error.is_forbidden()),
+            ("invalid", error.is_invalid()),
+            ("too many", error.is_too_many_requests()),
+            ("refused", error.is_refused()),
+            ("client", error.is_client_error()),
+            ("unanswered", error.is_unanswered()),
+            ("server", error.is_server_fault()),
+        ];
+        all.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn each_answer_is_in_the_classes_that_callers_decide_by() {
+        let hook = "admission webhook \"policy.example.com\" denied the request: not today";
+        for (code, message, want) in [
+            (400, "bad", &["refused", "client"][..]),
+            (401, "who", &["client"]),
+            (403, "no", &["forbidden", "refused", "client"]),
+            (404, "gone", &["not found", "client"]),
+            (405, "no such verb", &["refused", "client"]),
+            (408, "slow", &[]),
+            (409, "changed", &["conflict"]),
+            (410, "expired", &["client"]),
+            (413, "large", &["refused", "client"]),
+            (415, "form", &["refused", "client"]),
+            (422, "invalid", &["invalid", "refused", "client"]),
+            (429, "later", &["too many"]),
+            (500, "fault", &["unanswered", "server"]),
+            (503, "down", &["unanswered", "server"]),
+            // A webhook chooses its code itself.
+            (404, hook, &["not found", "refused", "client"]),
+            (409, hook, &["conflict", "refused"]),
+            (500, hook, &["refused", "unanswered", "server"]),
+            // What quotes a webhook's denial is none.
+            (409, "as the admission webhook said, denied the request", &["conflict"]),
+        ] {
+            assert_eq!(classes(&answered(code, message)), want, "{code} {message}");
+        }
+        let timeout = CallError::Timeout { what: "get Node n".to_owned(), after: Duration::from_secs(7) };
+        let broken = kube::Error::Service("connection refused".into());
+        let broken = CallError::Api { what: "get Node n".to_owned(), source: Box::new(broken) };
+        for error in [timeout, broken] {
+            assert_eq!(classes(&error), ["unanswered"], "{error:?}");
+            assert!(error.status().is_none());
+        }
+    }
+
+    #[test]
+    fn the_line_names_what_was_tried_and_the_servers_words_once() {
+        let error = answered(403, "nodes \"n\" is forbidden");
+        assert_eq!(error.chain(), "patch Node n: nodes \"n\" is forbidden (403 Reason)");
+        let timeout = CallError::Timeout { what: "get Node n".to_owned(), after: Duration::from_secs(7) };
+        assert_eq!(timeout.chain(), "get Node n: no answer within 7 s");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_that_hangs_is_given_up_and_says_after_how_long() {
+        let limit = Duration::from_millis(20);
+        let never = std::future::pending::<kube::Result<()>>();
+        let error = call_within(limit, || "list Nodes".to_owned(), never).await.unwrap_err();
+        assert!(
+            matches!(&error, CallError::Timeout { what, after } if what == "list Nodes" && *after == limit)
+        );
+        let done = call(|| unreachable!("nothing failed"), async { Ok(1) }).await;
+        assert_eq!(done.unwrap(), 1);
+    }
+}

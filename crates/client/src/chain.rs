@@ -1,0 +1,48 @@
+//! An error and its causes as one line.
+
+use kube::runtime::watcher;
+use std::error::Error;
+
+/// An error and its causes in one line. An answer of the API server is told by its message and code; the library
+/// would print the whole object. A cause that its error has told already is left out.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    api::text::chain_with(error, told)
+}
+
+/// What is said of an error instead of its own text, and whether its causes are told with it.
+fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
+    let answer = error.downcast_ref::<kube::Error>();
+    let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
+    if let Some(kube::Error::Api(status)) = answer {
+        return Some((format!("{} ({} {})", status.message, status.code, status.reason), true));
+    }
+    match error.downcast_ref()? {
+        watcher::Error::InitialListFailed(_) => Some(("list".to_owned(), false)),
+        watcher::Error::WatchStartFailed(_) => Some(("start of the watch".to_owned(), false)),
+        watcher::Error::WatchFailed(_) => Some(("watch".to_owned(), false)),
+        watcher::Error::WatchError(status) => {
+            Some((format!("watch: {} ({})", status.message, status.code), true))
+        }
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn an_answer_of_the_api_server_is_told_without_its_object() {
+        let answer = || kube::Error::Api(Box::new(Status::failure("no", "Forbidden").with_code(403)));
+        assert_eq!(chain(&answer()), "no (403 Forbidden)");
+        assert_eq!(chain(&Box::new(answer())), "no (403 Forbidden)");
+        let list = watcher::Error::InitialListFailed(answer());
+        assert_eq!(chain(&list), "list: no (403 Forbidden)");
+        let gone = watcher::Error::WatchError(Box::new(Status::failure("too old", "Expired").with_code(410)));
+        assert_eq!(chain(&gone), "watch: too old (410)");
+        let broken = kube::Error::Service("connection refused".into());
+        let text = chain(&watcher::Error::WatchFailed(broken));
+        assert_eq!(text.matches("connection refused").count(), 1, "{text}");
+    }
+}

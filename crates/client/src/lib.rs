@@ -1,0 +1,15 @@
+//! How the API server is talked to: one request under a timeout ([`call`]), what its error means ([`CallError`]), the
+//! wait before the next try ([`Backoff`]), an error with its causes as one line ([`chain`]), and a typed object from an
+//! untyped one ([`decode`]).
+//!
+//! What it is not: retries, caches and credentials. Who calls decides whether, and when, to ask again.
+
+mod backoff;
+mod call;
+mod chain;
+mod decode;
+
+pub use backoff::{Backoff, Series, jitter};
+pub use call::{CallError, REQUEST_TIMEOUT, call, call_within};
+pub use chain::chain;
+pub use decode::decode;
