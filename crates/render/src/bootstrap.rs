@@ -1,11 +1,11 @@
 //! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
 //! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
 
+use crate::config::provenance::Provenance;
 use crate::error::Finding;
-use crate::generated::{self, GeneratedError, Settings};
-use crate::provenance::Provenance;
+use crate::settings::generated::{self, GeneratedError, Settings};
+use crate::template::data::Data;
 use crate::template::{self, Rendering, TemplateError, TemplateSet};
-use crate::template_data::Data;
 use crate::tls::TlsProfile;
 use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
 use api::k8s::ResourceExt as _;
@@ -94,7 +94,7 @@ fn written_with(path: String, object: &impl serde::Serialize, config: Option<Val
             {
                 spec.insert("config".to_owned(), config);
             }
-            Ok((path, crate::yaml::emit(&value)))
+            Ok((path, crate::go_yaml::emit(&value)))
         }
         Err(e) => Err(BootstrapError::Write { path, message: e.to_string() }),
     }

@@ -7,58 +7,41 @@
 //! What it is not: the network, clocks, files. Who calls it writes the result.
 
 pub mod bootstrap;
-mod check;
-mod container_runtime;
-mod diff;
+mod config;
 mod error;
-mod explain;
-pub mod generated;
-pub mod history;
-pub mod kubelet;
-mod kubelet_config;
-mod kubelet_fields;
+mod go_yaml;
 mod lint;
-mod merge;
-mod mirrors;
-mod name;
-mod policy;
-pub mod provenance;
-mod quantity;
-mod reconcile;
-mod registries;
-mod signatures;
+mod settings;
 mod size;
-pub mod streams;
 pub mod template;
-mod template_data;
-mod template_functions;
 mod tls;
-mod yaml;
 
-pub use check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
-pub use container_runtime::ContainerRuntimeError;
+pub use config::check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
+pub use config::diff::diff;
+pub use config::merge::{Merged, OsImages, merge, sort};
+pub use config::name::name;
+pub use config::provenance::{Origin, Provenance, ProvenanceError};
+pub use config::streams::Stream;
+pub use config::{history, provenance, streams};
 pub use desired::Overrides;
-pub use diff::diff;
 pub use error::{Finding, Reason, RenderError};
-pub use kubelet_config::KubeletConfigError;
 pub use lint::{Lint, Severity, default_pools, lint, lint_with};
-pub use merge::{Merged, OsImages, merge, sort};
-pub use mirrors::MirrorError;
-pub use name::name;
-pub use provenance::{Origin, Provenance, ProvenanceError};
-pub use registries::RegistriesError;
-pub use signatures::{Conflict, SignatureError};
-pub use streams::Stream;
+pub use settings::container_runtime::ContainerRuntimeError;
+pub use settings::kubelet_config::KubeletConfigError;
+pub use settings::registries::RegistriesError;
+pub use settings::registries::mirrors::MirrorError;
+pub use settings::registries::signatures::{Conflict, SignatureError};
+pub use settings::{generated, kubelet};
+pub use template::data::Data as TemplateData;
 pub use template::{TemplateError, TemplateSet};
-pub use template_data::Data as TemplateData;
 pub use tls::TlsProfile;
 
 use api::k8s::{ObjectMeta, ObjectReference, OwnerReference, ResourceExt as _};
 use api::names::{GROUP, MAX_RENDERED_BYTES, annotation};
 use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfigSpec};
+use config::blame::blamed;
 use desired::rules::{Broken, Compared, at_install, broken};
-use reconcile::blamed;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -230,7 +213,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         }
         warnings.extend(findings);
     }
-    let name = name::name(&pool_name, &merged.spec);
+    let name = config::name::name(&pool_name, &merged.spec);
     warnings.extend(follow(inputs, &name, &merged, &order).map_err(|(reason, f)| fail(reason, f))?);
     let mut rendered = rendered(pool, controller_config, versions, &name, merged.spec);
     if overridden {

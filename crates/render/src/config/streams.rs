@@ -4,9 +4,9 @@
 //! What it is not: how streams are found. Whoever ships OS images writes the OSImageStream `cluster`; nothing here looks
 //! into an image.
 
+use crate::config::merge::OsImages;
+use crate::config::provenance::Provenance;
 use crate::error::Finding;
-use crate::merge::OsImages;
-use crate::provenance::Provenance;
 use crate::{Mode, Versions};
 use api::k8s::ResourceExt as _;
 use api::names::{ARBITER, MASTER, WORKER, annotation};

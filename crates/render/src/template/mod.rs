@@ -9,8 +9,11 @@
 //! Layout: `ROLE/NAME/LAYER/{files,units,extensions}/FILE` and `common/LAYER/{files,units,extensions}/FILE`. The
 //! MachineConfig `NAME` gets the role's label. The first name of each role also takes what is in `common`.
 
+pub(crate) mod data;
+mod functions;
+
 use crate::Versions;
-use crate::template_data::{self, Data, Platform};
+use crate::template::data::{Data, Platform};
 use api::k8s::OwnerReference;
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigSpec};
@@ -204,7 +207,7 @@ impl<'a> Rendering<'a> {
     fn render(&self, folder: &str) -> Result<Vec<Part>, TemplateError> {
         let Self { set, data, .. } = self;
         let (environment, context) =
-            self.engine.get_or_init(|| (template_data::environment(data), template_data::context(data)));
+            self.engine.get_or_init(|| (data::environment(data), data::context(data)));
         let layers = layers(set, data)?;
         let part = |name: &str| {
             let (config, extensions) = machine_config(set, folder, name, &layers, environment, context)?;
@@ -253,7 +256,7 @@ pub fn generate_role(
 /// The layers that count: those of the platform, then those that the administrator chose.
 fn layers(set: &TemplateSet, data: &Data<'_>) -> Result<Vec<String>, TemplateError> {
     let mut layers = Platform::of(&data.controller_config.spec).layers();
-    for layer in template_data::chosen_layers(data.controller_config) {
+    for layer in data::chosen_layers(data.controller_config) {
         let known = set.layers();
         if !known.contains(layer.as_str()) {
             let known: Vec<&str> = known.into_iter().collect();
@@ -314,7 +317,7 @@ fn machine_config(
         // The chain holds the template's line; the context is left out, since it holds the pull secret.
         let text = environment
             .render_named_str(&path, source, context.clone())
-            .map_err(|e| error(&path, template_data::describe(&e)))?;
+            .map_err(|e| error(&path, data::describe(&e)))?;
         if text.trim().is_empty() {
             continue;
         }

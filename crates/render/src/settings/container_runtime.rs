@@ -2,8 +2,8 @@
 //! `99-POOL-generated-containerruntime`. Pure; the objects are read as JSON.
 
 use crate::Versions;
-use crate::kubelet;
-use crate::quantity::Quantity;
+use crate::settings::kubelet;
+use crate::settings::quantity::Quantity;
 use api::k8s::{LabelSelector, ResourceExt as _};
 use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::Value;

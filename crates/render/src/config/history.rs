@@ -6,7 +6,7 @@
 //!
 //! What it is not: which config was in force when; the pool keeps that (see `rollout::past`).
 
-use crate::provenance::{Kind, Origin, Provenance};
+use crate::config::provenance::{Kind, Origin, Provenance};
 use api::k8s::{ObjectMeta, ResourceExt as _, Time};
 use api::names::annotation;
 use api::v1::MachineConfig;

@@ -1,6 +1,6 @@
 //! Looks things up in a provenance by what people call them. Pure.
 
-use crate::provenance::{Kind, Origin, Provenance};
+use crate::config::provenance::{Kind, Origin, Provenance};
 use std::collections::BTreeSet;
 
 /// How many names are offered when one is not found.

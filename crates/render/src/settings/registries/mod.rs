@@ -2,9 +2,13 @@
 //!
 //! What it is not: what signature policies demand (see `signatures`).
 
-use crate::mirrors::{MirrorError, MirrorSets, Pull};
-use crate::policy::{ACCEPT_ANYTHING, policy};
-use crate::signatures::{self, SignatureError, Signatures};
+pub(crate) mod mirrors;
+mod policy;
+pub(crate) mod signatures;
+
+use crate::settings::registries::mirrors::{MirrorError, MirrorSets, Pull};
+use crate::settings::registries::policy::{ACCEPT_ANYTHING, policy};
+use crate::settings::registries::signatures::{SignatureError, Signatures};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -393,10 +397,9 @@ fn attachments(signatures: &Signatures, conf: &Conf) -> String {
     }
     let docker: serde_json::Map<String, Value> =
         all.into_iter().map(|scope| (scope, json!({"use-sigstore-attachments": true}))).collect();
-    crate::yaml::emit(&json!({ "docker": docker }))
+    crate::go_yaml::emit(&json!({ "docker": docker }))
 }
 
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
-#[path = "registries_tests.rs"]
 mod tests;

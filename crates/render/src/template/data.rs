@@ -1,7 +1,7 @@
 //! What templates may refer to: the ControllerConfig's fields by their JSON names, the pull secret, TLS settings,
 //! and a few functions. Undefined names are errors. Pure.
 
-use crate::template_functions;
+use crate::template::functions;
 use crate::tls::TlsProfile;
 use api::k8s::ResourceExt as _;
 use api::names::annotation;
@@ -142,7 +142,7 @@ pub(crate) fn environment(data: &Data<'_>) -> Environment<'static> {
     {
         e.set_syntax(syntax);
     }
-    template_functions::add(&mut e, &data.controller_config.spec, &platform);
+    functions::add(&mut e, &data.controller_config.spec, &platform);
     e
 }
 

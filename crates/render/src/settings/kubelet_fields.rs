@@ -3,7 +3,7 @@
 //!
 //! What it is not: which fields may be set (see `kubelet_config`).
 
-use crate::kubelet::parse_duration;
+use crate::settings::kubelet::parse_duration;
 use serde_json::{Map, Value};
 
 /// What a field holds.
@@ -337,7 +337,7 @@ mod tests {
         let mut all = Vec::new();
         durations(FIELDS, &mut all);
         all.sort_unstable();
-        let mut known = crate::kubelet::DURATIONS.to_vec();
+        let mut known = crate::settings::kubelet::DURATIONS.to_vec();
         known.sort_unstable();
         assert_eq!(all, known);
     }

@@ -3,7 +3,7 @@
 //!
 //! What it is not: what a host does about it; `host::plan` says that. Nor what is secret; `desired::mask` says that.
 
-use crate::provenance;
+use crate::config::provenance;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use desired::FILE_MODE;
 use desired::mask::{self, Privacy, Secrets, Side, Why, text};

@@ -4,10 +4,10 @@
 //! What it is not: the config that every pool has without one (see `kubelet`).
 
 use crate::Versions;
-use crate::kubelet::{self, Form, KubeletError};
-use crate::kubelet_fields;
+use crate::go_yaml;
+use crate::settings::kubelet::{self, Form, KubeletError};
+use crate::settings::kubelet_fields;
 use crate::tls::TlsProfile;
-use crate::yaml;
 use api::k8s::{LabelSelector, ResourceExt as _};
 use api::names::{ARBITER, MASTER, label};
 use api::v1::{MachineConfig, MachineConfigPool};
@@ -188,7 +188,7 @@ impl<'a> KubeletConfig<'a> {
         if form == Form::DropIn && self.user.get("protectKernelDefaults") == Some(&Value::Bool(false)) {
             merged.insert("protectKernelDefaults".to_owned(), Value::Bool(false));
         }
-        files.push(kubelet::file(form.path(), yaml::emit(&Value::Object(merged)).as_bytes()));
+        files.push(kubelet::file(form.path(), go_yaml::emit(&Value::Object(merged)).as_bytes()));
         let name = pool.name_any();
         Ok(kubelet::generated(&format!("99-{name}-generated-kubelet"), &name, &files, Some(versions)))
     }

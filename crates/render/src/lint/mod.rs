@@ -4,12 +4,12 @@
 //! What it is not: new rules. Each one is that of `validate_machine_config`, `plan` or a generator; what is added here
 //! are warnings for what is allowed and seldom meant.
 
-use crate::check::Component;
-use crate::container_runtime::ContainerRuntimeConfig;
+use crate::config::check::Component;
+use crate::config::provenance::{self, Kind};
 use crate::error::{Finding, Reason};
-use crate::kubelet_config::KubeletConfig;
-use crate::mirrors::MirrorSets;
-use crate::provenance::{self, Kind};
+use crate::settings::container_runtime::ContainerRuntimeConfig;
+use crate::settings::kubelet_config::KubeletConfig;
+use crate::settings::registries::mirrors::MirrorSets;
 use crate::template::{self, Rendering, TemplateSet};
 use crate::{
     Inputs, Mode, RenderPlan, Stream, TemplateData, TlsProfile, Versions, plan, select, sort, streams,

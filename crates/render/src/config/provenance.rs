@@ -1,7 +1,7 @@
 //! Which MachineConfig set what in a rendered one, and which others wanted to. Pure; holds names, never contents.
 
-use crate::check::Component;
-use crate::merge::is_generated;
+use crate::config::check::Component;
+use crate::config::merge::is_generated;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};

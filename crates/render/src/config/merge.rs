@@ -1,6 +1,6 @@
 //! Lays MachineConfigs over each other, in order, into one spec. Pure.
 
-use crate::check::Component;
+use crate::config::check::Component;
 use crate::error::Finding;
 use api::names::{WORKER, annotation};
 use api::v1::MachineConfigSpec;

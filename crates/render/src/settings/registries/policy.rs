@@ -3,8 +3,8 @@
 //! What it is not: which registries are blocked or allowed (see `registries`) and what a signature must fulfil (see
 //! `signatures`). The text is the one that Go programs write: rendered names are hashes of it.
 
-use crate::registries::{Effective, POLICY_JSON, RegistriesError};
-use crate::signatures::{Requirement, Scopes, Signatures};
+use crate::settings::registries::signatures::{Requirement, Scopes, Signatures};
+use crate::settings::registries::{Effective, POLICY_JSON, RegistriesError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the rules, which `desired::rules` holds for rendering, linting and the host alike.
 
-use crate::check::Component;
+use crate::config::check::Component;
 use crate::error::Finding;
 use desired::Overrides;
 use desired::rules::{Broken, Compared, broken};

@@ -1,7 +1,7 @@
 //! The name of a rendered MachineConfig: `rendered-POOL-HASH`, where the hash is over the spec alone. Equal specs
 //! have equal names, in every implementation. What it is not: a digest to trust; MD5 only names here.
 
-use crate::yaml;
+use crate::go_yaml;
 use api::v1::MachineConfigSpec;
 use md5::{Digest as _, Md5};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn canonical(spec: &MachineConfigSpec, sink: impl FnMut(&str)) {
         ("kernelType", &json!(kernel_type)),
         ("osImageURL", &json!(os_image_url)),
     ];
-    yaml::emit_fields(&fields, sink);
+    go_yaml::emit_fields(&fields, sink);
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ mod status;
 pub use objects::Kind;
 pub use status::status;
 
-use crate::container_runtime::{self, ContainerRuntimeConfig, ContainerRuntimeError};
-use crate::kubelet::{self, KubeletError, Original};
-use crate::kubelet_config::{KubeletConfig, KubeletConfigError};
-use crate::mirrors::MirrorSets;
-use crate::registries::{self, RegistriesError, Sources};
-use crate::signatures::{Conflict, Signatures};
+use crate::settings::container_runtime::{self, ContainerRuntimeConfig, ContainerRuntimeError};
+use crate::settings::kubelet::{self, KubeletError, Original};
+use crate::settings::kubelet_config::{KubeletConfig, KubeletConfigError};
+use crate::settings::registries::mirrors::MirrorSets;
+use crate::settings::registries::signatures::{Conflict, Signatures};
+use crate::settings::registries::{self, RegistriesError, Sources};
 use crate::template::{Part, Rendering, TemplateError};
 use crate::{Mode, Versions};
 use api::k8s::{OwnerReference, ResourceExt as _};
@@ -444,5 +444,4 @@ fn feature_gates(inputs: &Inputs<'_>) -> Result<BTreeMap<String, bool>, Generate
 
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
-#[path = "generated/tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::TlsProfile;
 use crate::template::TemplateSet;
-use crate::template_data::Data;
+use crate::template::data::Data;
 use api::v1::ControllerConfig;
 use serde_json::json;
 

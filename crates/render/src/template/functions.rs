@@ -2,7 +2,7 @@
 //!
 //! What it is not: the values that templates see (see `template_data`).
 
-use crate::template_data::{ON_PREM, Platform};
+use crate::template::data::{ON_PREM, Platform};
 use api::v1::ControllerConfigSpec;
 use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;

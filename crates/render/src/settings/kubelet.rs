@@ -4,8 +4,8 @@
 //! What it is not: KubeletConfig objects, which say more for some pools.
 
 use crate::Versions;
+use crate::go_yaml;
 use crate::template::Part;
-use crate::yaml;
 use api::names::{WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigSpec};
 use serde_json::{Map, Value, json};
@@ -335,7 +335,7 @@ fn machine_config(
     config: &Map<String, Value>,
     versions: &Versions,
 ) -> MachineConfig {
-    let text = yaml::emit(&Value::Object(config.clone()));
+    let text = go_yaml::emit(&Value::Object(config.clone()));
     generated(name, pool, &[file(form.path(), text.as_bytes())], Some(versions))
 }
 
