@@ -1,13 +1,17 @@
 //! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
 //! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
 
+use crate::config::inputs::Inputs;
+use crate::config::plan::{plan as render, select};
 use crate::config::provenance::Provenance;
+use crate::config::streams;
 use crate::error::Finding;
+use crate::error::RenderError;
 use crate::settings::generated::{self, GeneratedError, Settings};
 use crate::template::data::Data;
 use crate::template::{self, Rendering, TemplateError, TemplateSet};
 use crate::tls::TlsProfile;
-use crate::{Inputs, Mode, RenderError, Versions, plan as render, select, streams};
+use crate::version::{Mode, Versions};
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, WORKER};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PoolConfiguration};

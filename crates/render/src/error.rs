@@ -1,6 +1,8 @@
 //! Why a pool cannot be rendered: the pool, and for each cause the object, the JSON path and the rule with its
 //! remedy. What it is not: anything about the state of the cluster.
 
+use api::k8s::ResourceExt as _;
+use api::v1::MachineConfigPool;
 use std::fmt;
 
 /// One cause: which object, where in it, what rule. Also used for warnings.
@@ -18,6 +20,12 @@ impl Finding {
     /// A finding on a MachineConfig.
     pub fn on(machine_config: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { object: format!("MachineConfig {machine_config}"), path: path.into(), message: message.into() }
+    }
+
+    /// A finding on a pool.
+    pub(crate) fn on_pool(pool: &MachineConfigPool, path: &str, message: impl Into<String>) -> Self {
+        let object = format!("MachineConfigPool {}", pool.name_any());
+        Self { object, path: path.to_owned(), message: message.into() }
     }
 }
 

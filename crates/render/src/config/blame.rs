@@ -3,6 +3,7 @@
 //! What it is not: the rules, which `desired::rules` holds for rendering, linting and the host alike.
 
 use crate::config::check::Component;
+use crate::config::provenance::Provenance;
 use crate::error::Finding;
 use desired::Overrides;
 use desired::rules::{Broken, Compared, broken};
@@ -40,4 +41,43 @@ pub(crate) fn blamed(
         Finding { object, path, message: format!("{}; {}", b.why, b.remedy) }
     };
     rules.iter().map(finding).collect()
+}
+
+/// Files whose contents, compression and hash come from several MachineConfigs and do not go together. By Ignition's
+/// rules a hash survives when another MachineConfig replaces the contents without giving its own.
+pub(crate) fn mixed(config: &ignition::Config, provenance: &Provenance) -> Vec<Finding> {
+    let files = config.storage.files.iter().enumerate();
+    let bad = files.filter_map(|(i, f)| Some((i, f.contents.check().err()?)));
+    let finding = |(i, e): (usize, ignition::ResourceError)| {
+        let message =
+            format!("{e}; who replaces the contents gives compression and verification.hash along with them");
+        let path = format!("storage.files[{i}].contents");
+        blame(config, provenance, &ignition::ValidationError { path, message })
+    };
+    bad.map(finding).collect()
+}
+
+/// Turns a finding on the merged config into one on the MachineConfigs that made that part of it.
+pub(crate) fn blame(
+    config: &ignition::Config,
+    provenance: &Provenance,
+    e: &ignition::ValidationError,
+) -> Finding {
+    let index = |list: &str| -> Option<usize> { e.path.strip_prefix(list)?.split_once(']')?.0.parse().ok() };
+    let name = index("storage.files[")
+        .and_then(|i| config.storage.files.get(i).map(|f| f.path.as_str()))
+        .or_else(|| config.storage.links.get(index("storage.links[")?).map(|l| l.path.as_str()))
+        .or_else(|| config.storage.directories.get(index("storage.directories[")?).map(|d| d.path.as_str()))
+        .or_else(|| config.systemd.units.get(index("systemd.units[")?).map(|u| u.name.as_str()))
+        .unwrap_or_default();
+    let mut who: Vec<&str> = provenance.of(name).map(|o| o.set_by.as_str()).collect();
+    who.sort_unstable();
+    who.dedup();
+    let object = match who.as_slice() {
+        [] => "the rendered MachineConfig".to_owned(),
+        [one] => format!("MachineConfig {one}"),
+        many => format!("MachineConfigs {}", many.join(", ")),
+    };
+    let about = if name.is_empty() { String::new() } else { format!("{name}: ") };
+    Finding { object, path: format!("spec.config.{}", e.path), message: format!("{about}{}", e.message) }
 }

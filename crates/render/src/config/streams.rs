@@ -7,7 +7,7 @@
 use crate::config::merge::OsImages;
 use crate::config::provenance::Provenance;
 use crate::error::Finding;
-use crate::{Mode, Versions};
+use crate::version::{Mode, Versions};
 use api::k8s::ResourceExt as _;
 use api::names::{ARBITER, MASTER, WORKER, annotation};
 use api::v1::MachineConfigPool;

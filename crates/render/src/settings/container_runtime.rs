@@ -1,9 +1,9 @@
 //! ContainerRuntimeConfig objects: drop-ins for CRI-O and the size of containers' file systems. Makes
 //! `99-POOL-generated-containerruntime`. Pure; the objects are read as JSON.
 
-use crate::Versions;
 use crate::settings::kubelet;
 use crate::settings::quantity::Quantity;
+use crate::version::Versions;
 use api::k8s::{LabelSelector, ResourceExt as _};
 use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::Value;

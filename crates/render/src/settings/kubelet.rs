@@ -3,9 +3,9 @@
 //!
 //! What it is not: KubeletConfig objects, which say more for some pools.
 
-use crate::Versions;
 use crate::go_yaml;
 use crate::template::Part;
+use crate::version::Versions;
 use api::names::{WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigSpec};
 use serde_json::{Map, Value, json};

@@ -3,11 +3,11 @@
 //!
 //! What it is not: the config that every pool has without one (see `kubelet`).
 
-use crate::Versions;
 use crate::go_yaml;
 use crate::settings::kubelet::{self, Form, KubeletError};
 use crate::settings::kubelet_fields;
 use crate::tls::TlsProfile;
+use crate::version::Versions;
 use api::k8s::{LabelSelector, ResourceExt as _};
 use api::names::{ARBITER, MASTER, label};
 use api::v1::{MachineConfig, MachineConfigPool};

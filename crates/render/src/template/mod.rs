@@ -12,8 +12,8 @@
 pub(crate) mod data;
 mod functions;
 
-use crate::Versions;
 use crate::template::data::{Data, Platform};
+use crate::version::Versions;
 use api::k8s::OwnerReference;
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigSpec};

@@ -26,7 +26,7 @@ use crate::settings::registries::mirrors::MirrorSets;
 use crate::settings::registries::signatures::{Conflict, Signatures};
 use crate::settings::registries::{self, RegistriesError, Sources};
 use crate::template::{Part, Rendering, TemplateError};
-use crate::{Mode, Versions};
+use crate::version::{Mode, Versions};
 use api::k8s::{OwnerReference, ResourceExt as _};
 use api::names::{ARBITER, MASTER, WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigPool};

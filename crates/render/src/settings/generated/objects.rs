@@ -7,7 +7,7 @@
 //! number stands in an annotation of the object, so that it never changes; a later MachineConfig wins over an earlier.
 
 use super::{Facts, GeneratedError, Inputs, ObjectPlan, Plan, Removal};
-use crate::Mode;
+use crate::version::Mode;
 use api::k8s::{LabelSelector, OwnerReference, ResourceExt as _};
 use api::names::{GROUP, annotation};
 use api::v1::MachineConfig;

@@ -1,9 +1,9 @@
 //! Tables for what is generated in a cluster: names, owners, what stays and what goes.
 
 use super::*;
-use crate::TlsProfile;
 use crate::template::TemplateSet;
 use crate::template::data::Data;
+use crate::tls::TlsProfile;
 use api::v1::ControllerConfig;
 use serde_json::json;
 

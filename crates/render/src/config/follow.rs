@@ -1,0 +1,67 @@
+//! Whether the machines of a pool can follow to its new config: those that are in the present one, or any machine where there
+//! is none. Pure.
+//!
+//! What it is not: the rules of what machines that run can do, which `desired::rules` holds.
+
+use crate::config::blame::blamed;
+use crate::config::check::validate_machine_config;
+use crate::config::inputs::Inputs;
+use crate::config::merge::Merged;
+use crate::error::{Finding, Reason};
+use crate::version::Mode;
+use api::k8s::ResourceExt as _;
+use api::v1::MachineConfig;
+use desired::rules::{Broken, Compared, at_install, broken};
+
+/// Can machines follow: those in the pool's present config, or where it has none, any machine? Before there is a cluster,
+/// and where only machines that are installed with the config will have all of it, the answer is a warning.
+pub(crate) fn follow(
+    inputs: &Inputs<'_>,
+    name: &str,
+    merged: &Merged,
+    order: &[&MachineConfig],
+) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
+    let new = Compared { config: &merged.config, fips: merged.spec.fips };
+    let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
+    let config = match other.and_then(|c| c.spec.config.as_ref()).filter(|c| !c.is_null()) {
+        None => ignition::empty(),
+        Some(raw) => {
+            let unreadable = |e| {
+                let name = other.map(|c| c.name_any()).unwrap_or_default();
+                Finding::on(&name, "spec.config", format!("the present config: {e}"))
+            };
+            ignition::parse_value(raw).map_err(|e| (Reason::Irreconcilable, vec![unreadable(e)]))?.config
+        }
+    };
+    let old = match (inputs.current, other) {
+        (None, _) => None,
+        (Some(_), Some(other)) => Some(Compared { config: &config, fips: other.spec.fips }),
+        // The pool is at this very config.
+        (Some(_), None) => Some(new),
+    };
+    // Merging has used the configs up; they are read again only to say which of them asks for it.
+    let blamed = |rules: &[Broken<'_>]| {
+        let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
+        blamed(rules, new, &components)
+    };
+    let broken = broken(old, new, inputs.overrides);
+    match (inputs.current, inputs.mode) {
+        _ if broken.is_empty() => {}
+        (None, Mode::Cluster) => return Err((Reason::Refused, blamed(&broken))),
+        (Some(_), _) if other.is_some() => return Err((Reason::Irreconcilable, blamed(&broken))),
+        // Before there is a cluster; or nothing is asked of the machines that they have not been asked for already.
+        _ => return Ok(blamed(&broken)),
+    }
+    let warned = at_install(new);
+    let quiet = old.is_some() || inputs.mode == Mode::Bootstrap || warned.is_empty();
+    let mut warnings = if quiet { Vec::new() } else { blamed(&warned) };
+    if old.is_some_and(|old| desired::shuts_core_out(old.config, new.config)) {
+        warnings.push(Finding::on_pool(
+            inputs.pool,
+            "spec.config.passwd.users",
+            "the last SSH key and password of the user core go: on nodes where no other user has one, nobody \
+                      can log in; keep a key in one of this pool's MachineConfigs",
+        ));
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,42 @@
+//! What a pool is rendered from.
+//!
+//! What it is not: the reading of it from a cluster or from files.
+
+use crate::config::streams::Stream;
+use crate::version::{Mode, Versions};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use desired::Overrides;
+
+/// What a pool is rendered from.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The pool.
+    pub pool: &'a MachineConfigPool,
+    /// Its MachineConfigs, in any order; see [`select`].
+    pub configs: &'a [&'a MachineConfig],
+    /// Cluster facts.
+    pub controller_config: &'a ControllerConfig,
+    /// The rendered config that the pool is at, where it has one.
+    pub current: Option<&'a MachineConfig>,
+    /// The build that renders.
+    pub versions: &'a Versions,
+    /// The OS image stream that the pool follows, where there are streams; else the images are ControllerConfig's.
+    pub stream: Option<&'a Stream>,
+    /// Changes that are let pass although machines will not follow.
+    pub overrides: Overrides,
+    /// How strict.
+    pub mode: Mode,
+}
+
+impl<'a> Inputs<'a> {
+    /// Inputs for a cluster, without stream and overrides.
+    pub fn new(
+        pool: &'a MachineConfigPool,
+        configs: &'a [&'a MachineConfig],
+        controller_config: &'a ControllerConfig,
+        versions: &'a Versions,
+    ) -> Self {
+        let (current, stream, overrides, mode) = (None, None, Overrides::default(), Mode::default());
+        Self { pool, configs, controller_config, current, versions, stream, overrides, mode }
+    }
+}

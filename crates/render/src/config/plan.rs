@@ -1,0 +1,202 @@
+//! The plan of a pool's rendered config: its MachineConfigs are picked, checked, merged and named. Pure.
+//!
+//! What it is not: the rules of each step (see `check`, `merge`, `name`), and the object that comes out (see `object`).
+
+use crate::config::blame::{blame, mixed};
+use crate::config::check::{Component, validate_machine_config};
+use crate::config::follow::follow;
+use crate::config::inputs::Inputs;
+use crate::config::merge::{OsImages, merge, sort};
+use crate::config::name::name;
+use crate::config::object::{fits, keep, largest, reference, rendered};
+use crate::config::provenance::{self, Provenance};
+use crate::config::streams;
+use crate::error::{Finding, Reason, RenderError};
+use crate::version::{Mode, Versions};
+use api::k8s::{ObjectMeta, ObjectReference, ResourceExt as _};
+use api::names::annotation;
+use api::selector;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+
+/// What is to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RenderPlan {
+    /// The rendered MachineConfig, whole: name, owner, annotations, spec.
+    pub rendered: MachineConfig,
+    /// What it was merged from, in merge order; for the pool's `configuration.source`.
+    pub source: Vec<ObjectReference>,
+    /// Where everything in it comes from.
+    pub provenance: Provenance,
+    /// What has no effect or will not work.
+    pub warnings: Vec<Finding>,
+}
+
+impl RenderPlan {
+    /// The rendered MachineConfig's name.
+    pub fn name(&self) -> &str {
+        self.rendered.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// The MachineConfigs that a pool's selector picks, by name. An absent or empty selector picks none.
+///
+/// # Errors
+/// A selector that cannot be evaluated.
+pub fn select<'a>(
+    pool: &MachineConfigPool,
+    all: impl IntoIterator<Item = &'a MachineConfig>,
+) -> Result<Vec<&'a MachineConfig>, RenderError> {
+    let picks = |mc: &MachineConfig| {
+        selector::matches(pool.spec.machine_config_selector.as_ref(), mc.metadata.labels.as_ref())
+    };
+    let mut picked = Vec::new();
+    for mc in all {
+        match picks(mc) {
+            Ok(true) => picked.push(mc),
+            Ok(false) => {}
+            Err(e) => {
+                let finding = Finding::on_pool(pool, "spec.machineConfigSelector", e.to_string());
+                return Err(RenderError::one(&pool.name_any(), Reason::Selector, finding));
+            }
+        }
+    }
+    picked.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    Ok(picked)
+}
+
+/// Renders a pool's MachineConfigs into one.
+///
+/// # Errors
+/// See [`Reason`]; every cause names its object and path.
+pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
+    let Inputs { pool, configs, controller_config, versions, stream, mode, .. } = *inputs;
+    let pool_name = pool.name_any();
+    let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
+    if configs.is_empty() {
+        let message = "no MachineConfig has labels that this picks; label one, or correct the selector";
+        let finding = Finding::on_pool(pool, "spec.machineConfigSelector", message);
+        return Err(fail(Reason::NoConfigs, vec![finding]));
+    }
+    if mode == Mode::Cluster {
+        versions_agree(configs, controller_config, versions)
+            .map_err(|f| fail(Reason::VersionSkew, vec![f]))?;
+    }
+    let (mut components, mut warnings) = read(configs, mode).map_err(|f| fail(Reason::Refused, f))?;
+    sort(&mut components);
+    let order: Vec<&MachineConfig> = components.iter().map(|c| c.machine_config).collect();
+    let provenance = provenance::trace(&components);
+    let base = base_images(controller_config, stream.map(|s| &s.images));
+    let merged = merge(components, &base).map_err(|f| fail(Reason::Refused, vec![f]))?;
+    let overridden = merged.spec.os_image_url != base.os;
+    if overridden && pool.spec.os_image_stream.is_some() {
+        let message = "a MachineConfig of this pool sets osImageURL; remove that or the stream";
+        let finding = Finding::on_pool(pool, "spec.osImageStream", message);
+        return Err(fail(Reason::Refused, vec![finding]));
+    }
+    if overridden && !merged.spec.os_image_url.contains("sha256:") {
+        let by = order.iter().rev().find(|mc| mc.spec.os_image_url == merged.spec.os_image_url);
+        let name = by.map(|mc| mc.name_any()).unwrap_or_default();
+        warnings.push(Finding::on(&name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
+    }
+    // Whether another image has runc only a look into it could say.
+    if let Some(stream) = stream.filter(|_| !overridden)
+        && let Some(finding) = streams::missing_runtime(stream, &merged.config, &provenance)
+    {
+        return Err(fail(Reason::Refused, vec![finding]));
+    }
+    if mode == Mode::Cluster {
+        let findings = mixed(&merged.config, &provenance);
+        if !findings.is_empty() {
+            return Err(fail(Reason::Refused, findings));
+        }
+    }
+    // A merge of valid configs can be invalid: a mode without contents, a path under another config's link.
+    if let Err(errors) = ignition::validate(&merged.config) {
+        let findings: Vec<Finding> =
+            errors.0.into_iter().map(|e| blame(&merged.config, &provenance, &e)).collect();
+        if mode == Mode::Cluster || overridden {
+            return Err(fail(Reason::Refused, findings));
+        }
+        warnings.extend(findings);
+    }
+    let name = name(&pool_name, &merged.spec);
+    warnings.extend(follow(inputs, &name, &merged, &order).map_err(|(reason, f)| fail(reason, f))?);
+    let mut rendered = rendered(pool, controller_config, versions, &name, merged.spec);
+    if overridden {
+        let annotations = rendered.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
+    }
+    warnings.extend(fits(&rendered).map_err(|f| {
+        let findings = std::iter::once(f).chain(largest(&order)).collect();
+        fail(Reason::TooLarge, findings)
+    })?);
+    let source = order.iter().map(|mc| reference(mc.metadata.name.as_deref().unwrap_or_default())).collect();
+    // Before there is a cluster the output is what the reference implementation's is.
+    if mode == Mode::Cluster {
+        keep(&mut rendered, &provenance);
+    }
+    Ok(RenderPlan { rendered, source, provenance, warnings })
+}
+
+/// Reads and checks all; every broken rule of every one is told.
+fn read<'a>(
+    configs: &[&'a MachineConfig],
+    mode: Mode,
+) -> Result<(Vec<Component<'a>>, Vec<Finding>), Vec<Finding>> {
+    let (mut components, mut warnings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    for mc in configs {
+        match validate_machine_config(mc) {
+            Ok(mut component) => {
+                let list = if mode == Mode::Cluster { &mut findings } else { &mut warnings };
+                list.extend(component.unusable());
+                warnings.append(&mut component.warnings);
+                components.push(component);
+            }
+            Err(more) => findings.extend(more),
+        }
+    }
+    if findings.is_empty() { Ok((components, warnings)) } else { Err(findings) }
+}
+
+fn base_images(controller_config: &ControllerConfig, stream: Option<&OsImages>) -> OsImages {
+    let spec = &controller_config.spec;
+    stream.cloned().unwrap_or_else(|| OsImages {
+        os: spec.base_os_container_image.clone(),
+        extensions: spec.base_os_extensions_container_image.clone().unwrap_or_default(),
+    })
+}
+
+/// In the middle of an upgrade, inputs of two versions would mix; wait until they agree.
+fn versions_agree(
+    configs: &[&MachineConfig],
+    controller_config: &ControllerConfig,
+    versions: &Versions,
+) -> Result<(), Finding> {
+    let annotation_of =
+        |meta: &ObjectMeta, key: &str| meta.annotations.as_ref().and_then(|a| a.get(key).cloned());
+    // Absent where no operator stands: there is nothing to disagree with.
+    let by = annotation_of(&controller_config.metadata, annotation::GENERATED_BY_VERSION);
+    if let Some(by) = by.filter(|by| *by != versions.raw) {
+        return Err(Finding {
+            object: format!("ControllerConfig {}", controller_config.name_any()),
+            path: format!("metadata.annotations[{}]", annotation::GENERATED_BY_VERSION),
+            message: format!(
+                "is {by:?}, this controller is {:?}; waiting for the operator to update it",
+                versions.raw
+            ),
+        });
+    }
+    for mc in configs {
+        let by = annotation_of(&mc.metadata, annotation::GENERATED_BY_CONTROLLER).unwrap_or_default();
+        if !by.is_empty() && by != versions.hash {
+            let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_CONTROLLER);
+            let message = format!(
+                "is {by:?}, this controller is {:?}; waiting for it to be generated anew; if nothing makes it any more, \
+                 delete it, or take the annotation away to keep it as your own",
+                versions.hash
+            );
+            return Err(Finding::on(&mc.name_any(), path, message));
+        }
+    }
+    Ok(())
+}

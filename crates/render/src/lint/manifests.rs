@@ -1,0 +1,152 @@
+//! Reads manifests for linting: what is no manifest, fits no kind, stands twice, or has fields that nobody knows.
+//!
+//! What it is not: what MachineConfigs say (see `careless`) and make together (see `pool`).
+
+use super::finding::{Lint, Severity};
+use crate::settings::container_runtime::ContainerRuntimeConfig;
+use crate::settings::kubelet_config::KubeletConfig;
+use crate::settings::registries::mirrors::MirrorSets;
+use api::k8s::ResourceExt as _;
+use api::names::{CLUSTER, GROUP};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Kinds of our group that are no input of rendering and no mistake.
+const OTHER_KINDS: [&str; 5] =
+    ["MachineConfigNode", "MachineOSConfig", "MachineOSBuild", "PinnedImageSet", "OSImageStream"];
+
+/// Fields of a MachineConfig's spec.
+const SPEC_FIELDS: [&str; 7] = [
+    "baseOSExtensionsContainerImage",
+    "config",
+    "extensions",
+    "fips",
+    "kernelArguments",
+    "kernelType",
+    "osImageURL",
+];
+
+#[derive(Default)]
+pub(super) struct Read {
+    pub(super) configs: Vec<(MachineConfig, Value)>,
+    pub(super) pools: Vec<MachineConfigPool>,
+    pub(super) controller_config: Option<ControllerConfig>,
+    pub(super) streams: Option<Value>,
+}
+
+pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
+    let mut read = Read::default();
+    let mut seen: BTreeMap<(String, String), &str> = BTreeMap::new();
+    let mut mirrors = Vec::new();
+    for (origin, value) in manifests {
+        let text = |p: &str| value.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (group, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+        let group = group.split('/').next().unwrap_or_default();
+        let object = format!("{kind} {name}");
+        let mut say = |severity, rule, path: &str, message: String, remedy: &str| {
+            let (path, remedy) = (path.to_owned(), remedy.to_owned());
+            all.push(Lint { severity, object: object.clone(), path, rule, message, remedy });
+        };
+        if kind.is_empty() || group.is_empty() {
+            let message = format!("a document of {origin} has no apiVersion and kind");
+            say(Severity::Error, "manifest", "", message, "write both, or take the document out");
+            continue;
+        }
+        if name.is_empty() {
+            say(
+                Severity::Error,
+                "manifest",
+                "metadata.name",
+                format!("has no name (in {origin})"),
+                "give it one",
+            );
+        } else if let Some(first) = seen.insert((kind.clone(), name.clone()), origin) {
+            let message = format!("stands in {first} and in {origin}");
+            say(Severity::Error, "duplicate", "metadata.name", message, "keep one of them, or rename one");
+        }
+        let shape = "correct the field; the CRD has the types";
+        match (group, kind.as_str()) {
+            (GROUP, "MachineConfig") => match api::shape::read::<MachineConfig>(value) {
+                Ok(mc) => read.configs.push((mc, value.clone())),
+                Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
+            },
+            (GROUP, "MachineConfigPool") => match api::shape::read(value) {
+                Ok(pool) => read.pools.push(pool),
+                Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
+            },
+            (GROUP, "ControllerConfig") => match api::shape::read(value) {
+                Ok(config) => read.controller_config = Some(config),
+                Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
+            },
+            (GROUP, "OSImageStream") if name == CLUSTER => read.streams = Some(value.clone()),
+            (GROUP, "KubeletConfig") => match KubeletConfig::read(value) {
+                Err(e) => say(Severity::Error, "kubelet-config", "spec", e.to_string(), "correct the field"),
+                Ok(config) => {
+                    for field in config.unknown() {
+                        let message =
+                            format!("{field} is no field of a KubeletConfiguration that is known here");
+                        let path = format!("spec.kubeletConfig.{field}");
+                        say(
+                            Severity::Warning,
+                            "unknown-field",
+                            &path,
+                            message,
+                            "correct its name, or take it out",
+                        );
+                    }
+                }
+            },
+            (GROUP, "ContainerRuntimeConfig") => {
+                if let Err(e) = ContainerRuntimeConfig::read(value) {
+                    say(
+                        Severity::Error,
+                        "container-runtime-config",
+                        "spec",
+                        e.to_string(),
+                        "correct the field",
+                    );
+                }
+            }
+            ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
+            | ("operator.openshift.io", "ImageContentSourcePolicy") => {
+                mirrors.push(value.clone());
+                if let Err(e) = MirrorSets::read(std::slice::from_ref(value)) {
+                    say(Severity::Error, "mirrors", "spec", e.to_string(), "correct the field");
+                }
+            }
+            (GROUP, other) if !OTHER_KINDS.contains(&other) => {
+                let message = format!("{other} is no kind of {GROUP}");
+                say(
+                    Severity::Error,
+                    "manifest",
+                    "kind",
+                    message,
+                    "use MachineConfig, MachineConfigPool or the like",
+                );
+            }
+            _ => {}
+        }
+    }
+    if mirrors.len() > 1
+        && let Err(e) = MirrorSets::read(&mirrors)
+    {
+        let (severity, object, path) = (Severity::Error, "mirror sets together".to_owned(), String::new());
+        let (message, remedy) = (e.to_string(), "correct one of them".to_owned());
+        all.push(Lint { severity, object, path, rule: "mirrors", message, remedy });
+    }
+    read
+}
+
+pub(super) fn unknown_fields(all: &mut Vec<Lint>, mc: &MachineConfig, raw: &Value) {
+    let fields = raw.get("spec").and_then(Value::as_object).into_iter().flat_map(|o| o.keys());
+    for field in fields.filter(|f| !SPEC_FIELDS.contains(&f.as_str())) {
+        let near = similar::get_close_matches(field.as_str(), &SPEC_FIELDS, 1, 0.6);
+        let remedy =
+            near.first().map_or_else(|| "take it out".to_owned(), |n| format!("write {n}, or take it out"));
+        let message = format!("{field} is no field of a MachineConfig and has no effect");
+        let object = format!("MachineConfig {}", mc.name_any());
+        let (severity, path) = (Severity::Warning, format!("spec.{field}"));
+        all.push(Lint { severity, object, path, rule: "unknown-field", message, remedy });
+    }
+}

@@ -1,0 +1,145 @@
+//! What the MachineConfigs of a pool make together: what rendering refuses, what several set, who can still log in.
+//!
+//! What it is not: each MachineConfig by itself.
+
+use super::finding::{Lint, Severity, of};
+use crate::config::check::{Component, validate_machine_config};
+use crate::config::inputs::Inputs;
+use crate::config::merge::sort;
+use crate::config::plan::{RenderPlan, plan, select};
+use crate::config::provenance::{self, Kind};
+use crate::config::streams::Stream;
+use crate::error::{Finding, Reason};
+use crate::version::{Mode, Versions};
+use api::k8s::ResourceExt as _;
+use api::names::{CORE_USER, annotation};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Checks what the MachineConfigs of a pool make together; returns the names of those that it picks.
+pub(super) fn lint_pool(
+    all: &mut Vec<Lint>,
+    pool: &MachineConfigPool,
+    configs: &[MachineConfig],
+    bad: &BTreeSet<String>,
+    (controller_config, stream): (Option<&ControllerConfig>, Option<&Stream>),
+) -> Option<Vec<String>> {
+    let picked = match select(pool, configs) {
+        Ok(picked) => picked,
+        Err(e) => {
+            all.extend(e.findings.into_iter().map(|f| of(Severity::Error, f)));
+            return None;
+        }
+    };
+    let names: Vec<String> = picked.iter().map(|mc| mc.name_any()).collect();
+    let good: Vec<&MachineConfig> = picked.into_iter().filter(|mc| !bad.contains(&mc.name_any())).collect();
+    let mut components: Vec<Component<'_>> =
+        good.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
+    sort(&mut components);
+    contested(all, pool, &components);
+    if good.is_empty() {
+        if names.is_empty() {
+            let finding = Finding {
+                object: format!("MachineConfigPool {}", pool.name_any()),
+                path: "spec.machineConfigSelector".to_owned(),
+                message: "picks none of these MachineConfigs; label one, or correct the selector".to_owned(),
+            };
+            all.push(of(Severity::Warning, finding));
+        }
+        return Some(names);
+    }
+    // Versions of what was exported from a cluster agree with themselves.
+    let note = |annotations: Option<&BTreeMap<String, String>>, key: &str| {
+        annotations.and_then(|a| a.get(key)).cloned().unwrap_or_default()
+    };
+    let default = ControllerConfig::default();
+    let controller_config = controller_config.unwrap_or(&default);
+    let raw = note(controller_config.metadata.annotations.as_ref(), annotation::GENERATED_BY_VERSION);
+    let hash =
+        good.iter().map(|c| note(c.metadata.annotations.as_ref(), annotation::GENERATED_BY_CONTROLLER));
+    let versions = Versions { raw, hash: hash.max().unwrap_or_default() };
+    let inputs =
+        Inputs { stream, mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
+    match plan(&inputs) {
+        Ok(plan) => {
+            all.extend(nobody_logs_in(pool, &plan, &components));
+            all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f)));
+        }
+        Err(e) if e.reason == Reason::VersionSkew => {}
+        Err(e) => all.extend(e.findings.into_iter().map(|f| of(Severity::Error, f))),
+    }
+    Some(names)
+}
+
+/// A pool whose MachineConfigs speak of core and let nobody in: the last password of several is empty or locked, and there
+/// is no key. What a change takes away is told where the pool's config before it is known (see [`plan`]).
+fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {
+    let config = ignition::parse_value(plan.rendered.spec.config.as_ref()?).ok()?.config;
+    let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
+    if !has_core || desired::lets_core_in(&config) {
+        return None;
+    }
+    let of_core = || plan.provenance.of(CORE_USER).filter(|o| o.kind == Kind::User);
+    let origin = of_core().find(|o| o.field == "passwordHash").or_else(|| of_core().next())?;
+    let before = match origin.lost.as_slice() {
+        [] => String::new(),
+        lost => format!(", in place of what {} says", lost.join(", ")),
+    };
+    let component = components.iter().find(|c| c.name() == origin.set_by);
+    let at = component.and_then(|c| place(c.config.as_ref()?, Kind::User, CORE_USER));
+    Some(Lint {
+        severity: Severity::Warning,
+        object: format!("MachineConfig {}", origin.set_by),
+        path: at.map_or_else(|| "spec.config.passwd".to_owned(), |at| format!("spec.config.{at}")),
+        rule: "last-login",
+        message: format!(
+            "in pool {} nobody can log in as core: it has no SSH key, and its password is empty or locked{before}",
+            pool.name_any()
+        ),
+        remedy: "give core an SSH key, or a password hash made with mkpasswd".to_owned(),
+    })
+}
+
+/// One warning for each thing that several MachineConfigs set, whatever its parts.
+fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[Component<'_>]) {
+    type Thing<'a> = (Kind, &'a str, &'a str, &'a [String]);
+    let provenance = provenance::trace(components);
+    let mut things: BTreeMap<Thing<'_>, Vec<&str>> = BTreeMap::new();
+    // Two that give the same key agree.
+    for o in provenance.contested().filter(|o| o.kind != Kind::SshKey) {
+        things.entry((o.kind, &o.name, &o.set_by, &o.lost)).or_default().push(&o.field);
+    }
+    for ((kind, name, set_by, lost), fields) in things {
+        let config = components.iter().find(|c| c.name() == set_by).and_then(|c| c.config.as_ref());
+        let path = match (config.and_then(|c| place(c, kind, name)), kind) {
+            (Some(at), _) => format!("spec.config.{at}"),
+            (None, Kind::Scalar) => format!("spec.{name}"),
+            (None, _) => "spec.config".to_owned(),
+        };
+        let what = if fields == [""] { name.to_owned() } else { format!("{} of {name}", fields.join(", ")) };
+        let losers = lost.join(", ");
+        all.push(Lint {
+            severity: Severity::Warning,
+            object: format!("MachineConfig {set_by}"),
+            path,
+            rule: "contested",
+            message: format!(
+                "in pool {} it sets {what}, and so does {losers}, without effect",
+                pool.name_any()
+            ),
+            remedy: format!("say it in one place: take it out of {losers}, or out of {set_by}"),
+        });
+    }
+}
+
+fn place(c: &ignition::Config, kind: Kind, name: &str) -> Option<String> {
+    let (list, index) = match kind {
+        Kind::File => ("storage.files", c.storage.files.iter().position(|f| f.path == name)),
+        Kind::Link => ("storage.links", c.storage.links.iter().position(|f| f.path == name)),
+        Kind::Directory => ("storage.directories", c.storage.directories.iter().position(|f| f.path == name)),
+        Kind::Unit => ("systemd.units", c.systemd.units.iter().position(|u| u.name == name)),
+        Kind::User => ("passwd.users", c.passwd.users.iter().position(|u| u.name == name)),
+        _ => return None,
+    };
+    Some(format!("{list}[{}]", index?))
+}

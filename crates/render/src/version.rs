@@ -1,0 +1,29 @@
+//! Which build renders, and how strict it is.
+//!
+//! What it is not: the versions of Ignition configs (see `ignition::Version`).
+
+/// The build that renders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versions {
+    /// The version as people write it; the operator puts it on ControllerConfig.
+    pub raw: String,
+    /// The hash of the build; it stands on everything generated.
+    pub hash: String,
+}
+
+impl Versions {
+    /// What a build without version information says of itself.
+    pub fn unknown() -> Self {
+        Self { raw: "v0.0.0-was-not-built-properly".to_owned(), hash: "was-not-built-properly".to_owned() }
+    }
+}
+
+/// How strict rendering is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// In a cluster, with machines that follow: versions must agree, and what no host could apply is refused.
+    #[default]
+    Cluster,
+    /// Before there is a cluster, as the reference implementation renders: what no host could apply is a warning.
+    Bootstrap,
+}
