@@ -311,7 +311,7 @@ mod tests {
         runs.store(false, Ordering::Relaxed);
         let ended = Instant::now();
         while may() != May::Go {
-            assert!(ended.elapsed() < AGAIN_AFTER + PROVED * 2, "{:?}", ended.elapsed());
+            assert!(ended.elapsed() < Duration::from_secs(45), "{:?}", ended.elapsed());
             pass().await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
