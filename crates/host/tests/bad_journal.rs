@@ -252,3 +252,22 @@ fn old_contents_that_are_cut_or_changed_are_noticed_and_nothing_is_put_in_their_
         }
     }
 }
+
+#[test]
+fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_planned_again() {
+    let dir = mk_host_tree();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    interrupted(dir.path());
+    let mut host = mk(dir.path());
+    assert!(host.is_between().unwrap());
+    // Planned from what the half-made change has left: it must not be applied to what its undo brings back.
+    let new = files(&[file("/etc/later")]);
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    let error = host.apply(&plan).unwrap_err();
+    assert!(matches!(&error, Error::Interrupted { desired } if desired == "new"), "{error}");
+    assert!(!host.is_between().unwrap());
+    assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
+    let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    assert!(dir.path().join("etc/later").exists());
+}

@@ -44,6 +44,7 @@ async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
     logins(&cluster, &node).await;
     drift(&cluster, &node).await;
+    folders_and_links(&cluster, &node).await;
     cluster.no_panic();
     cluster.stop().await;
 }
@@ -390,10 +391,78 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let dropins = async || node.run(["ls", "/etc/ssh/sshd_config.d"]).await.unwrap();
     assert!(dropins().await.contains("machine-config-keys"), "{}", dropins().await);
     cluster.delete("MachineConfig", "50-keys").await;
-    in_rendered("the node has no keys", &with_other).await;
+    let without = in_rendered("the node has no keys", &with_other).await;
     refused().await;
     let said = node.exec(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
     assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
     assert!(!dropins().await.contains("machine-config-keys"), "{}", dropins().await);
+    // A block for a group of core's that stands nowhere but in the group database: the server says that it applies.
+    let block = "usermod -aG staff core && systemctl reload ssh && \
+        printf 'Match Group staff\\n    AuthorizedKeysFile /etc/nothing/%%u\\n' > /etc/ssh/sshd_config.d/50-group.conf";
+    node.run(["sh", "-c", block]).await.unwrap();
+    cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
+    in_rendered("the node has the keys again", &without).await;
+    node.run(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
     assert_eq!(node.boot_id().await.unwrap(), boot, "keys cost no reboot");
+}
+
+/// Folders and links of a config are made on a machine that runs, are there after its reboot, count as drift when they
+/// differ, and go again; what stood there comes back.
+async fn folders_and_links(cluster: &Cluster, node: &NodeHandle) {
+    let boot = node.boot_id().await.unwrap();
+    let issue = node.read_file("/etc/issue.net").await.unwrap();
+    let storage = json!({
+        "directories": [
+            {"path": "/srv/app", "mode": 0o750, "user": {"name": "core"}},
+            {"path": "/etc/issue.net", "overwrite": true},
+        ],
+        "files": [{"path": "/srv/app/settings", "contents": {"source": "data:,on"}}],
+        "links": [
+            {"path": "/etc/app", "target": "/srv/app"},
+            {"path": "/srv/same", "target": "/srv/app/settings", "hard": true},
+        ],
+    });
+    let config = json!({"ignition": {"version": "3.5.0"}, "storage": storage});
+    let done = async |about: &str, before: &str| {
+        cluster
+            .wait(about, async || {
+                let found = cluster.get("Node", NODE).await;
+                let rendered = cluster.rendered("worker").await;
+                let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
+                (has && rendered != before).then_some(rendered)
+            })
+            .await
+    };
+    let stat = async |path: &str| node.run(["stat", "-c", "%F %a %U %h %N", path]).await.unwrap();
+    let before = cluster.rendered("worker").await;
+    cluster.create(machine_config("70-folders", "worker", config)).await;
+    let with = done("the node has folders and links", &before).await;
+    assert_ne!(node.boot_id().await.unwrap(), boot, "paths of no policy cost a reboot");
+    assert!(stat("/srv/app").await.starts_with("directory 750 core "), "{}", stat("/srv/app").await);
+    assert!(stat("/etc/issue.net").await.starts_with("directory 755 root "));
+    assert!(stat("/etc/app").await.contains("'/etc/app' -> '/srv/app'"), "{}", stat("/etc/app").await);
+    assert!(stat("/srv/same").await.starts_with("regular file 644 root 2 "), "{}", stat("/srv/same").await);
+    assert_eq!(node.read_file("/etc/app/settings").await.unwrap(), "on");
+    for (harm, mend) in
+        [("chmod 777 /srv/app", "chmod 750 /srv/app"), ("ln -sfn /tmp /etc/app", "ln -sfn /srv/app /etc/app")]
+    {
+        node.run(["sh", "-c", harm]).await.unwrap();
+        let path = if harm.contains("chmod") { "/srv/app" } else { "/etc/app" };
+        for (state, named) in [("Degraded", true), ("Done", false)] {
+            cluster
+                .wait(&format!("after {harm}: {state}"), async || {
+                    let found = cluster.get("Node", NODE).await;
+                    let says = note(&found, "reason").contains(path) == named;
+                    (note(&found, "state") == state && says).then_some(())
+                })
+                .await;
+            node.run(["sh", "-c", mend]).await.unwrap();
+        }
+    }
+    cluster.delete("MachineConfig", "70-folders").await;
+    done("folders and links are gone", &with).await;
+    for path in ["/srv/app", "/etc/app", "/srv/same"] {
+        assert!(node.run(["stat", path]).await.is_err(), "{path} is left");
+    }
+    assert_eq!(node.read_file("/etc/issue.net").await.unwrap(), issue);
 }
