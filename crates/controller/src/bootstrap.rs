@@ -1,7 +1,7 @@
 //! `bootstrap`: renders a folder of manifests before there is a cluster. File input and output around
 //! [`render::bootstrap::plan`]; the rules are there.
 
-use crate::files::{self, FileError};
+use crate::io::files::{self, FileError};
 use crate::version::versions;
 use client::chain;
 use render::TemplateSet;

@@ -3,23 +3,23 @@
 //! What it is not: a decision. Marking too many keys costs a pass that finds nothing to do; marking too few loses a
 //! change. So marks are generous.
 
-use crate::claim::Claim;
-use crate::events::Recorder;
-use crate::fresh::{Followed, Need};
-use crate::generated::Gate;
-use crate::keep::Kept;
-use crate::layers::operator_node;
-use crate::leader::Terms;
-use crate::light::{LightNode, LightProgress};
-use crate::metrics::Metrics;
-use crate::places::{Places, Whose};
-use crate::queue::Queue;
-use crate::refusal::{Remarks, Topic, Troubles};
-use crate::settings::{self, API_SERVER, FEATURE_GATE, STREAMS, Settings};
-use crate::standing::{Standing, is_from_template};
-use crate::store::{Cache, Change, Item, Store};
-use crate::template_watch::{self, Place};
-use crate::watch::{OnChange, Presence, follow, follow_ours, version_of};
+use crate::cache::operator_pod::operator_node;
+use crate::cache::settings::{self, API_SERVER, FEATURE_GATE, STREAMS, Settings};
+use crate::cache::store::{Cache, Change, Item, Store};
+use crate::cache::template_inputs::{self, Place};
+use crate::cache::trimmed::{LightNode, LightProgress};
+use crate::cache::watch::{OnChange, Presence, follow, follow_ours, version_of};
+use crate::flight::permits::{Places, Whose};
+use crate::flight::refusals::{Remarks, Topic, Troubles};
+use crate::io::events::Recorder;
+use crate::io::metrics::Metrics;
+use crate::passes::generated::Gate;
+use crate::passes::own_configs::Kept;
+use crate::passes::queue::Queue;
+use crate::passes::template_gate::{Standing, is_from_template};
+use crate::passes::version_claim::Claim;
+use crate::term::catch_up::{Followed, Need};
+use crate::term::leader::Terms;
 use api::k8s::{Node, ObjectMeta, Pod, ResourceExt};
 use api::names::WORKER;
 use api::selector;
@@ -205,7 +205,7 @@ pub(crate) struct Context {
     pub(crate) generated: Gate,
     /// The MachineConfigs of our own that stand as they should.
     pub(crate) kept: Kept,
-    /// Every kind that is followed, see [`crate::fresh`].
+    /// Every kind that is followed, see [`crate::term::catch_up`].
     followed: Mutex<Vec<Arc<Followed>>>,
     /// What rendering last had each pool name. A pool that comes to name this asks for nothing.
     named: Mutex<HashMap<String, PoolConfiguration>>,
@@ -377,8 +377,8 @@ impl Context {
         ));
         self.watch_optional(tasks, stop);
         settings::watch(self, tasks, stop);
-        tasks.spawn(template_watch::follow_folder(self.clone(), stop.clone()));
-        tasks.spawn(template_watch::follow_pull_secret(self.clone(), stop.clone()));
+        tasks.spawn(template_inputs::follow_folder(self.clone(), stop.clone()));
+        tasks.spawn(template_inputs::follow_pull_secret(self.clone(), stop.clone()));
         let (progress, on_change) = (stores.progress.clone(), self.then(Self::progress_changed));
         let (api, token) = (Api::<LightProgress>::all(client()), stop.clone());
         tasks.spawn(async move {
@@ -586,7 +586,7 @@ impl Context {
         if change.name != api::names::CONTROLLER_CONFIG {
             return;
         }
-        let place = change.new.as_deref().and_then(|c| template_watch::place(c.spec.pull_secret.as_ref()));
+        let place = change.new.as_deref().and_then(|c| template_inputs::place(c.spec.pull_secret.as_ref()));
         self.pull_secret.send_if_modified(|at| {
             let moved = *at != place;
             *at = place;

@@ -77,5 +77,5 @@ async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
     context.mark_all();
     assert!(context.named.lock().unwrap().is_empty(), "another leader may have named it something else");
     assert!(!context.troubles.knows("node n"), "it has not failed for the time between");
-    assert_eq!(context.generated.may("worker"), crate::generated::May::Wait);
+    assert_eq!(context.generated.may("worker"), crate::passes::generated::May::Wait);
 }

@@ -1,8 +1,8 @@
 //! A fake API server for tests of what a pass does with its answers, also those that a real one cannot be made to give.
 
 use crate::context::Context;
-use crate::events::Recorder;
-use crate::metrics::Metrics;
+use crate::io::events::Recorder;
+use crate::io::metrics::Metrics;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;

@@ -1,6 +1,6 @@
 //! The controller: watches, queues and writes. It calls `render` and `rollout` and decides nothing itself.
 //!
-//! Data flow: watches fold objects into [`store`]s, trimmed; a change marks keys in [`queue`]s; a pass over a key
+//! Data flow: watches fold objects into stores, trimmed (`cache`); a change marks keys in queues; a pass over a key
 //! gives what the stores say to a pure function and carries its plan out, each write bound to the version that the
 //! plan was made from; the answers go back into the stores. See `docs/architecture.md`.
 //!
@@ -13,54 +13,24 @@
 //! | topology | the ControllerConfig | `rollout::topology::patch` | the topology in the ControllerConfig |
 //! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
 
-mod backoff;
 pub mod bootstrap;
-mod call;
-mod certificates;
-mod claim;
+mod cache;
 mod context;
-mod drains;
-mod events;
 #[cfg(test)]
 mod fake_server;
-mod files;
-mod finalizer;
-mod fresh;
-mod garbage;
-mod generated;
-mod http;
-mod keep;
-mod layers;
-mod leader;
-mod light;
-mod metrics;
-mod nodes;
+mod flight;
+mod io;
 mod passes;
-mod patch;
-mod places;
-mod progress;
-mod queue;
-mod refusal;
-mod rendering;
-mod seal;
-mod settings;
-mod standing;
-mod store;
-mod template_watch;
-mod templates;
-mod topology;
-mod underway;
+mod term;
 mod version;
-mod watch;
-mod writes;
 
-pub use call::{ClientError, tune};
-pub use files::FileError;
+pub use io::connection::{ClientError, tune};
+pub use io::files::FileError;
 
 use crate::context::Context;
-use crate::events::Recorder;
-use crate::leader::{Alone, ByLease, Leadership, Role};
-use crate::metrics::Metrics;
+use crate::io::events::Recorder;
+use crate::io::metrics::Metrics;
+use crate::term::leader::{Alone, ByLease, Leadership, Role};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -123,7 +93,7 @@ pub enum ControllerError {
 /// # Errors
 /// What keeps it from starting. See [`ControllerError`].
 pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), ControllerError> {
-    let client = call::client(options.kubeconfig.as_deref()).await?;
+    let client = io::connection::client(options.kubeconfig.as_deref()).await?;
     run_with(client, options, shutdown).await
 }
 
@@ -146,7 +116,7 @@ pub async fn run_with(
     if let Some(address) = options.metrics_listen {
         let listener =
             TcpListener::bind(address).await.map_err(|source| ControllerError::Listen { address, source })?;
-        tasks.spawn(http::serve(listener, Arc::new(registry), rest.clone()));
+        tasks.spawn(io::http::serve(listener, Arc::new(registry), rest.clone()));
     }
     let mut context = Context::new(client.clone(), options.templates, events, metrics);
     context.versions = options.versions;

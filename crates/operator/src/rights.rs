@@ -82,7 +82,7 @@ fn controller() -> Vec<Value> {
         rule(GROUP, &["machineconfigs"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
         rule(GROUP, &["machineconfigpools"], &["get", "list", "watch", "patch"]),
         rule(GROUP, &["controllerconfigs"], &READ),
-        // Whose version it is, see `controller::claim`, and the topology, see `rollout::topology`.
+        // Whose version it is, see `passes/version_claim.rs` of the controller, and the topology, see `rollout::topology`.
         named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &["patch"]),
         rule(GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &["get", "list", "watch", "patch"]),
         rule(

@@ -7,15 +7,15 @@
 //!
 //! What it is not: a choice of what is generated.
 
+use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
+use crate::cache::watch::version_of;
 use crate::context::Context;
-use crate::finalizer::differing;
-use crate::keep;
-use crate::leader::now;
-use crate::queue::Outcome;
-use crate::refusal::{WriteError, Writes};
-use crate::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
-use crate::templates::{self, Failure};
-use crate::watch::version_of;
+use crate::flight::refusals::{WriteError, Writes};
+use crate::passes::finalizers::differing;
+use crate::passes::own_configs;
+use crate::passes::queue::Outcome;
+use crate::passes::templates::{self, Failure};
+use crate::term::leader::now;
 use api::k8s::ResourceExt;
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig};
@@ -186,7 +186,8 @@ async fn carry_out(
             invalid.insert((object.kind, &object.name), why);
         }
     }
-    let puts = plan.wanted.iter().map(|config| async move { (config, keep::put(context, config).await) });
+    let puts =
+        plan.wanted.iter().map(|config| async move { (config, own_configs::put(context, config).await) });
     for (config, done) in futures::future::join_all(puts.collect::<Vec<_>>()).await {
         if let Some(why) = book(&format!("write of MachineConfig {}", config.name_any()), done) {
             if let Some(pool) = role(config) {
@@ -459,7 +460,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_finalizer_of_somebody_elses_on_one_that_is_to_go_is_told_when_it_lasts() {
         use crate::fake_server::{answer, context};
-        use crate::refusal::Troubles;
+        use crate::flight::refusals::Troubles;
         use std::sync::atomic::AtomicU32;
         let asked = Arc::new(AtomicU32::new(0));
         let count = asked.clone();

@@ -9,7 +9,7 @@
 //! waits for it.
 
 use crate::context::{Config, Context};
-use crate::queue::Outcome;
+use crate::passes::queue::Outcome;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

@@ -6,18 +6,18 @@
 //!
 //! What it is not: template rules.
 
-use crate::certificates;
-use crate::claim;
+use crate::cache::template_inputs::DEFAULT_NAMESPACE;
 use crate::context::Context;
-use crate::files;
-use crate::generated::remove;
-use crate::keep;
-use crate::leader::now;
-use crate::patch::{bound, difference};
-use crate::queue::Outcome;
-use crate::refusal::{AGAIN, Writes};
-use crate::standing::{emptied, leaving};
-use crate::template_watch::DEFAULT_NAMESPACE;
+use crate::flight::refusals::{AGAIN, Writes};
+use crate::io::files;
+use crate::io::merge_patch::{bound, difference};
+use crate::passes::certificates;
+use crate::passes::generated::remove;
+use crate::passes::own_configs;
+use crate::passes::queue::Outcome;
+use crate::passes::template_gate::{emptied, leaving};
+use crate::passes::version_claim;
+use crate::term::leader::now;
 use api::conditions::{self, Condition};
 use api::k8s::{ObjectReference, ResourceExt, Secret};
 use api::names::CLUSTER;
@@ -42,7 +42,7 @@ pub(crate) const COMPLETED: &str = "TemplateControllerCompleted";
 pub(crate) const FAILING: &str = "TemplateControllerFailing";
 
 /// Template files that cannot be watched are read again this often. Everything else that templates are made from is
-/// watched, see [`crate::template_watch`] and [`crate::settings`].
+/// watched, see [`crate::cache::template_inputs`] and [`crate::cache::settings`].
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// One pass over the ControllerConfig.
@@ -59,7 +59,7 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
 }
 
 async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outcome, CallError> {
-    let again = claim::see_to(context, config).await?;
+    let again = version_claim::see_to(context, config).await?;
     // Our own write is in the cache; what follows is bound to it.
     let fresh = context.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
@@ -131,7 +131,7 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
     Ok(Outcome::Failed(message))
 }
 
-/// What keeps the templates from being rendered, see [`crate::refusal::Troubles`].
+/// What keeps the templates from being rendered, see [`crate::flight::refusals::Troubles`].
 const TEMPLATES: &str = "templates";
 
 /// Writes the status, which is for people: that this is refused holds nothing up. `false`: it was.
@@ -172,7 +172,7 @@ struct Applied {
 async fn apply(context: &Context, config: &ControllerConfig) -> Result<Applied, Failure> {
     let facts = facts(context, config).await?;
     let wanted = generate(context, config, facts).await?;
-    let wanted: Vec<MachineConfig> = wanted.iter().map(keep::sealed).collect();
+    let wanted: Vec<MachineConfig> = wanted.iter().map(own_configs::sealed).collect();
     let configs = context.stores.configs.all();
     let sources: Vec<&MachineConfig> = configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
     let leaving = leaving(&wanted, &sources);
@@ -197,7 +197,7 @@ async fn apply(context: &Context, config: &ControllerConfig) -> Result<Applied, 
             refused.insert(name.clone(), format!("MachineConfig {name} cannot be {verb}: {words}"));
         }
     };
-    let puts = wanted.iter().map(|config| keep::put(context, config));
+    let puts = wanted.iter().map(|config| own_configs::put(context, config));
     for (config, done) in wanted.iter().zip(futures::future::join_all(puts).await) {
         book(config.name_any(), "made as the templates say", done);
     }

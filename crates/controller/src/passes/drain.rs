@@ -10,16 +10,16 @@
 //!
 //! What it is not: the choice of pods, of waits or of what is told.
 
+use crate::cache::store::{Change, Store};
+use crate::cache::watch::{OnChange, Presence, follow};
 use crate::context::Context;
-use crate::events::{Source, node_reference};
-use crate::leader::now;
-use crate::metrics;
-use crate::progress;
-use crate::queue::Outcome;
-use crate::refusal::Topic;
-use crate::store::{Change, Store};
-use crate::watch::{OnChange, Presence, follow};
-use crate::writes::patch_node;
+use crate::flight::refusals::Topic;
+use crate::flight::writes::patch_node;
+use crate::io::events::{Source, node_reference};
+use crate::io::metrics;
+use crate::passes::machine_config_nodes;
+use crate::passes::queue::Outcome;
+use crate::term::leader::now;
 use api::k8s::{Pod, PodDisruptionBudget};
 use client::{CallError, REQUEST_TIMEOUT, call};
 use futures::StreamExt;
@@ -159,7 +159,7 @@ impl Drains {
                 let text = format!("Node {} cannot be changed for its drain: {why}", node.name);
                 self.remark(&node.name, Some(text));
                 if let Some(step) = plan.told_of_refusal(why) {
-                    progress::tell(&self.context, node, &step).await;
+                    machine_config_nodes::tell(&self.context, node, &step).await;
                 }
             }
             return outcome;
@@ -174,7 +174,7 @@ impl Drains {
         self.count(node, plan.late);
         self.context.metrics.drain_waits.set(&node.name, !plan.waiting.is_empty());
         if let Some(step) = &plan.progress {
-            progress::tell(&self.context, node, step).await;
+            machine_config_nodes::tell(&self.context, node, step).await;
         }
         let api = self.context.client.clone();
         let evictions = plan.evict.into_iter().map(|pod| {
@@ -296,7 +296,7 @@ impl Drains {
     }
 }
 
-/// What is tried, see [`crate::refusal::Troubles`].
+/// What is tried, see [`crate::flight::refusals::Troubles`].
 fn tried(node: &str) -> String {
     format!("drain {node}")
 }
@@ -325,8 +325,8 @@ fn outcome_of(error: &CallError) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
     use crate::fake_server::{answer, context};
-    use crate::store::Item;
     use serde_json::json;
 
     #[tokio::test(start_paused = true)]

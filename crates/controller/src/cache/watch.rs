@@ -6,9 +6,9 @@
 //!
 //! What it is not: it decides nothing; `on_change` marks queues.
 
-use crate::backoff;
-use crate::call::WATCH_SECONDS;
-use crate::store::{Change, Item, Store};
+use crate::cache::store::{Change, Item, Store};
+use crate::io::backoff;
+use crate::io::connection::WATCH_SECONDS;
 use client::{chain, decode};
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};

@@ -3,21 +3,21 @@
 //! Flow: caches → plan → all Node patches at once (a bounded number in flight) → pool status → events. Each patch is
 //! bound to the version that the plan was made from; when one is refused because its node has moved on, the pool's
 //! status is written as it is without that patch, and the cluster is planned anew: nothing is repeated blindly. A refusal
-//! that lasts is told on the pool. A patch that is not answered goes on by itself ([`crate::underway`]), and the next plan
+//! that lasts is told on the pool. A patch that is not answered goes on by itself ([`crate::flight::requests`]), and the next plan
 //! leaves its node alone.
 //!
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
+use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::context::{Config, Context, Stores};
-use crate::events::{Source, node_reference, reference};
-use crate::leader::now;
-use crate::metrics;
-use crate::places::Whose;
-use crate::queue::Outcome;
-use crate::refusal::Undone;
-use crate::seal::{Seal, Sealed};
-use crate::settings::{FEATURE_GATE, STREAMS};
-use crate::underway::{PATIENCE, Underway, Written};
+use crate::flight::permits::Whose;
+use crate::flight::refusals::Undone;
+use crate::flight::requests::{PATIENCE, Underway, Written};
+use crate::io::events::{Source, node_reference, reference};
+use crate::io::metrics;
+use crate::passes::queue::Outcome;
+use crate::term::fence::{Seal, Sealed};
+use crate::term::leader::now;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
@@ -483,10 +483,10 @@ impl Snapshot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::Recorder;
-    use crate::leader::Handover;
-    use crate::metrics::Metrics;
-    use crate::store::Item;
+    use crate::cache::store::Item;
+    use crate::io::events::Recorder;
+    use crate::io::metrics::Metrics;
+    use crate::term::leader::Handover;
     use api::k8s::ObjectMeta;
     use api::v1::MachineConfigPoolStatus;
     use http::{Request, Response};
@@ -536,7 +536,7 @@ mod tests {
         };
         let sent = nodes.carry_out(&plan(5000), &pool).await;
         // Four rounds are answered before half a second is over, and who waits for a place by then is sent.
-        let most = PATCHES_WAITING + 4 * crate::places::PATCHES_IN_FLIGHT;
+        let most = PATCHES_WAITING + 4 * crate::flight::permits::PATCHES_IN_FLIGHT;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
         assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
         let sent = nodes.carry_out(&plan(100), &pool).await;
@@ -552,7 +552,7 @@ mod tests {
             };
             now_in_cluster(&paused, 2);
         });
-        let first = crate::places::PATCHES_IN_FLIGHT;
+        let first = crate::flight::permits::PATCHES_IN_FLIGHT;
         assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::Some, first));
     }
 
@@ -655,10 +655,10 @@ mod tests {
         let drain = tokio::time::timeout(Duration::from_secs(1), context.place(Whose::Drain)).await;
         assert!(drain.is_ok(), "drains have places of their own");
         // It is tried for some minutes, then it can arrive no more; the node is read, and sent again.
-        tokio::time::sleep(crate::leader::STRAY * 4).await;
+        tokio::time::sleep(crate::term::leader::STRAY * 4).await;
         let tries = asked.a1.load(Ordering::Relaxed);
         assert!((5..30).contains(&tries), "{tries} tries");
-        tokio::time::sleep(crate::leader::STRAY * 4).await;
+        tokio::time::sleep(crate::term::leader::STRAY * 4).await;
         assert_eq!(asked.a1.load(Ordering::Relaxed), tries, "they end");
         let failed = pass().await;
         assert!(matches!(failed, Outcome::Failed(_)), "{failed:?}");

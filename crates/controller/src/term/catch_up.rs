@@ -11,12 +11,12 @@
 //!
 //! What it is not: a cache, or needed within a term: there our own writes are in the caches with their answers.
 
-use crate::backoff::WORK;
+use crate::cache::store::Cache;
+use crate::cache::watch::{key_of, version_of};
 use crate::context::Context;
-use crate::refusal::Topic;
-use crate::store::Cache;
-use crate::watch::{key_of, version_of};
-use crate::writes::set_condition;
+use crate::flight::refusals::Topic;
+use crate::flight::writes::set_condition;
+use crate::io::backoff::WORK;
 use api::conditions::Condition;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::text::{MAX_ANSWER_CHARS, cut};
@@ -219,8 +219,8 @@ async fn listed(followed: &Followed) -> Result<(BTreeMap<String, u64>, u64), Cal
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::{Item, Store};
     use crate::fake_server::{answer, context};
-    use crate::store::{Item, Store};
     use kube::api::ApiResource;
     use kube::core::GroupVersionKind;
     use serde_json::json;

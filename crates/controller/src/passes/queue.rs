@@ -8,7 +8,7 @@
 //! What it is not: a store of what changed. A pass reads the caches and decides everything anew, so losing or
 //! repeating a mark at any moment is harmless as long as the last one is kept.
 
-use crate::backoff;
+use crate::io::backoff;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;

@@ -4,11 +4,11 @@
 //! What it is not: needed for an update. A cluster without the kind, or one that refuses an object, rolls out all the
 //! same.
 
+use crate::cache::trimmed::LightProgress;
 use crate::context::Context;
-use crate::leader::now;
-use crate::light::LightProgress;
-use crate::patch::{bound, difference};
-use crate::queue::Outcome;
+use crate::io::merge_patch::{bound, difference};
+use crate::passes::queue::Outcome;
+use crate::term::leader::now;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigNode;
 use client::{CallError, call};
@@ -159,8 +159,8 @@ async fn try_tell(context: &Context, node: &NodeView, step: &Progress) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
     use crate::fake_server::{answer, context};
-    use crate::store::Item;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     #[tokio::test]

@@ -7,10 +7,10 @@
 //!
 //! What it is not: what a setting means (see `render::generated`).
 
+use crate::cache::store::{Change, Item, Store};
+use crate::cache::watch::{Presence, follow, version_of};
 use crate::context::Context;
-use crate::fresh::{Followed, Need};
-use crate::store::{Change, Item, Store};
-use crate::watch::{Presence, follow, version_of};
+use crate::term::catch_up::{Followed, Need};
 use client::call;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;

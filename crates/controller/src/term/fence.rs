@@ -6,10 +6,10 @@
 //! so long ago that nothing can be on its way any more.
 
 use crate::context::Context;
-use crate::leader::{Handover, STRAY, now};
-use crate::places::Whose;
-use crate::underway::PATIENCE;
-use crate::writes::until_answered;
+use crate::flight::permits::Whose;
+use crate::flight::requests::PATIENCE;
+use crate::flight::writes::until_answered;
+use crate::term::leader::{Handover, STRAY, now};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use kube::api::Patch;
@@ -144,8 +144,8 @@ fn unanswered(node: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
     use crate::fake_server::{answer, context};
-    use crate::store::Item;
     use rollout::view::NodeView;
     use rollout::{Capacity, NodeStep, PoolPlan, Step};
     use std::sync::Arc;

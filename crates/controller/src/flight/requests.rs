@@ -5,11 +5,11 @@
 //! Guarantee: for as long as a patch may still arrive its Node is known here. The plan keeps its slot and leaves it alone
 //! (`Facts::unanswered`).
 //!
-//! What it is not: tries and their end (see [`crate::writes`]).
+//! What it is not: tries and their end (see [`crate::flight::writes`]).
 
 use crate::context::Context;
-use crate::refusal::Undone;
-use crate::writes::{until_settled, write_first_boot_nodes, write_status};
+use crate::flight::refusals::Undone;
+use crate::flight::writes::{until_settled, write_first_boot_nodes, write_status};
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use rollout::{Change, NodePatch, Unanswered};
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How long a pass waits for an answer. A server that answers with faults of its own has said its last word by then, see
-/// [`crate::writes`].
+/// [`crate::flight::writes`].
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A patch that was sent.

@@ -6,7 +6,7 @@
 //!
 //! What it is not: the writes (see `templates`), nor what is generated from settings (see `generated`).
 
-use crate::keep::is_as;
+use crate::passes::own_configs::is_as;
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

@@ -4,7 +4,7 @@
 //! a pass that runs before the watch has brought our last write would otherwise decide on the state before it. An
 //! older version never replaces a newer one of the same object, whoever brings it.
 //!
-//! What it is not: decoding or trimming (see [`crate::watch`]), nor deciding what a change means.
+//! What it is not: decoding or trimming (see [`crate::cache::watch`]), nor deciding what a change means.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -4,8 +4,8 @@
 //! What it is not: the rule, see `rollout::topology`.
 
 use crate::context::Context;
-use crate::queue::Outcome;
-use crate::refusal::{AGAIN, Topic};
+use crate::flight::refusals::{AGAIN, Topic};
+use crate::passes::queue::Outcome;
 use api::v1::ControllerConfig;
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
@@ -13,7 +13,7 @@ use rollout::TroubleOf;
 use rollout::topology::{self, Topology};
 use std::sync::Arc;
 
-/// What is tried, see [`crate::refusal::Troubles`].
+/// What is tried, see [`crate::flight::refusals::Troubles`].
 const TOPOLOGY: &str = "topology";
 
 /// One pass over all nodes.
@@ -62,8 +62,8 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
     use crate::fake_server::{answer, context};
-    use crate::store::Item;
     use rollout::view::NodeView;
     use serde_json::json;
     use std::time::Duration;

@@ -6,17 +6,17 @@
 //!
 //! What it is not: merging or naming. Whether a set of MachineConfigs can be rendered, and why not, `render` says.
 
+use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::context::{Config, Context};
-use crate::events::{Source, reference, release_version};
-use crate::generated::May;
-use crate::leader::now;
-use crate::metrics;
-use crate::patch::{bound, difference};
-use crate::queue::Outcome;
-use crate::refusal::{AGAIN, Failure as _, WriteError};
-use crate::settings::{FEATURE_GATE, STREAMS};
-use crate::writes::set_condition;
-use crate::{claim, standing};
+use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
+use crate::flight::writes::set_condition;
+use crate::io::events::{Source, reference, release_version};
+use crate::io::merge_patch::{bound, difference};
+use crate::io::metrics;
+use crate::passes::generated::May;
+use crate::passes::queue::Outcome;
+use crate::passes::{template_gate, version_claim};
+use crate::term::leader::now;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
@@ -158,11 +158,11 @@ impl Rendering {
             return Ok(Err(Why::degraded("NoControllerConfig", message)));
         };
         match self.context.claim.may(&controller_config, &self.context.versions.raw) {
-            claim::May::Go => {}
-            claim::May::Wait => {
+            version_claim::May::Go => {}
+            version_claim::May::Wait => {
                 return Ok(Err(Why::NotYet("the ControllerConfig is being taken over".to_owned())));
             }
-            claim::May::Not(message) => {
+            version_claim::May::Not(message) => {
                 return Ok(Err(Why::degraded(&format!("{:?}", Reason::VersionSkew), message)));
             }
         }
@@ -170,15 +170,15 @@ impl Rendering {
         let sources: Vec<&MachineConfig> =
             configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
         match self.context.standing.may(&controller_config, pool, &sources) {
-            standing::May::Go => {}
-            standing::May::Wait => {
+            template_gate::May::Go => {}
+            template_gate::May::Wait => {
                 // It puts them right, and their change makes the pool dirty again.
                 self.context.queues.template.mark(CONTROLLER_CONFIG.to_owned());
                 let what = "the MachineConfigs from templates are being written";
                 return Ok(Err(Why::NotYet(what.to_owned())));
             }
-            standing::May::Failing(why) => return Ok(Err(Why::degraded("TemplatesFailing", why))),
-            standing::May::Refused(why) => return Ok(Err(Why::degraded("Refused", why))),
+            template_gate::May::Failing(why) => return Ok(Err(Why::degraded("TemplatesFailing", why))),
+            template_gate::May::Refused(why) => return Ok(Err(Why::degraded("Refused", why))),
         }
         match self.context.generated.may(&name) {
             May::Go => {}
@@ -459,8 +459,8 @@ async fn put_back(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
     use crate::fake_server::{answer, context};
-    use crate::store::Item;
 
     const CONFIG: &str = "rendered-worker-";
 

@@ -4,7 +4,7 @@
 //! What it is not: a retry. Everything is tried again, also what is refused: that an admission policy has changed is seen
 //! by nobody here.
 
-use crate::queue::Outcome;
+use crate::passes::queue::Outcome;
 use api::text::{MAX_ANSWER_CHARS, cut};
 use client::CallError;
 use rollout::{Trouble, TroubleOf};

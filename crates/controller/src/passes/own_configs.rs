@@ -8,9 +8,9 @@
 //! What it is not: what they say (see `render::template`, `render::generated`).
 
 use crate::context::{Config, Context};
-use crate::events::{Source, reference};
-use crate::patch::difference;
-use crate::refusal::WriteError;
+use crate::flight::refusals::WriteError;
+use crate::io::events::{Source, reference};
+use crate::io::merge_patch::difference;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::{annotation, label};
@@ -325,7 +325,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_policy_changes_on_its_way_is_an_error_that_names_the_field() {
         use crate::fake_server::{answer, context};
-        use crate::refusal::Failure as _;
+        use crate::flight::refusals::Failure as _;
         let wanted = mc("00-worker", None);
         for (stood, changed) in [(false, false), (false, true), (true, true)] {
             let mut stored = json!(sealed(&wanted));

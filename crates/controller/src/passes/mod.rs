@@ -1,13 +1,29 @@
 //! Which queue is worked how, by which pass; runs while this process leads.
 
+pub(crate) mod certificates;
+pub(crate) mod drain;
+pub(crate) mod finalizers;
+pub(crate) mod garbage;
+pub(crate) mod generated;
+pub(crate) mod machine_config_nodes;
+pub(crate) mod nodes;
+pub(crate) mod own_configs;
+pub(crate) mod queue;
+pub(crate) mod render;
+pub(crate) mod template_gate;
+pub(crate) mod templates;
+pub(crate) mod topology;
+pub(crate) mod version_claim;
+
 use crate::context::{Context, Queues};
-use crate::drains::Drains;
-use crate::leader::Handover;
-use crate::nodes::Nodes;
-use crate::queue::{Growth, Outcome, Queue, Spacing, Work, work};
-use crate::rendering::Rendering;
-use crate::seal::Seal;
-use crate::{fresh, garbage, generated, metrics, progress, templates, topology};
+use crate::io::metrics;
+use crate::passes::drain::Drains;
+use crate::passes::nodes::Nodes;
+use crate::passes::queue::{Growth, Outcome, Queue, Spacing, Work, work};
+use crate::passes::render::Rendering;
+use crate::term::catch_up;
+use crate::term::fence::Seal;
+use crate::term::leader::Handover;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
@@ -44,7 +60,7 @@ const QUIET: Work = Work { name: "quiet", parallel: 16, spacing: Spacing::millis
 pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
-        () = fresh::caught_up(&context) => {}
+        () = catch_up::caught_up(&context) => {}
     }
     context.mark_all();
     let nodes = Arc::new(Nodes::new(context.clone(), Seal::after(handover, &context)));
@@ -82,11 +98,11 @@ pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: Cancell
     start(|q| &q.generated, GENERATED, on(&context, generated::pass));
     start(|q| &q.topology, Work { name: "topology", ..TEMPLATE }, on(&context, topology::pass));
     start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
-    start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, progress::pass));
+    start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, machine_config_nodes::pass));
     let watches = context.clone();
     tokio::select! {
         () = stop.cancelled() => {}
-        () = fresh::tell_unread(&watches) => {}
+        () = catch_up::tell_unread(&watches) => {}
     }
     while tasks.join_next().await.is_some() {}
 }

@@ -6,8 +6,8 @@
 //! What it is not: leadership (see `leader`). Two controllers of one cluster agree about that by the Lease.
 
 use crate::context::Context;
-use crate::events::{Source, reference};
-use crate::refusal::AGAIN;
+use crate::flight::refusals::AGAIN;
+use crate::io::events::{Source, reference};
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::annotation::GENERATED_BY_VERSION;
@@ -260,8 +260,8 @@ mod tests {
     /// Another program that writes its version back at once, for as long as it runs.
     #[tokio::test(start_paused = true)]
     async fn pools_go_on_half_a_minute_after_the_other_program_has_ended() {
+        use crate::cache::store::Item;
         use crate::fake_server::{answer, context};
-        use crate::store::Item;
         use std::sync::Arc;
         use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
         let (runs, writes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(1)));

@@ -3,12 +3,12 @@
 //!
 //! What it is not: a choice of what is written.
 
-use crate::backoff::WORK;
+use crate::cache::trimmed::LightNode;
 use crate::context::Context;
-use crate::leader::{STRAY, now};
-use crate::light::LightNode;
-use crate::patch::{bound, difference};
-use crate::places::Whose;
+use crate::flight::permits::Whose;
+use crate::io::backoff::WORK;
+use crate::io::merge_patch::{bound, difference};
+use crate::term::leader::{STRAY, now};
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::annotation;
@@ -193,8 +193,8 @@ pub(crate) async fn set_condition(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
     use crate::fake_server::{answer, context};
-    use crate::store::Item;
     use rollout::view::NodeView;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};

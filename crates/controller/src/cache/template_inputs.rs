@@ -3,9 +3,9 @@
 //!
 //! What it is not: reading templates or secrets. Of a secret nothing is kept but whether it changed.
 
+use crate::cache::store::{Change, Store};
+use crate::cache::watch::{Presence, follow};
 use crate::context::Context;
-use crate::store::{Change, Store};
-use crate::watch::{Presence, follow};
 use api::k8s::{ObjectReference, Secret};
 use kube::Api;
 use kube::runtime::watcher;

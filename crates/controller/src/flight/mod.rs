@@ -1,0 +1,6 @@
+//! Writes on their way: how many at once, what has no answer yet, and when a refusal is told.
+
+pub(crate) mod permits;
+pub(crate) mod refusals;
+pub(crate) mod requests;
+pub(crate) mod writes;

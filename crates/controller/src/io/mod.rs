@@ -1,0 +1,9 @@
+//! The edges: the connection to the API server, events, metrics, files.
+
+pub(crate) mod backoff;
+pub(crate) mod connection;
+pub(crate) mod events;
+pub(crate) mod files;
+pub(crate) mod http;
+pub(crate) mod merge_patch;
+pub(crate) mod metrics;
