@@ -13,7 +13,7 @@ use std::sync::Arc;
 use api::v1::MachineConfigSpec;
 use common::{is_root, mk_host, mk_host_tree, tree};
 use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Host, Names, Recovery, Root, plan};
-use planning::{file, files, interrupted, mk, planned};
+use planning::{SKIP, file, files, interrupted, mk, planned};
 use serde_json::json;
 
 #[test]
