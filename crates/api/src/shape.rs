@@ -42,6 +42,17 @@ pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, ShapeError> {
     })
 }
 
+/// Reads JSON text, such as a file of a host.
+///
+/// # Errors
+/// Text that is not JSON, with line and column; then as [`read`].
+pub fn read_bytes<T: DeserializeOwned>(text: &[u8]) -> Result<T, ShapeError> {
+    let place =
+        |e: serde_json::Error| ShapeError::new(format!("not JSON, line {}, column {}", e.line(), e.column()));
+    // What can be read is read without the detour.
+    serde_json::from_slice(text).or_else(|_| read(&serde_json::from_slice(text).map_err(place)?))
+}
+
 impl ShapeError {
     fn new(what: String) -> Self {
         Self { path: String::new(), what }
@@ -199,6 +210,22 @@ mod tests {
     use super::*;
     use crate::v1::{MachineConfig, MachineConfigPool};
     use serde_json::json;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_quoted() {
+        for (text, want) in [
+            (
+                "{\"spec\": {\"fips\": \"hunter2\"}, \"metadata\": {}}",
+                "spec.fips: expected a boolean, found a string",
+            ),
+            ("{\"spec\": hunter2}", "not JSON, line 1, column 10"),
+            ("hunter2", "not JSON, line 1, column 1"),
+            ("\"hunter2\"", "expected "),
+        ] {
+            let error = read_bytes::<MachineConfig>(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(want) && !error.contains("hunter2"), "{error}");
+        }
+    }
 
     #[test]
     fn an_error_tells_the_place_and_what_is_expected_and_never_the_value() {

@@ -460,7 +460,7 @@ impl Host {
         };
         let path = paths::REBOOT_PENDING;
         let pending: PendingReboot =
-            serde_json::from_slice(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
+            api::shape::read_bytes(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
         let same = pending.boot.lasts(&self.boot()?);
         Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }

@@ -293,11 +293,12 @@ impl Journal {
         if format > FORMAT {
             return Err(Unusable::Newer(format));
         }
-        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
+        let sealed: Sealed = api::shape::read_bytes(bytes).map_err(|e| damaged(e.to_string()))?;
         if sealed.format == 0 || sha256(sealed.journal.as_bytes()) != sealed.sha256 {
             return Err(damaged("its checksum does not fit".to_owned()));
         }
-        let journal: Self = serde_json::from_str(&sealed.journal).map_err(|e| damaged(e.to_string()))?;
+        let journal: Self =
+            api::shape::read_bytes(sealed.journal.as_bytes()).map_err(|e| damaged(e.to_string()))?;
         if ![0, sealed.format].contains(&journal.format) && sealed.format != first_format() {
             return Err(damaged("its format is not the one that it was written with".to_owned()));
         }

@@ -340,7 +340,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
             Want::Dir { .. } => {
                 let kept = paths::original_dir(path);
                 if let Some(bytes) = root.read_if_there(&kept)? {
-                    let attributes = serde_json::from_slice(&bytes).map_err(|e| Error::Config {
+                    let attributes = api::shape::read_bytes(&bytes).map_err(|e| Error::Config {
                         name: kept,
                         why: format!("{e}; remove it, and {path} stays as it is when its config goes"),
                     })?;

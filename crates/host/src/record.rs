@@ -54,7 +54,7 @@ impl CurrentConfig {
             #[serde(default)]
             spec: MachineConfigSpec,
         }
-        let o: Object = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        let o: Object = api::shape::read_bytes(bytes).map_err(|e| e.to_string())?;
         Ok(Self { name: o.metadata.name, spec: o.spec })
     }
 }

@@ -11,9 +11,13 @@ const DIGEST_ONLY: &str = "digest-only";
 /// Why the change from `old` to `new` needs a drain; `None` when it needs none. A file that is absent is empty.
 ///
 /// # Errors
-/// `new` is not TOML.
+/// `new` is not TOML; the text tells the line and nothing of what stands there.
 pub(crate) fn drain_reason(old: &str, new: &str) -> Result<Option<String>, String> {
-    let new: Table = new.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
+    let line = |at: usize| new.bytes().take(at).filter(|b| *b == b'\n').count() + 1;
+    let new: Table = new.parse().map_err(|e: toml::de::Error| match e.span() {
+        Some(span) => format!("it is not TOML, line {}", line(span.start)),
+        None => "it is not TOML".to_owned(),
+    })?;
     let Ok(old) = old.parse::<Table>() else {
         return Ok(Some("the old file cannot be read".to_owned()));
     };

@@ -18,12 +18,15 @@ pub enum ResourceError {
     /// The source is remote.
     #[error("source: {scheme}: sources cannot be fetched here; put the content into a data: URL")]
     Remote {
-        /// The URL's scheme.
-        scheme: String,
+        /// The URL's scheme, one of those that Ignition knows.
+        scheme: &'static str,
     },
+    /// The source is no URL that Ignition knows. It may be the content itself, and is not told.
+    #[error("source: it is no data: URL; put the content into one")]
+    NoUrl,
     /// A compression other than none and gzip.
-    #[error("compression: {0:?} is not known; use gzip or none")]
-    Compression(String),
+    #[error("compression: it is not known; use gzip or none")]
+    Compression,
     /// Not gzip.
     #[error("the content is marked as gzip but does not unpack: {0}")]
     Gzip(std::io::Error),
@@ -49,14 +52,14 @@ impl Resource {
     pub fn decode(&self) -> Result<Vec<u8>, ResourceError> {
         let Some(source) = self.source.as_deref().filter(|s| !s.is_empty()) else { return Ok(Vec::new()) };
         if !data_url::is_data_url(source) {
-            let scheme = source.split_once(':').map_or("relative", |(s, _)| s).to_owned();
-            return Err(ResourceError::Remote { scheme });
+            let known = crate::validate::REMOTE.into_iter().find(|s| source.split(':').next() == Some(s));
+            return Err(known.map_or(ResourceError::NoUrl, |scheme| ResourceError::Remote { scheme }));
         }
         let packed = data_url::decode(source)?;
         let bytes = match self.compression.as_deref() {
             None | Some("") => packed,
             Some("gzip") => gunzip(&packed)?,
-            Some(other) => return Err(ResourceError::Compression(other.to_owned())),
+            Some(_) => return Err(ResourceError::Compression),
         };
         self.verify(&bytes)?;
         Ok(bytes)
@@ -167,13 +170,13 @@ mod tests {
     #[test]
     fn a_remote_source_is_its_own_error() {
         let e = mk("https://example.com/x", None, None).decode().unwrap_err();
-        assert!(matches!(&e, ResourceError::Remote { scheme } if scheme == "https"), "{e}");
+        assert!(matches!(&e, ResourceError::Remote { scheme: "https" }), "{e}");
     }
 
     #[test]
     fn gzip_that_is_not_or_that_never_ends_is_refused() {
         assert!(matches!(mk("data:,plain", Some("gzip"), None).decode(), Err(ResourceError::Gzip(_))));
-        assert!(matches!(mk("data:,x", Some("xz"), None).decode(), Err(ResourceError::Compression(_))));
+        assert!(matches!(mk("data:,x", Some("xz"), None).decode(), Err(ResourceError::Compression)));
         let bomb = data_url::encode_base64("", &gzip(&vec![0; MAX_UNPACKED + 1]));
         assert!(matches!(mk(&bomb, Some("gzip"), None).decode(), Err(ResourceError::TooLarge)));
     }

@@ -65,14 +65,28 @@ impl Report {
         }
     }
 
-    /// Finds keys that stand twice in a list.
-    pub(crate) fn unique<'a>(&mut self, list: impl Display, keys: impl Iterator<Item = &'a str>) {
+    /// Finds names that a list holds twice.
+    pub(crate) fn unique<'a>(&mut self, list: impl Display, names: impl Iterator<Item = &'a str>) {
+        self.duplicates(list, names, |name| format!("{name:?} "));
+    }
+
+    /// Finds values that a list holds twice. Unlike names they may hold secrets, and are not told.
+    pub(crate) fn unique_values<'a>(&mut self, list: impl Display, values: impl Iterator<Item = &'a str>) {
+        self.duplicates(list, values, |_| "the same value ".to_owned());
+    }
+
+    fn duplicates<'a>(
+        &mut self,
+        list: impl Display,
+        keys: impl Iterator<Item = &'a str>,
+        told: impl Fn(&str) -> String,
+    ) {
         let mut seen: HashMap<&str, usize> = HashMap::new();
         for (i, key) in keys.enumerate() {
             if let Some(first) = seen.insert(key, i) {
                 self.add(
                     format!("{list}[{i}]"),
-                    format!("{key:?} stands in {list}[{first}] already; keep one of them"),
+                    format!("{}stands in {list}[{first}] already; keep one of them", told(key)),
                 );
             }
         }
@@ -96,7 +110,7 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     let mut report = Report::default();
     self::ignition(&mut report, ignition);
     let arguments = kernel_arguments.should_exist.iter().chain(&kernel_arguments.should_not_exist);
-    report.unique("kernelArguments", arguments.map(String::as_str));
+    report.unique_values("kernelArguments", arguments.map(String::as_str));
     users(&mut report, passwd);
     nodes(&mut report, storage);
     crate::validate_disks::disks(&mut report, storage);
@@ -172,8 +186,8 @@ fn ignition(report: &mut Report, i: &Ignition) {
     for (n, r) in authorities.iter().enumerate() {
         required_resource(report, format_args!("ignition.security.tls.certificateAuthorities[{n}]"), r);
     }
-    report.unique("ignition.config.merge", sources(&i.config.merge));
-    report.unique("ignition.security.tls.certificateAuthorities", sources(authorities));
+    report.unique_values("ignition.config.merge", sources(&i.config.merge));
+    report.unique_values("ignition.security.tls.certificateAuthorities", sources(authorities));
     let Proxy { http_proxy, https_proxy, no_proxy } = &i.proxy;
     for (name, value) in [("httpProxy", http_proxy), ("httpsProxy", https_proxy)] {
         let Some(value) = value.as_deref() else { continue };
@@ -182,7 +196,7 @@ fn ignition(report: &mut Report, i: &Ignition) {
             report.add(format_args!("ignition.proxy.{name}"), "must be an http: or https: URL");
         }
     }
-    report.unique("ignition.proxy.noProxy", no_proxy.iter().map(String::as_str));
+    report.unique_values("ignition.proxy.noProxy", no_proxy.iter().map(String::as_str));
 }
 
 fn sources(list: &[Resource]) -> impl Iterator<Item = &str> {
@@ -230,16 +244,18 @@ pub(crate) fn resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
     }
 }
 
+/// Schemes of sources that Ignition fetches.
+pub(crate) const REMOTE: [&str; 6] = ["http", "https", "tftp", "s3", "arn", "gs"];
+
 fn check_source(source: &str) -> Result<(), String> {
     if data_url::is_data_url(source) {
         return data_url::check(source).map_err(|e| e.to_string());
     }
     let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {
-        "http" | "https" | "tftp" | "s3" | "arn" | "gs" => Ok(()),
-        other => {
-            Err(format!("{other}: is not a known scheme; use data:, http:, https:, tftp:, s3:, arn: or gs:"))
-        }
+        scheme if REMOTE.contains(&scheme) => Ok(()),
+        // Text that is no URL may begin like one.
+        _ => Err("its scheme is not known; use data:, http:, https:, tftp:, s3:, arn: or gs:".to_owned()),
     }
 }
 
@@ -251,8 +267,8 @@ fn users(report: &mut Report, passwd: &Passwd) {
         if u.name.is_empty() {
             report.add(format_args!("{at}.name"), "a user needs a name");
         }
-        report
-            .unique(format_args!("{at}.sshAuthorizedKeys"), u.ssh_authorized_keys.iter().map(String::as_str));
+        let keys = u.ssh_authorized_keys.iter().map(String::as_str);
+        report.unique_values(format_args!("{at}.sshAuthorizedKeys"), keys);
         report.unique(format_args!("{at}.groups"), u.groups.iter().map(String::as_str));
     }
     for (i, g) in passwd.groups.iter().enumerate() {
@@ -411,5 +427,5 @@ pub(crate) fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
             report.add(format_args!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");
         }
     }
-    report.unique(format_args!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
+    report.unique_values(format_args!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
 }

@@ -97,6 +97,8 @@ fn prepare(log: &Log) -> anyhow::Result<()> {
             .parse()
             .map_err(|e| anyhow::anyhow!("--log {filter:?}: {e}; for example: info,controller=debug"))?,
     };
+    // Where the client cannot read an answer it logs all of it, secrets and all. What it did is in the errors it returns.
+    let filter = filter.with_target("kube_client::client", LevelFilter::OFF);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let subscriber = tracing_subscriber::registry().with(filter);
     if log.log_json {

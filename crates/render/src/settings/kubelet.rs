@@ -152,7 +152,7 @@ fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletEr
     let config: Map<String, Value> = api::yaml::from_str(text).map_err(|e| bad(e.to_string()))?;
     let kind = config.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind != "KubeletConfiguration" {
-        return Err(bad(format!("its kind is {kind:?}, not KubeletConfiguration")));
+        return Err(bad("its kind is not KubeletConfiguration".to_owned()));
     }
     let mut written = match form {
         Form::Whole => always_written(),
