@@ -67,7 +67,11 @@ pub struct Watch {
     root: Root,
     inotify: OwnedFd,
     stop: Stop,
-    /// Managed paths, sorted.
+    /// What the config manages, whatever is enabled where.
+    paths: BTreeSet<String>,
+    /// The units whose links are managed.
+    units: Vec<Unit>,
+    /// Managed paths, sorted: the above and the links that enable or mask the units.
     managed: Vec<Managed>,
     /// By watch: names in that folder, and what each of them can change.
     names: BTreeMap<i32, BTreeMap<String, Named>>,
@@ -110,19 +114,14 @@ impl Watch {
             .map_err(|e| fail("watch (see fs.inotify.max_user_instances)", e))?;
         let stop =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| fail("watch", e))?;
-        let mut managed: BTreeSet<String> = wanted
-            .paths
-            .iter()
-            .filter(|(p, _)| !NOT_VALIDATED.contains(&p.as_str()))
-            .map(|(p, _)| p.clone())
-            .collect();
-        for u in wanted.config.systemd.units.iter().filter(|u| u.enabled.is_some()) {
-            managed.extend(enablement(root, u)?);
-        }
-        let managed = managed.into_iter().map(|path| Managed { path, print: 0 }).collect();
+        let paths = wanted.paths.iter().map(|(p, _)| p.clone());
+        let paths = paths.filter(|p| !NOT_VALIDATED.contains(&p.as_str())).collect();
+        let units = wanted.config.systemd.units.into_iter().filter(|u| u.enabled.is_some()).collect();
         let (root, stop) = (root.clone(), Stop(Arc::new(stop)));
         let (names, polled) = (BTreeMap::new(), Instant::now());
-        let mut watch = Self { root, inotify, stop, managed, names, period: POLL, polled };
+        let managed = Vec::new();
+        let mut watch = Self { root, inotify, stop, paths, units, managed, names, period: POLL, polled };
+        watch.list_managed()?;
         watch.arm()?;
         watch.poll();
         Ok(watch)
@@ -138,6 +137,27 @@ impl Watch {
     #[must_use]
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// Lists what is managed by what the host has now: a folder of links may have come since, and the links in it count.
+    /// Gives the paths that are new. The places of the others may change: watches are to be put anew.
+    fn list_managed(&mut self) -> Result<BTreeSet<String>, FsError> {
+        let mut all = self.paths.clone();
+        for unit in &self.units {
+            all.extend(enablement(&self.root, unit)?);
+        }
+        let known: BTreeMap<String, u64> = self.managed.drain(..).map(|m| (m.path, m.print)).collect();
+        let managed = |path: String| Managed { print: known.get(&path).copied().unwrap_or_default(), path };
+        self.managed = all.into_iter().map(managed).collect();
+        let new = self.managed.iter().map(|m| &m.path).filter(|path| !known.contains_key(*path));
+        Ok(new.cloned().collect())
+    }
+
+    /// Watches what there is now, and gives what had come before it was watched.
+    fn follow(&mut self) -> Result<BTreeSet<String>, FsError> {
+        let new = self.list_managed()?;
+        self.arm()?;
+        Ok(self.look_at(|path| new.contains(path)))
     }
 
     /// Puts a watch on every folder on the way to a managed path, as far as there are such folders. Watches that are there
@@ -277,7 +297,7 @@ impl Watch {
                     touched = self.poll();
                     if !touched.is_empty() {
                         // The watch has missed it: it may be that a way leads elsewhere now.
-                        self.arm()?;
+                        touched.extend(self.follow()?);
                         return Ok(Touched::Paths(touched));
                     }
                 }
@@ -288,7 +308,7 @@ impl Watch {
                 Ready::Events => {
                     if self.read(&mut touched)? {
                         // A folder came or went: what is watched changes with it, and what it holds may too.
-                        self.arm()?;
+                        touched.extend(self.follow()?);
                     }
                     if !touched.is_empty() && first.is_none() {
                         first = Some(Instant::now());
@@ -330,6 +350,9 @@ impl Watch {
                 folders = true;
                 continue;
             }
+            let name = event.file_name().and_then(|n| n.to_str().ok());
+            // Where links enable units, which it may hold already.
+            folders |= what.contains(ReadFlags::ISDIR) && name.is_some_and(holds_links);
             let Some(names) = self.names.get(&event.wd()) else { continue };
             let paths = |named: &Named| {
                 let all = named.paths.iter().filter_map(|i| self.managed.get(usize::try_from(*i).ok()?));
@@ -338,9 +361,7 @@ impl Watch {
             if what.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED) {
                 touched.extend(names.values().flat_map(paths));
                 folders = true;
-            } else if let Some(named) =
-                event.file_name().and_then(|n| n.to_str().ok()).and_then(|n| names.get(n))
-            {
+            } else if let Some(named) = name.and_then(|n| names.get(n)) {
                 folders |= named.way || what.contains(ReadFlags::ISDIR);
                 touched.extend(paths(named));
             }
@@ -367,11 +388,16 @@ fn enablement(root: &Root, unit: &Unit) -> Result<BTreeSet<String>, FsError> {
     out.extend(install.links.iter().map(|(target, kind)| format!("{UNITS_DIR}/{target}.{kind}/{link}")));
     out.extend(install.alias.iter().map(|alias| paths::unit(alias)));
     for dir in root.list(UNITS_DIR)? {
-        if [".wants", ".requires", ".upholds"].iter().any(|s| dir.ends_with(s)) {
+        if holds_links(&dir) {
             out.insert(format!("{UNITS_DIR}/{dir}/{link}"));
         }
     }
     Ok(out)
+}
+
+/// Whether systemd reads links that enable units from a folder of this name.
+fn holds_links(folder: &str) -> bool {
+    [".wants", ".requires", ".upholds"].iter().any(|s| folder.ends_with(s))
 }
 
 enum Ready {

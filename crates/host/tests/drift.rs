@@ -425,3 +425,25 @@ fn a_unit_that_is_enabled_or_masked_in_a_new_place_is_seen() {
     assert_eq!(next(&mut watch), ["/etc/systemd/system/vendor.service"]);
     assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "enabled", .. }]));
 }
+
+#[test]
+fn a_folder_of_links_that_is_made_later_is_watched_too() {
+    let (dir, host) = mk_applied();
+    let config = {
+        let mut config = config();
+        let units = config.config.as_mut().unwrap()["systemd"]["units"].as_array_mut().unwrap();
+        units.push(json!({"name": "vendor.service", "enabled": false}));
+        config
+    };
+    let mut watch = Watch::new(host.root(), &config).unwrap();
+    let folder = dir.path().join("etc/systemd/system/later.target.wants");
+    fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink("/usr/lib/systemd/system/vendor.service", folder.join("vendor.service"))
+        .unwrap();
+    let link = "/etc/systemd/system/later.target.wants/vendor.service";
+    assert!(next(&mut watch).contains(&link.to_owned()));
+    // From now on it is watched itself.
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    fs::remove_file(folder.join("vendor.service")).unwrap();
+    assert_eq!(next(&mut watch), [link]);
+}
