@@ -29,6 +29,14 @@ pub enum CallError {
         /// How long an answer was waited for.
         after: Duration,
     },
+    /// An answer that does not have the form of its kind.
+    #[error("{what}: {why}; has its CustomResourceDefinition another version?")]
+    Malformed {
+        /// What was tried, with the object's kind and name.
+        what: String,
+        /// The field and what is wrong with it, without its value (see [`crate::decode`]).
+        why: String,
+    },
 }
 
 impl CallError {
@@ -39,8 +47,13 @@ impl CallError {
                 kube::Error::Api(status) => Some(status),
                 _ => None,
             },
-            Self::Timeout { .. } => None,
+            Self::Timeout { .. } | Self::Malformed { .. } => None,
         }
+    }
+
+    /// An answer that cannot be read: it is the same the next time.
+    pub fn is_malformed(&self) -> bool {
+        matches!(self, Self::Malformed { .. })
     }
 
     /// The HTTP status of the API server's answer; `None` where it did not answer.
@@ -92,7 +105,7 @@ impl CallError {
 
     /// Nobody knows whether it was done: no answer, a broken connection, or a server that gave up half-way.
     pub fn is_unanswered(&self) -> bool {
-        self.code().is_none_or(|code| code >= 500)
+        !self.is_malformed() && self.code().is_none_or(|code| code >= 500)
     }
 
     /// 5xx: the server answered, but with a fault of its own. An admission webhook that is down, a database that is slow.
@@ -214,6 +227,8 @@ mod tests {
         assert!(
             matches!(&error, CallError::Timeout { what, after } if what == "list Nodes" && *after == limit)
         );
+        let malformed = CallError::Malformed { what: "get Node n".to_owned(), why: "spec.a: no".to_owned() };
+        assert_eq!((classes(&malformed), malformed.is_malformed()), (vec![], true));
         let done = call(|| unreachable!("nothing failed"), async { Ok(1) }).await;
         assert_eq!(done.unwrap(), 1);
     }

@@ -13,6 +13,13 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     let answer = error.downcast_ref::<kube::Error>();
     let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
+    // A reader's own words quote what it could not read, which may be a secret.
+    if let Some(kube::Error::SerdeError(json)) = answer {
+        return Some((place("the answer is not as its kind has it", json), true));
+    }
+    if let Some(json) = error.downcast_ref::<serde_json::Error>() {
+        return Some((place("cannot be read", json), true));
+    }
     if let Some(kube::Error::Api(status)) = answer {
         return Some((format!("{} ({} {})", status.message, status.code, status.reason), true));
     }
@@ -27,9 +34,26 @@ fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     }
 }
 
+fn place(what: &str, json: &serde_json::Error) -> String {
+    format!("{what}: line {}, column {}", json.line(), json.column())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_told_by_its_place() {
+        let json = || serde_json::from_str::<Vec<bool>>("[\"hunter2\"]").unwrap_err();
+        assert!(json().to_string().contains("hunter2"));
+        let call = || kube::Error::SerdeError(json());
+        assert_eq!(chain(&json()), "cannot be read: line 1, column 10");
+        assert_eq!(chain(&call()), "the answer is not as its kind has it: line 1, column 10");
+        let list = watcher::Error::InitialListFailed(call());
+        assert_eq!(chain(&list), "list: the answer is not as its kind has it: line 1, column 10");
+        let get = crate::CallError::Api { what: "get Node n".to_owned(), source: Box::new(call()) };
+        assert_eq!(get.chain(), "get Node n: the answer is not as its kind has it: line 1, column 10");
+    }
     use kube::core::Status;
 
     #[test]

@@ -570,7 +570,8 @@ impl Agent {
     async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
         // A config that does not exist, or may not be read, is a fault that people must see; an API server that is
         // away is not the node's.
-        let kind = if error.is_client_error() { FailureKind::Degraded } else { FailureKind::Transient };
+        let lasts = error.is_client_error() || error.is_malformed();
+        let kind = if lasts { FailureKind::Degraded } else { FailureKind::Transient };
         self.failed(job, kind, None, error.chain()).await
     }
 }

@@ -9,6 +9,7 @@ use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use client::{CallError, call, call_within};
 use jiff::Timestamp;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -109,12 +110,15 @@ impl Cluster {
         if name == EMPTY_CONFIG {
             return Ok(empty_config());
         }
-        let api: Api<MachineConfig> = Api::all(self.client.clone());
+        // Not as the type at once: what cannot be read is told by its place, and never with its value.
+        let api: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::erase::<MachineConfig>(&()));
         let what = || format!("getting MachineConfig {name}");
-        match self.call(what(), api.get_with(name, &GetParams::any())).await {
+        let answer = match self.call(what(), api.get_with(name, &GetParams::any())).await {
             Err(error) if error.is_not_found() => self.call(what(), api.get(name)).await,
             answer => answer,
-        }
+        };
+        client::decode(answer?).map_err(|why| CallError::Malformed { what: what(), why })
     }
 
     /// All pools; asked for once in a node's life.
@@ -132,6 +136,17 @@ impl Cluster {
         match self.call(what, api.get_with(CONTROLLER_CONFIG, &GetParams::any())).await {
             Ok(config) => Ok(rollout::Cluster::of(Some(&config.spec))),
             Err(e) if e.is_not_found() => Ok(rollout::Cluster::Unknown),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The addresses at which the cluster's API servers say that they are, in the EndpointSlice that each of them keeps;
+    /// `None` where this node may not read it, or there is none.
+    pub(crate) async fn api_servers(&self) -> Result<Option<Vec<String>>, CallError> {
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
+        match self.call("getting EndpointSlice default/kubernetes".to_owned(), api.get("kubernetes")).await {
+            Ok(slice) => Ok(Some(slice.endpoints.into_iter().flatten().flat_map(|e| e.addresses).collect())),
+            Err(e) if e.is_client_error() => Ok(None),
             Err(e) => Err(e),
         }
     }

@@ -40,7 +40,8 @@ pub fn enter_host(
         what: what.to_owned(),
         why,
     };
-    let root = Root::open(root_mount).map_err(|e| fail("open it", e.to_string()))?;
+    let root = Root::open(root_mount)
+        .map_err(|e| fail("open it", format!("{e}. {}", crate::start::root_remedy(root_mount))))?;
     let program = match install(&root, PROGRAM) {
         Ok(()) => PROGRAM,
         Err(error) => {
@@ -108,7 +109,10 @@ mod tests {
     fn the_hosts_own_root_is_not_entered() {
         assert!(enter_host(Path::new("/"), []).unwrap().is_none());
         let error = enter_host(Path::new("/nowhere"), []).unwrap_err().to_string();
-        assert!(error.contains("/nowhere"), "{error}");
+        assert!(error.contains("/nowhere") && error.contains("--root-mount=/"), "{error}");
+        assert!(
+            crate::start::recover(Path::new("/nowhere")).unwrap_err().to_string().contains("--root-mount=/")
+        );
     }
 
     #[test]

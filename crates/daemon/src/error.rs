@@ -7,12 +7,14 @@ pub enum DaemonError {
     #[error("the node's name is empty; pass --node-name")]
     NoName,
     /// The root folder.
-    #[error("the host's root folder {path} cannot be used: {source}")]
+    #[error("the host's root folder {path} cannot be used: {source}. {remedy}")]
     Root {
         /// Which.
         path: String,
         /// Why.
         source: host::FsError,
+        /// What to do.
+        remedy: String,
     },
     /// No thread to talk to systemd with.
     #[error("no runtime: {0}")]

@@ -125,13 +125,8 @@ pub fn complete(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
 }
 
 fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
-    // The parser's message may quote the config, which holds secrets; line and column are enough.
-    serde_json::from_str(text).map_err(|e| DaemonError::FirstBoot {
-        why: format!(
-            "{file} is not a MachineConfig (line {}, column {}); provision the machine anew",
-            e.line(),
-            e.column()
-        ),
+    api::shape::read_bytes(text.as_bytes()).map_err(|e| DaemonError::FirstBoot {
+        why: format!("{file} is not a MachineConfig ({e}); provision the machine anew"),
     })
 }
 

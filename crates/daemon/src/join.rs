@@ -4,6 +4,7 @@
 //! is in the empty config, and the controller moves it when the pool's `maxUnavailable` allows.
 
 use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
+use api::k8s::Node;
 use api::names::{annotation, state};
 use api::v1::MachineConfigPool;
 use rollout::view::{Labels, Names};
@@ -79,13 +80,48 @@ pub fn membership(
     }))
 }
 
-/// What only a host of the control plane has: static pods of kubeadm, the servers' data of k3s and RKE2.
-pub(crate) const CONTROL_PLANE_PATHS: [&str; 4] = [
-    "/etc/kubernetes/manifests/kube-apiserver.yaml",
-    "/etc/kubernetes/manifests/etcd.yaml",
-    "/var/lib/rancher/k3s/server",
-    "/var/lib/rancher/rke2/server",
-];
+// A node without a role label may be a control plane that is being joined: kubeadm labels it after its etcd has joined,
+// k3s after it has registered. It must not be changed as a worker meanwhile. What tells, before the label:
+//
+// - a static pod of the API server or of etcd, in the folder that the kubelet's own settings name (any distribution whose
+//   control plane runs in static pods: kubeadm, OKD, RKE2 …);
+// - an address of the Node among those of the API servers, which each API server writes into the EndpointSlice
+//   default/kubernetes itself (any distribution whose API servers run on nodes);
+// - the data folders of servers that run as plain processes, which may not have written that yet (k3s, RKE2, k0s).
+//
+// What stays unknown: a host that is to get a control plane and has nothing of it yet, and one whose API server runs as a
+// process of another distribution and has not started. Such a host needs its role label when its kubelet registers
+// (`--node-labels` takes labels outside of `node-role.kubernetes.io` only, so: a label that the pool's selector names).
+
+/// The kubelet's settings, as kubeadm and most others have them.
+pub(crate) const KUBELET_SETTINGS: &str = "/var/lib/kubelet/config.yaml";
+/// Where static pods stand where the settings are elsewhere: kubeadm's folder, RKE2's.
+pub(crate) const STATIC_PODS: [&str; 2] =
+    ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
+/// What only servers of k3s, RKE2 and k0s have.
+pub(crate) const SERVER_DATA: [&str; 3] =
+    ["/var/lib/rancher/k3s/server", "/var/lib/rancher/rke2/server", "/var/lib/k0s/manifests"];
+
+/// The folder of static pods that a kubelet's settings (YAML) name; an absolute path, or none.
+pub(crate) fn static_pod_folder(settings: &str) -> Option<String> {
+    let settings: serde_json::Value = api::yaml::from_str(settings).ok()?;
+    let folder = settings.get("staticPodPath")?.as_str()?.trim_end_matches('/');
+    folder.starts_with('/').then(|| folder.to_owned())
+}
+
+/// Whether a file of that folder is, by its name, a pod of the API server or of etcd.
+pub(crate) fn is_control_plane_pod(file: &str) -> bool {
+    let Some((stem, "yaml" | "yml" | "json" | "manifest")) = file.rsplit_once('.') else { return false };
+    let stem = stem.strip_suffix("-pod").unwrap_or(stem);
+    ["kube-apiserver", "etcd"].contains(&stem)
+}
+
+/// The address of the Node that is one of the API servers', if any is.
+pub(crate) fn serves_the_api(node: &Node, api_servers: &[String]) -> Option<String> {
+    let addresses = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+    let own = addresses.filter(|a| matches!(a.type_.as_str(), "InternalIP" | "ExternalIP"));
+    own.map(|a| &a.address).find(|a| api_servers.contains(a)).cloned()
+}
 
 /// What a node without any config says of itself first. `cost` is that of moving it from nothing to `config`.
 ///
@@ -179,6 +215,44 @@ mod tests {
         assert!(error.contains("infra, gpu"), "{error}");
         let windows = labels(&[("w", ""), (api::names::label::OS, "windows")]);
         assert_eq!(membership(&windows, &pools(), Cluster::Plain).unwrap(), Membership::NoPool);
+    }
+
+    #[test]
+    fn a_kubelets_settings_name_the_folder_of_static_pods() {
+        let rows = [
+            ("staticPodPath: /srv/pods/\n", Some("/srv/pods")),
+            ("kind: KubeletConfiguration\nstaticPodPath: ''\n", None),
+            ("staticPodPath: [", None),
+            ("", None),
+        ];
+        for (settings, want) in rows {
+            assert_eq!(static_pod_folder(settings).as_deref(), want, "{settings}");
+        }
+        let pods = ["etcd.yaml", "kube-apiserver.yaml", "kube-apiserver-pod.yaml", "etcd-pod.json"];
+        assert!(pods.into_iter().all(is_control_plane_pod));
+        let others = [
+            "nginx-proxy.yml",
+            "kube-apiserver.yaml.bak",
+            "etcd",
+            "kube-apiserver-proxy.yaml",
+            ".etcd.yaml.swp",
+        ];
+        assert!(!others.into_iter().any(is_control_plane_pod));
+    }
+
+    #[test]
+    fn a_node_at_an_api_servers_address_is_one_of_the_control_plane() {
+        let node: Node =
+            serde_json::from_value(serde_json::json!({"metadata": {"name": "n"}, "status": {"addresses": [
+                {"type": "Hostname", "address": "10.0.0.9"},
+                {"type": "InternalIP", "address": "fd00::7"},
+                {"type": "InternalIP", "address": "10.0.0.7"},
+            ]}}))
+            .unwrap();
+        let servers = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        assert_eq!(serves_the_api(&node, &servers(&["10.0.0.6", "10.0.0.7"])).as_deref(), Some("10.0.0.7"));
+        assert_eq!(serves_the_api(&node, &servers(&["10.0.0.9", "10.0.0.70"])), None);
+        assert_eq!(serves_the_api(&Node::default(), &servers(&["10.0.0.7"])), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! Node.
 
 use crate::check::Said;
-use crate::join::CONTROL_PLANE_PATHS;
+use crate::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use crate::repair::{Repairs, Rules};
 use api::text::chain;
@@ -164,11 +164,19 @@ impl Machine {
         Ok(())
     }
 
-    /// What says that the host is one of the control plane, as [`CONTROL_PLANE_PATHS`]; `None`: nothing does.
-    pub(crate) fn control_plane(&self) -> Result<Option<&'static str>, MachineError> {
-        for path in CONTROL_PLANE_PATHS {
+    /// The path that says that the host is one of the control plane: a static pod of the API server or of etcd, in the
+    /// folder that the kubelet's settings name or a usual one, or a server's data folder. `None`: nothing does.
+    pub(crate) fn control_plane(&self) -> Result<Option<String>, MachineError> {
+        let settings = self.root.text(KUBELET_SETTINGS)?.unwrap_or_default();
+        let folders = join::static_pod_folder(&settings).into_iter();
+        for folder in folders.chain(STATIC_PODS.map(str::to_owned)) {
+            if let Some(pod) = self.root.list(&folder)?.iter().find(|name| join::is_control_plane_pod(name)) {
+                return Ok(Some(format!("{folder}/{pod}")));
+            }
+        }
+        for path in SERVER_DATA {
             if !self.root.found(path)?.is_absent() {
-                return Ok(Some(path));
+                return Ok(Some(path.to_owned()));
             }
         }
         Ok(None)
@@ -207,7 +215,7 @@ impl Machine {
     /// What the first boot left for the Node.
     pub(crate) fn first_annotations(&self) -> Result<BTreeMap<String, String>, MachineError> {
         let text = self.root.text(ANNOTATIONS_FILE)?.unwrap_or_default();
-        serde_json::from_str(&text).map_err(|e| {
+        api::shape::read_bytes(text.as_bytes()).map_err(|e| {
             let remedy = "repair or remove the file";
             MachineError::broken(format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); {remedy}"))
         })
@@ -221,7 +229,7 @@ impl Machine {
     /// What the config server left of the config of this name, if it is that one.
     pub(crate) fn served(&self, name: &str) -> Result<Option<MachineConfig>, MachineError> {
         let Some(text) = self.root.text(SERVED_FILE)? else { return Ok(None) };
-        match serde_json::from_str::<MachineConfig>(&text) {
+        match api::shape::read_bytes::<MachineConfig>(text.as_bytes()) {
             Ok(config) => Ok(Some(config).filter(|c| c.metadata.name.as_deref() == Some(name))),
             Err(error) => {
                 tracing::warn!(%error, "{SERVED_FILE} is not a MachineConfig");
@@ -321,6 +329,10 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     MachineError { kind, event: Some(EventKind::FailedToReconcile), ..MachineError::broken(text) }
 }
+
+#[cfg(test)]
+#[path = "machine_secrets_tests.rs"]
+mod secrets;
 
 #[cfg(test)]
 mod tests {

@@ -15,8 +15,10 @@ pub fn policy(object: Option<&Value>) -> Result<DisruptionPolicy, String> {
     let Some(object) = object else { return Ok(DisruptionPolicy::default()) };
     let at = |path: &str| object.pointer(path).filter(|v| !v.is_null());
     let read = |path: &str, value: &Value| {
-        serde_json::from_value::<DisruptionPolicy>(value.clone()).map_err(|e| {
-            format!("MachineConfiguration cluster, {}: {e}", path.replace('/', ".").trim_start_matches('.'))
+        api::shape::read::<DisruptionPolicy>(value).map_err(|e| {
+            let part = path.replace('/', ".");
+            let dot = if e.path.is_empty() { ": " } else { "." };
+            format!("MachineConfiguration cluster, {}{dot}{e}", part.trim_start_matches('.'))
         })
     };
     const STATUS: &str = "/status/nodeDisruptionPolicyStatus/clusterPolicies";
@@ -66,6 +68,9 @@ mod tests {
     fn a_policy_that_cannot_be_read_says_where() {
         let object = json!({ "spec": { "nodeDisruptionPolicy": file("/etc/a", "Explode") } });
         let error = policy(Some(&object)).unwrap_err();
-        assert!(error.contains("spec.nodeDisruptionPolicy") && error.contains("Explode"), "{error}");
+        assert_eq!(
+            error,
+            "MachineConfiguration cluster, spec.nodeDisruptionPolicy.files[0].actions[0].type: expected one of Reboot, Drain, Reload, Restart, DaemonReload, None, Special"
+        );
     }
 }

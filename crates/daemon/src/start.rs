@@ -157,12 +157,24 @@ pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
 
 pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonError> {
     let path = root_mount.display().to_string();
-    let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source })?;
+    let remedy = root_remedy(root_mount);
+    let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source, remedy })?;
     let systemd = DbusSystemd::new(runtime, root_mount);
     let host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
     // Programs of the host run where its root folder is ours.
     let is_ours = root_mount == Path::new("/");
     Ok(if is_ours { host.with_programs(Box::new(HostPrograms)) } else { host })
+}
+
+/// What to do about a root folder that cannot be opened.
+pub(crate) fn root_remedy(root_mount: &Path) -> String {
+    match root_mount == Path::new("/") {
+        true => "Run it as root".to_owned(),
+        false => format!(
+            "On the host itself, outside of a pod, pass --root-mount=/; in a pod, mount the host's / at {}",
+            root_mount.display()
+        ),
+    }
 }
 
 /// Serves the registry to any request. One scrape at a time is enough.

@@ -52,6 +52,13 @@ pub(crate) fn rights() -> Vec<Value> {
                     "verbs": ["get", "list", "watch", "create", "update", "patch"],
                 },
                 {"apiGroups": ["operator.openshift.io"], "resources": ["machineconfigurations"], "verbs": read},
+                // Which hosts run API servers: a node that joins without a role label may be one of them.
+                {
+                    "apiGroups": ["discovery.k8s.io"],
+                    "resources": ["endpointslices"],
+                    "resourceNames": ["kubernetes"],
+                    "verbs": ["get"],
+                },
             ],
         }),
         json!({

@@ -116,13 +116,26 @@ impl Agent {
         if config.is_empty() {
             return Ok(Some(format!("MachineConfigPool {pool} has no rendered config yet")));
         }
-        // kubeadm labels a control-plane node after its etcd has joined, k3s after it has registered.
-        let found = if assumed { self.host(Machine::control_plane).await? } else { None };
-        Ok(found.map(|path| {
+        if !assumed {
+            return Ok(None);
+        }
+        let waits = |what: &str| {
             format!(
-                "{path} says that the host is one of the control plane, and its Node has no role label yet"
+                "{what} says that the host is one of the control plane, and its Node has no role label yet"
             )
-        }))
+        };
+        if let Some(path) = self.host(Machine::control_plane).await? {
+            return Ok(Some(waits(&path)));
+        }
+        let found = match (self.cluster.api_servers().await, self.cluster.own_node().await) {
+            (Ok(None), _) => {
+                tracing::debug!("which hosts run API servers cannot be read; what is on the disk has to do");
+                None
+            }
+            (Ok(Some(servers)), Ok(node)) => join::serves_the_api(&node, &servers),
+            (Err(error), _) | (_, Err(error)) => return Ok(Some(error.chain())),
+        };
+        Ok(found.map(|address| waits(&format!("an API server at {address}"))))
     }
 
     fn not_yet(&self, why: &str) -> Next {

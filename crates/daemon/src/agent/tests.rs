@@ -57,16 +57,21 @@ async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
 
 #[tokio::test]
 async fn a_host_of_the_control_plane_is_known_before_its_node_is_labelled() {
-    for path in crate::join::CONTROL_PLANE_PATHS {
+    let named = "/srv/pods/etcd-pod.yaml";
+    let kubeadm = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+    for path in crate::join::SERVER_DATA.into_iter().chain([named, kubeadm]) {
         let dir = tempfile::tempdir().unwrap();
         let (agent, _feed) = agent(dir.path(), Duration::from_secs(10));
+        let settings = dir.path().join("var/lib/kubelet/config.yaml");
+        std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
+        std::fs::write(settings, "staticPodPath: /srv/pods\n").unwrap();
         assert_eq!(agent.machine.control_plane().unwrap(), None, "nothing is there yet");
         let at = dir.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(at.parent().unwrap()).unwrap();
         assert_eq!(agent.machine.control_plane().unwrap(), None, "a worker has such folders, too");
         let made = if path.ends_with("yaml") { std::fs::write(&at, "x") } else { std::fs::create_dir(&at) };
         made.unwrap();
-        assert_eq!(agent.machine.control_plane().unwrap(), Some(path));
+        assert_eq!(agent.machine.control_plane().unwrap().as_deref(), Some(path));
         let worker = |assumed| crate::join::Membership::Pool {
             pool: "worker".into(),
             config: "rendered-worker-1".into(),
