@@ -1,10 +1,10 @@
 //! What can go wrong on a host, each with the path and the remedy in its text.
 
-use crate::found::FsError;
-use crate::os::OsError;
-use crate::step::ServiceAction;
-use crate::systemd::SystemdError;
-use crate::users::ShadowError;
+use crate::disk::found::FsError;
+use crate::plan::step::ServiceAction;
+use crate::system::os::OsError;
+use crate::system::systemd::SystemdError;
+use crate::system::users::ShadowError;
 
 /// An error of this crate. Texts do not repeat their source: print the chain.
 #[derive(Debug, thiserror::Error)]

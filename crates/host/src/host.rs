@@ -5,22 +5,22 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use api::text::chain;
 use desired::OsState;
 
-use crate::batch::{MANY, together};
-use crate::bounded::Bounded;
+use crate::disk::batch::{MANY, together};
+use crate::disk::bounded::Bounded;
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::Root;
 use crate::error::Error;
 use crate::fault::{Fault, Point};
-use crate::found::{Attributes, Found, FsError};
-use crate::journal::{Journal, Stage};
-use crate::lock::Lock;
-use crate::os::OsBackend;
 use crate::paths;
 use crate::plan::HostPlan;
-use crate::programs::Programs;
+use crate::plan::step::{ServiceAction, Step, UnitAction};
+use crate::plan::steps::PRIVATE_DIR_MODE;
 use crate::record::{Boot, CurrentConfig, PendingReboot};
-use crate::root::Root;
-use crate::step::{ServiceAction, Step, UnitAction};
-use crate::steps::PRIVATE_DIR_MODE;
-use crate::systemd::{Rationale, Systemd, SystemdError};
+use crate::system::os::OsBackend;
+use crate::system::programs::Programs;
+use crate::system::systemd::{Rationale, Systemd, SystemdError};
+use crate::transaction::journal::{Journal, Stage};
+use crate::transaction::lock::Lock;
 
 /// The token of a boot: for anybody to see.
 const TOKEN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
@@ -210,7 +210,7 @@ impl Host {
     /// # Errors
     /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be asked.
     pub fn check_room(&self, plan: &HostPlan) -> Result<(), Error> {
-        crate::journal::space(&self.root, plan)
+        crate::transaction::journal::space(&self.root, plan)
     }
 
     /// Finishes or undoes what a crash interrupted. To be called at start-up, before anything else. A call after it
@@ -417,7 +417,7 @@ impl Host {
                     }
                 }
             }
-            Step::Password { user, hash, day } => crate::shadow::set(root, user, &hash.0, *day)?,
+            Step::Password { user, hash, day } => crate::transaction::shadow::set(root, user, &hash.0, *day)?,
             Step::Os { from, to } => self.stage_os(from, to)?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
             Step::TellSshd { unit } => {

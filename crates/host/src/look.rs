@@ -10,21 +10,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::v1::MachineConfigSpec;
 use desired::{CORE, DEV_NULL, Want, Wanted};
 
+use crate::disk::found::{Found, FsError};
+use crate::disk::obstacle::{InFolder, Obstacle};
+use crate::disk::root::{Root, split};
 use crate::error::Error;
-use crate::facts::{Facts, PathFacts};
-use crate::found::{Found, FsError};
 use crate::host::Host;
-use crate::keys::{folders_of_keys, login, sshd_texts_after};
-use crate::obstacle::{InFolder, Obstacle};
 use crate::paths;
 use crate::plan::Change;
-use crate::root::{Root, split};
-use crate::sshd::{self, Answer, Sshd, SshdAnswers};
-use crate::step::Secret;
-use crate::steps::LEAKED;
-use crate::trust::TrustTool;
-use crate::unit_file::{Install, is_template, is_unit_name, template_of};
-use crate::users::{Users, hash_of};
+use crate::plan::facts::{Facts, PathFacts};
+use crate::plan::keys::{folders_of_keys, login, sshd_texts_after};
+use crate::plan::sshd::{self, Answer, Sshd, SshdAnswers};
+use crate::plan::step::Secret;
+use crate::plan::steps::LEAKED;
+use crate::plan::trust::TrustTool;
+use crate::system::unit_file::{Install, is_template, is_unit_name, template_of};
+use crate::system::users::{Users, hash_of};
 
 /// Bytes of a file of keys that are read.
 const MOST_KEYS: u64 = 1024 * 1024;

@@ -19,15 +19,15 @@ use desired::{OsState, sha256};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::{Root, hex, split};
+use crate::disk::xattr::Like;
 use crate::error::Error;
-use crate::found::{Attributes, Found, FsError};
 use crate::paths::{JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
+use crate::plan::step::{ServiceAction, Step};
 use crate::record::{Boot, Names};
-use crate::root::{Root, hex, split};
-use crate::shadow;
-use crate::step::{ServiceAction, Step};
-use crate::xattr::Like;
+use crate::transaction::shadow;
 use links::Links;
 
 /// A change is under way.

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
-use crate::found::{Attributes, Found, FsError};
-use crate::root::{DIR_MODE, Root, split, temp_name};
-use crate::xattr::{self, Like, Xattr};
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::{DIR_MODE, Root, split, temp_name};
+use crate::disk::xattr::{self, Like, Xattr};
 
 impl Root {
     /// Makes the folders above `path` that are missing, each with [`DIR_MODE`].

@@ -7,10 +7,10 @@ use api::v1::MachineConfigSpec;
 use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
 use serde::{Deserialize, Serialize};
 
-use crate::disruption::{Changes, Disruption, disruption};
-use crate::facts::Facts;
-use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
-use crate::step::ServiceAction;
+use crate::plan::disruption::{Changes, Disruption, disruption};
+use crate::plan::facts::Facts;
+use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
+use crate::plan::step::ServiceAction;
 
 /// How much a change disturbs a node, from nothing to a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

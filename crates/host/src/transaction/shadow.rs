@@ -10,11 +10,11 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::Root;
 use crate::error::Error;
-use crate::found::{Attributes, Found, FsError};
 use crate::paths::{PASSWD_LOCK, SHADOW, SHADOW_BACKUP};
-use crate::root::Root;
-use crate::users::{ShadowError, fields_of, with_fields, with_hash};
+use crate::system::users::{ShadowError, fields_of, with_fields, with_hash};
 
 /// How long another program may hold the lock of the user database: as long as `lckpwdf` of the C library waits, and
 /// not longer than a person would.

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::found::{Attributes, Found, FsError};
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::Root;
 use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
-use crate::root::Root;
-use crate::step::ServiceAction;
-use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
-use crate::unit_file::{Install, instance, is_template, preset_enables, template_of};
+use crate::plan::step::ServiceAction;
+use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+use crate::system::unit_file::{Install, instance, is_template, preset_enables, template_of};
 
 /// Where its state stands.
 const STATE: &str = "/run/fake-systemd/state.json";

@@ -11,16 +11,16 @@ use desired::mask::may_show;
 use desired::{Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, has_contents};
 use ignition::{Owner, Unit};
 
-use crate::disruption::{Changes, Disruption};
-use crate::facts::Facts;
-use crate::found::{Attributes, Found};
+use crate::disk::found::{Attributes, Found};
+use crate::disk::root::split;
 use crate::paths;
-use crate::policy::UPDATE_CA_TRUST;
+use crate::plan::disruption::{Changes, Disruption};
+use crate::plan::facts::Facts;
+use crate::plan::policy::UPDATE_CA_TRUST;
+use crate::plan::sshd::DROPIN;
+use crate::plan::step::{Replaces, ServiceAction, Step, UnitAction};
 use crate::record::{CurrentConfig, Names, PendingReboot};
-use crate::root::split;
-use crate::sshd::DROPIN;
-use crate::step::{Replaces, ServiceAction, Step, UnitAction};
-use crate::unit_file::{Install, instance, is_template, is_unit_name, template_of};
+use crate::system::unit_file::{Install, instance, is_template, is_unit_name, template_of};
 
 /// A plain file of root's.
 pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
@@ -305,7 +305,7 @@ impl Steps<'_> {
             _ => None,
         };
         let asked = |o: &Owner| o.id.is_some() || o.name.as_deref().is_some_and(|n| !n.is_empty());
-        let is = now.unwrap_or(Attributes { mode: crate::root::DIR_MODE, uid: 0, gid: 0 });
+        let is = now.unwrap_or(Attributes { mode: crate::disk::root::DIR_MODE, uid: 0, gid: 0 });
         let attributes = Attributes {
             mode: mode.unwrap_or(is.mode),
             uid: if asked(user) { self.id(path, user, "user") } else { is.uid },
@@ -513,7 +513,7 @@ impl Steps<'_> {
         }
     }
 
-    fn state(&self, unit: &str) -> Option<&crate::systemd::UnitFileState> {
+    fn state(&self, unit: &str) -> Option<&crate::system::systemd::UnitFileState> {
         self.facts.unit_states.get(unit)
     }
 
@@ -531,7 +531,7 @@ impl Steps<'_> {
         let mut disable = Vec::new();
         for u in &self.new.config.systemd.units {
             let path = paths::unit(&u.name);
-            let enabled = self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled);
+            let enabled = self.state(&u.name).is_some_and(crate::system::systemd::UnitFileState::is_enabled);
             let want = self.new.at(&path).cloned();
             if enabled && has_contents(u) && want.is_some_and(|w| self.needs_write(&path, &w)) {
                 disable.push(u.name.clone());
@@ -547,7 +547,7 @@ impl Steps<'_> {
                 Some(Want::Nothing) => !self.found(&path).is_absent(),
                 Some(Want::File { .. } | Want::Dir { .. } | Want::Link { .. }) => false,
             };
-            if loses && self.state(&u.name).is_some_and(crate::systemd::UnitFileState::is_enabled) {
+            if loses && self.state(&u.name).is_some_and(crate::system::systemd::UnitFileState::is_enabled) {
                 disable.push(u.name.clone());
             }
         }

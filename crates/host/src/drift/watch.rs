@@ -19,12 +19,12 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
+use crate::disk::found::FsError;
+use crate::disk::lookups::{Way, trail};
+use crate::disk::root::{Root, fingerprint, split};
 use crate::error::Error;
-use crate::found::FsError;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
-use crate::root::{Root, fingerprint, split};
-use crate::trail::{Way, trail};
-use crate::unit_file::{Install, instance, is_template};
+use crate::system::unit_file::{Install, instance, is_template};
 
 /// How long it must be quiet before paths are told: editors and package tools write a file in several steps.
 const QUIET: Duration = Duration::from_millis(50);

@@ -16,8 +16,8 @@ use zbus::names::{BusName, InterfaceName};
 use zbus::{Connection, OwnedObjectPath, Proxy, Variant};
 
 use crate::paths::BOOT_ID;
-use crate::step::ServiceAction;
-use crate::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+use crate::plan::step::ServiceAction;
+use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 
 /// Where systems have their bus.
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 
-use crate::found::ForeignLink;
+use crate::disk::found::ForeignLink;
 
 /// How often a resolution that raced with a rename is tried again before it is given up.
 const RESOLVE_TRIES: u32 = 32;

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use desired::OsState;
 use serde::Serialize;
 
-use crate::found::{Attributes, Found};
-use crate::obstacle::Obstacle;
+use crate::disk::found::{Attributes, Found};
+use crate::disk::obstacle::Obstacle;
+use crate::plan::sshd::SshdAnswers;
+use crate::plan::step::Secret;
+use crate::plan::trust::TrustTool;
 use crate::record::Boot;
-use crate::sshd::SshdAnswers;
-use crate::step::Secret;
-use crate::systemd::UnitFileState;
-use crate::trust::TrustTool;
-use crate::users::Users;
+use crate::system::systemd::UnitFileState;
+use crate::system::users::Users;
 
 /// All that a look at one path has found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

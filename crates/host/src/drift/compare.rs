@@ -3,9 +3,9 @@
 use desired::{DEV_NULL, Want, Wanted, has_contents};
 use ignition::Owner;
 
-use crate::facts::Facts;
-use crate::found::Found;
+use crate::disk::found::Found;
 use crate::paths;
+use crate::plan::facts::Facts;
 
 /// A difference between the host and its config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +94,9 @@ pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
             {
                 is_not("enabled");
             }
-            Some(false) if state.is_some_and(crate::systemd::UnitFileState::is_enabled) => is_not("disabled"),
+            Some(false) if state.is_some_and(crate::system::systemd::UnitFileState::is_enabled) => {
+                is_not("disabled")
+            }
             _ => {}
         }
     }

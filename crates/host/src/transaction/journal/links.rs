@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::found::{Found, FsError};
+use crate::disk::found::{Found, FsError};
+use crate::disk::root::{Root, split};
 use crate::paths::{UNIT_DIRS, UNITS_DIR};
-use crate::root::{Root, split};
-use crate::step::Step;
-use crate::unit_file::{Install, expanded, template_of};
+use crate::plan::step::Step;
+use crate::system::unit_file::{Install, expanded, template_of};
 
 /// What enables units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use sha2::{Digest, Sha256};
 
+use crate::disk::found::{Found, FsError};
+use crate::disk::resolve::{resolve, walk};
+use crate::disk::xattr::Like;
 use crate::fault::{Faults, NoFaults, Point, as_io};
-use crate::found::{Found, FsError};
-use crate::resolve::{resolve, walk};
-use crate::xattr::Like;
 
 /// The mode of folders that we create.
 pub(crate) const DIR_MODE: u32 = 0o755;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::found::Attributes;
+use crate::disk::found::Attributes;
 
 /// The server, the first of these that is there.
 pub(crate) const PROGRAMS: [&str; 4] =

@@ -6,7 +6,7 @@ use desired::mask::argument;
 use desired::{Content, OsState};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::found::Attributes;
+use crate::disk::found::Attributes;
 
 /// A password's hash: never shown.
 #[derive(Clone, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use std::fmt;
 use desired::{Irreconcilable, Scope, Want, Wanted, has_contents};
 use serde::Serialize;
 
-use crate::facts::Facts;
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
-use crate::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDATE_CA_TRUST};
-use crate::registries::drain_reason;
-use crate::step::ServiceAction;
+use crate::plan::facts::Facts;
+use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDATE_CA_TRUST};
+use crate::plan::registries::drain_reason;
+use crate::plan::step::ServiceAction;
 
 /// The sum over a whole change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -205,7 +205,7 @@ pub(crate) fn disruption(
             return true;
         }
         let there = facts.unit_files.contains(&s.unit)
-            || crate::unit_file::template_of(&s.unit).is_some_and(|t| facts.unit_files.contains(&t))
+            || crate::system::unit_file::template_of(&s.unit).is_some_and(|t| facts.unit_files.contains(&t))
             || new.config.systemd.units.iter().any(|u| u.name == s.unit && has_contents(u));
         if there {
             return true;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::step::ServiceAction;
+use crate::plan::step::ServiceAction;
 
 /// A systemd call that failed.
 #[derive(Debug, thiserror::Error)]

@@ -10,10 +10,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, FileType, OFlags};
 
-use crate::found::{Attributes, FsError};
-use crate::root::{Root, split};
-use crate::step::Step;
-use crate::xattr::Like;
+use crate::disk::found::{Attributes, FsError};
+use crate::disk::root::{Root, split};
+use crate::disk::xattr::Like;
+use crate::plan::step::Step;
 
 /// From so many changes in a row on, the disk is waited for once for all of them; below, a sync of the whole file
 /// system may cost more than it saves.

@@ -2,6 +2,9 @@
 //!
 //! What it is not: when to look (see `watch`), nor which of it is put back without being asked (the caller's policy).
 
+pub(crate) mod compare;
+pub(crate) mod watch;
+
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
@@ -9,17 +12,17 @@ use desired::mask::{Held, MAX_SHOWN, Side, Why, difference};
 use desired::{Content, FILE_MODE, Irreconcilable, Want, Wanted};
 use ignition::Owner;
 
-use crate::disruption::{Changes, disruption};
+use crate::disk::root::Root;
+use crate::drift::compare::{Drift, drifts};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
+use crate::plan::disruption::{Changes, disruption};
+use crate::plan::policy::{DisruptionPolicy, PolicyAction};
+use crate::plan::sshd::DROPIN;
+use crate::plan::steps::Steps;
 use crate::plan::{Change, HostPlan, hard_links};
-use crate::policy::{DisruptionPolicy, PolicyAction};
 use crate::record::{CurrentConfig, Names};
-use crate::root::Root;
-use crate::sshd::DROPIN;
-use crate::steps::Steps;
-use crate::validate::{Drift, drifts};
 
 impl Host {
     /// Every difference between the host and a config.

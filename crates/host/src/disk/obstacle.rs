@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use serde::Serialize;
 
-use crate::found::FsError;
-use crate::root::{Root, split};
+use crate::disk::found::FsError;
+use crate::disk::root::{Root, split};
 
 /// What is in the way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,6 +2,17 @@
 //!
 //! What it is not: execution (see `host`), which chooses nothing; nor reading of the host (see `facts`).
 
+pub(crate) mod disruption;
+pub(crate) mod facts;
+pub(crate) mod keys;
+pub(crate) mod policy;
+pub(crate) mod preview;
+pub(crate) mod registries;
+pub(crate) mod sshd;
+pub(crate) mod step;
+pub(crate) mod steps;
+pub(crate) mod trust;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -9,13 +20,13 @@ use api::v1::MachineConfigSpec;
 use desired::{Irreconcilable, Scope, Want, Wanted, irreconcilable};
 use serde::Serialize;
 
-use crate::disruption::{Changes, Disruption, disruption};
-use crate::facts::Facts;
 use crate::paths::CURRENT_CONFIG;
-use crate::policy::DisruptionPolicy;
+use crate::plan::disruption::{Changes, Disruption, disruption};
+use crate::plan::facts::Facts;
+use crate::plan::policy::DisruptionPolicy;
+use crate::plan::step::Step;
+use crate::plan::steps::Steps;
 use crate::record::Names;
-use crate::step::Step;
-use crate::steps::Steps;
 
 /// Everything that will be done to reach a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]

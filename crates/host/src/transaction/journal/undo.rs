@@ -9,12 +9,12 @@ use std::io::{self, Read, Seek, SeekFrom};
 use sha2::{Digest, Sha256};
 
 use super::{BEGIN, Before, DATA, Journal, Links, Was, put_away};
-use crate::batch::{Kept, Quick};
+use crate::disk::batch::{Kept, Quick};
+use crate::disk::found::{Found, FsError};
+use crate::disk::root::{Root, hex, kept_name};
+use crate::disk::xattr::Like;
 use crate::error::Error;
-use crate::found::{Found, FsError};
 use crate::paths::{SHADOW, UNITS_PROBE};
-use crate::root::{Root, hex, kept_name};
-use crate::xattr::Like;
 
 impl Journal {
     /// Brings every path back to what stood there. Can be stopped anywhere and started again.

@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::Root;
 use crate::error::Error;
-use crate::found::{Attributes, Found, FsError};
 use crate::paths::{LOCK, STATE_DIR};
-use crate::root::Root;
 
 /// The agent's own folder.
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use desired::{CORE, Content, Want, Wanted};
 
-use crate::facts::Facts;
-use crate::found::{Attributes, Found};
+use crate::disk::found::{Attributes, Found};
+use crate::disk::root::{split, temp_name};
 use crate::paths;
-use crate::root::{split, temp_name};
-use crate::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, target, with_block};
-use crate::step::{Replaces, Secret, Step};
-use crate::steps::{PLAIN, PRIVATE, STALE, Steps, never_stale};
+use crate::plan::facts::Facts;
+use crate::plan::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, target, with_block};
+use crate::plan::step::{Replaces, Secret, Step};
+use crate::plan::steps::{PLAIN, PRIVATE, STALE, Steps, never_stale};
 
 /// Folders of keys.
 const KEY_DIR_MODE: u32 = 0o700;

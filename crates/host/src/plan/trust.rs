@@ -6,8 +6,8 @@
 
 use serde::Serialize;
 
-use crate::found::Found;
-use crate::root::split;
+use crate::disk::found::Found;
+use crate::disk::root::split;
 
 /// Where configs put certificate authorities: the folder of Fedora and its family (update-ca-trust(8)).
 const CONFIGURED: &str = "/etc/pki/ca-trust/source/anchors";
@@ -69,7 +69,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::facts::PathFacts;
+    use crate::plan::facts::PathFacts;
     use crate::{DisruptionPolicy, Facts, Names, plan};
 
     const FILE: Found =
