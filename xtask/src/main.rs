@@ -33,14 +33,7 @@ enum Command {
     /// Bring up a real cluster and roll a MachineConfig through it
     Demo(demo::Demo),
     /// Run every test
-    Test {
-        /// Only what needs no cluster
-        #[arg(long)]
-        unit: bool,
-        /// Passed on to cargo test
-        #[arg(last = true)]
-        rest: Vec<String>,
-    },
+    Test(test::Test),
     /// Make the generated files: CRDs, man pages, completions
     Gen {
         /// Change nothing; fail when a file is not as it would be made
@@ -74,7 +67,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     let root = root();
     match command {
         Command::Demo(a) => demo::run(&root, &a),
-        Command::Test { unit, rest } => test::run(&root, unit, &rest),
+        Command::Test(a) => test::run(&root, &a),
         Command::Gen { check } => generate::run(&root, check),
         Command::Conformance(a) => conformance::run(&root, &a),
         Command::CrashTest(a) => crash_test::run(&root, &a),

@@ -1,0 +1,226 @@
+//! Which programs run, and cut into which jobs: a pure plan.
+//!
+//! A test of a cluster is a job of its own: it says so at once when it fails, it is listed with its time, and two of them
+//! run side by side whichever program they stand in. All others are quick, and one job a program.
+
+use super::Scope;
+use super::programs::{Kind, Program, Target};
+use anyhow::ensure;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+
+/// Programs in `tests/` that need a control plane: package and name.
+const CLUSTER: [(&str, &str); 6] = [
+    ("controller", "cluster"),
+    ("lab", "control_plane"),
+    ("lab", "cluster"),
+    ("lab", "serving"),
+    ("lab", "faults"),
+    ("lab", "node"),
+];
+
+/// Those of them whose nodes are machines that boot.
+const MACHINES: [(&str, &str); 1] = [("lab", "node")];
+
+/// Tests of clusters that share one control plane and hence a process: package, program, and how their names begin.
+const TOGETHER: [(&str, &str, &str); 3] =
+    [("controller", "cluster", ""), ("lab", "control_plane", ""), ("lab", "cluster", "agents::")];
+
+/// Tests that wait for minutes: for an API server that is away, for a lease that runs out. They run beside the others
+/// and take the place of none.
+const WAITING: [&str; 7] = [
+    "an_api_server_that_is_away_for_two_minutes",
+    "a_rollout_goes_from_leader_to_leader",
+    "what_a_dead_leader_has_sent_comes_too_late",
+    "clocks_are_a_minute_wrong",
+    "a_change_that_cuts_its_own_node_off_is_rebooted_into_all_the_same",
+    "a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node",
+    "a_controller_whose_network_swallows_everything_goes_on_when_it_is_back",
+];
+
+/// One run of a test program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Job {
+    /// For people, and for the time that it took last.
+    pub(super) title: String,
+    pub(super) executable: PathBuf,
+    pub(super) folder: PathBuf,
+    /// For libtest.
+    pub(super) args: Vec<String>,
+}
+
+/// What is to run, and what is not.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// In this order, as places become free.
+    pub(super) jobs: VecDeque<Job>,
+    /// Beside those.
+    pub(super) beside: VecDeque<Job>,
+    /// Tests that do not run, by name.
+    pub(super) left_out: Vec<String>,
+}
+
+fn is_one_of(target: &Target, list: &[(&str, &str)]) -> bool {
+    target.kind == Kind::Test && list.contains(&(target.package.as_str(), target.name.as_str()))
+}
+
+/// Whether anything of a program runs: else it is not built.
+pub(super) fn runs(target: &Target, scope: Scope) -> bool {
+    match scope {
+        Scope::Unit => !is_one_of(target, &CLUSTER),
+        Scope::Quick => !is_one_of(target, &MACHINES),
+        Scope::All => true,
+    }
+}
+
+/// The function's name of a test.
+fn function(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// Plans the programs that are built, and names the tests of those that are not. `last` has the seconds that jobs took
+/// last time: the longest begin first, so that none is waited for alone at the end.
+pub(super) fn plan(
+    programs: &[Program],
+    not_built: &[Target],
+    scope: Scope,
+    last: &BTreeMap<String, f64>,
+) -> anyhow::Result<Plan> {
+    let (mut quick, mut clusters, mut plan) = (vec![], vec![], Plan::default());
+    let mut waiting: BTreeSet<&str> = WAITING.into();
+    for program in programs.iter().filter(|p| !p.tests.is_empty()) {
+        let target = &program.target;
+        let job = |title: String, args: Vec<String>| Job {
+            title,
+            executable: program.executable.clone(),
+            folder: target.folder.clone(),
+            args,
+        };
+        if !is_one_of(target, &CLUSTER) {
+            quick.push(job(target.title(), vec!["--show-output".to_owned()]));
+            continue;
+        }
+        let group = TOGETHER
+            .iter()
+            .find(|(package, name, _)| target.package == *package && target.name == *name)
+            .map(|(_, _, prefix)| *prefix);
+        if let Some(prefix) = group {
+            let title = format!("{} {prefix}", target.title()).trim_end_matches([' ', ':']).to_owned();
+            let filter = if prefix.is_empty() { vec![] } else { vec![prefix.to_owned()] };
+            clusters.push(job(title, [filter, vec!["--show-output".to_owned()]].concat()));
+        }
+        for name in program.tests.iter().filter(|name| group.is_none_or(|prefix| !name.starts_with(prefix))) {
+            let title = format!("{} {name}", target.title());
+            let job = job(title.clone(), vec!["--exact".to_owned(), name.clone(), "--nocapture".to_owned()]);
+            if !waiting.remove(function(name)) {
+                clusters.push(job);
+            } else if scope == Scope::All {
+                plan.beside.push_back(job);
+            } else {
+                plan.left_out.push(title);
+            }
+        }
+    }
+    for target in not_built {
+        let names = target.tests_in_source()?;
+        for name in &names {
+            waiting.remove(name.as_str());
+        }
+        plan.left_out.extend(names.into_iter().map(|name| format!("{} {name}", target.title())));
+    }
+    ensure!(
+        waiting.is_empty(),
+        "tests that wait for minutes and are not there: {waiting:?}; were they renamed? See xtask/src/test/jobs.rs"
+    );
+    for list in [&mut quick, &mut clusters] {
+        list.sort_by(|a, b| seconds(last, b).total_cmp(&seconds(last, a)));
+    }
+    plan.beside.make_contiguous().sort_by(|a, b| seconds(last, b).total_cmp(&seconds(last, a)));
+    plan.jobs = quick.into_iter().chain(clusters).collect();
+    Ok(plan)
+}
+
+/// Nobody knows of a new one: it may be long.
+fn seconds(last: &BTreeMap<String, f64>, job: &Job) -> f64 {
+    last.get(&job.title).copied().unwrap_or(f64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(package: &str, name: &str, kind: Kind) -> Target {
+        let source = "/nowhere.rs".into();
+        Target { package: package.to_owned(), name: name.to_owned(), kind, source, folder: "/".into() }
+    }
+
+    fn program(package: &str, name: &str, tests: &[&str]) -> Program {
+        let kind = if package == name { Kind::Library } else { Kind::Test };
+        let tests = tests.iter().map(|t| (*t).to_owned()).collect();
+        Program { target: target(package, name, kind), executable: "/x".into(), tests }
+    }
+
+    fn titles(jobs: &VecDeque<Job>) -> Vec<&str> {
+        jobs.iter().map(|job| job.title.as_str()).collect()
+    }
+
+    fn programs() -> Vec<Program> {
+        let waiting: Vec<String> = WAITING.iter().map(|name| format!("m::{name}")).collect();
+        let faults: Vec<&str> = waiting.iter().map(String::as_str).chain(["m::short"]).collect();
+        vec![
+            program("lab", "faults", &faults),
+            program("lab", "cluster", &["agents::a", "agents::b", "render::r"]),
+            program("controller", "cluster", &["a", "b"]),
+            program("host", "host", &["one"]),
+            program("host", "drift", &["two"]),
+            program("api", "empty", &[]),
+        ]
+    }
+
+    #[test]
+    fn everything_runs_once_the_quick_first_and_the_longest_before_the_others() {
+        let last = [
+            ("lab cluster render::r", 5.0),
+            ("lab cluster agents", 50.0),
+            ("lab faults m::short", 9.0),
+            ("host", 1.0),
+            ("host drift", 3.0),
+            ("controller cluster", 90.0),
+        ];
+        let last = last.map(|(title, s)| (title.to_owned(), s)).into();
+        let plan = plan(&programs(), &[], Scope::All, &last).unwrap();
+        let jobs = [
+            "host drift",
+            "host",
+            "controller cluster",
+            "lab cluster agents",
+            "lab faults m::short",
+            "lab cluster render::r",
+        ];
+        assert_eq!(titles(&plan.jobs), jobs);
+        assert_eq!((plan.beside.len(), plan.left_out.len()), (WAITING.len(), 0));
+        assert_eq!(plan.jobs[3].args, ["agents::", "--show-output"]);
+        assert_eq!(plan.jobs[5].args, ["--exact", "render::r", "--nocapture"]);
+    }
+
+    #[test]
+    fn what_is_left_out_is_named() {
+        let quick = plan(&programs(), &[], Scope::Quick, &BTreeMap::new()).unwrap();
+        assert!(quick.beside.is_empty());
+        assert_eq!(quick.left_out.len(), WAITING.len());
+        assert!(quick.left_out.contains(&format!("lab faults m::{}", WAITING[0])), "{:?}", quick.left_out);
+
+        let node = target("lab", "node", Kind::Test);
+        assert!(runs(&node, Scope::All) && !runs(&node, Scope::Quick) && !runs(&node, Scope::Unit));
+        assert!(runs(&target("lab", "lab", Kind::Library), Scope::Unit));
+        assert!(!runs(&target("controller", "cluster", Kind::Test), Scope::Unit));
+    }
+
+    #[test]
+    fn a_waiting_test_that_is_renamed_is_missed() {
+        let mut programs = programs();
+        programs[0].tests.remove(0);
+        let error = plan(&programs, &[], Scope::All, &BTreeMap::new()).unwrap_err();
+        assert!(error.to_string().contains(WAITING[0]), "{error}");
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs jobs side by side, each with its output in a file, and prints a failure when it happens.
+//!
+//! What it is not: a choice of what runs, or in which order (`jobs.rs`).
+
+use super::jobs::Job;
+use anyhow::Context;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A cluster with its tests takes up to this much memory.
+const GIB_A_LANE: u64 = 4;
+/// More of them disturb each other on the one disk.
+const MOST_LANES: usize = 8;
+/// Of tests that wait most of their time.
+const LANES_BESIDE: usize = 2;
+/// A job that takes longer hangs: every wait inside ends long before.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// Between two looks at a job.
+const POLL: Duration = Duration::from_millis(20);
+/// How many are listed at the end.
+const SLOWEST: usize = 15;
+/// Outputs, and the times of the last run.
+const OUTPUT: &str = "target/test-output";
+
+/// What came of them.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) passed: usize,
+    /// Titles, with the file that has the output.
+    pub(super) failed: Vec<String>,
+    /// What tests said that could not run here.
+    pub(super) skipped: Vec<String>,
+    times: BTreeMap<String, f64>,
+}
+
+impl Done {
+    pub(super) fn print_slowest(&self) {
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_by(|a, b| b.1.total_cmp(a.1));
+        println!("== the slowest:");
+        for (title, seconds) in times.into_iter().take(SLOWEST) {
+            println!("    {seconds:6.1} s  {title}");
+        }
+    }
+}
+
+/// The seconds that each job took when it last passed; none when nothing has run yet.
+pub(super) fn last_times(root: &Path) -> BTreeMap<String, f64> {
+    let text = std::fs::read_to_string(root.join(OUTPUT).join("times.json")).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Runs them all, whatever fails.
+pub(super) fn run(root: &Path, jobs: VecDeque<Job>, beside: VecDeque<Job>) -> anyhow::Result<Done> {
+    let folder = root.join(OUTPUT);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let lanes = lanes();
+    println!("== {} jobs, {lanes} at once; beside them {} that wait", jobs.len(), beside.len());
+    let (jobs, beside, done) = (Mutex::new(jobs), Mutex::new(beside), Mutex::new(Done::default()));
+    std::thread::scope(|scope| {
+        for queue in std::iter::repeat_n(&jobs, lanes).chain(std::iter::repeat_n(&beside, LANES_BESIDE)) {
+            let (folder, done) = (&folder, &done);
+            scope.spawn(move || {
+                loop {
+                    let next = lock(queue).pop_front();
+                    let Some(job) = next else { break };
+                    one(&job, folder, done);
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut times = last_times(root);
+    times.extend(done.times.clone());
+    std::fs::write(folder.join("times.json"), serde_json::to_vec_pretty(&times)?)
+        .context("cannot write times.json")?;
+    Ok(done)
+}
+
+/// One for each processor, as far as there is memory.
+fn lanes() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let gib = kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024 / 1024;
+    processors.min(usize::try_from(gib / GIB_A_LANE).unwrap_or(1)).clamp(1, MOST_LANES)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs one and says how it went.
+fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
+    let name: String = job.title.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+    let log = folder.join(format!("{name}.log"));
+    let start = Instant::now();
+    let ended = watched(job, &log);
+    let seconds = start.elapsed().as_secs_f64();
+    let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
+    let passed = passed(&text);
+    let mut done = lock(done);
+    done.skipped.extend(skipped(&text).map(|why| format!("{}: {why}", job.title)));
+    let problem = match ended {
+        Ok(status) if status.success() && passed > 0 => None,
+        // A filter that no test fits, so to speak: nothing was proved.
+        Ok(status) if status.success() => Some("no test ran".to_owned()),
+        Ok(status) => Some(status.to_string()),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    match problem {
+        None => {
+            let tests = if passed == 1 { String::new() } else { format!(": {passed} tests") };
+            println!("ok     {seconds:6.1} s  {}{tests}", job.title);
+            done.passed += passed;
+            done.times.insert(job.title.clone(), seconds);
+        }
+        Some(why) => {
+            // At once, and by one call: other lanes print, too.
+            let line = format!("FAILED {seconds:6.1} s  {} ({why}; {})", job.title, log.display());
+            println!("{line}\n{}\n{line}", failure(&text));
+            done.failed.push(format!("{} ({})", job.title, log.display()));
+        }
+    }
+}
+
+/// Runs a program until its end; names its tests that fail while it still runs.
+fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
+    let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut reader = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let mut child = Command::new(&job.executable)
+        .args(&job.args)
+        .current_dir(&job.folder)
+        // As cargo sets them for tests that it runs.
+        .env("CARGO", env!("CARGO"))
+        .env("CARGO_MANIFEST_DIR", &job.folder)
+        .stdin(Stdio::null())
+        .stderr(out.try_clone()?)
+        .stdout(out)
+        .spawn()
+        .with_context(|| format!("cannot run {}", job.executable.display()))?;
+    let start = Instant::now();
+    let mut unread = String::new();
+    loop {
+        let ended = child.try_wait()?;
+        let mut bytes = vec![];
+        reader.read_to_end(&mut bytes)?;
+        unread.push_str(&String::from_utf8_lossy(&bytes));
+        while let Some((line, rest)) = unread.split_once('\n') {
+            if let Some(test) = failed_test(line) {
+                println!("FAILED so far        {} {test}", job.title);
+            }
+            unread = rest.to_owned();
+        }
+        if let Some(status) = ended {
+            return Ok(status);
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            anyhow::bail!("it hung: ended after {} s", PATIENCE.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// `test NAME ... FAILED`, as libtest prints it before it prints why.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+/// From libtest's last line.
+fn passed(text: &str) -> usize {
+    let numbers = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: ")?.split_once(". ")?.1.split_once(" passed"));
+    numbers.filter_map(|(number, _)| number.parse::<usize>().ok()).sum()
+}
+
+/// What tests say that cannot run on this computer; on one processor libtest has begun the line with the test's name.
+fn skipped(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| match line.split_once("skipped: ")? {
+        (before, why) if before.is_empty() || before.ends_with(" ... ") => Some(why),
+        _ => None,
+    })
+}
+
+/// The part of the output that says why: what libtest has kept of the tests that failed, or all of it.
+fn failure(text: &str) -> &str {
+    text.find("\nfailures:\n").map_or(text, |at| &text[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn shell(title: &str, script: &str) -> Job {
+        let args = ["-c", script].map(str::to_owned).to_vec();
+        Job {
+            title: title.to_owned(),
+            executable: PathBuf::from("/bin/sh"),
+            folder: PathBuf::from("/"),
+            args,
+        }
+    }
+
+    #[test]
+    fn libtests_lines_are_understood() {
+        let text = "running 3 tests\ntest a ... ok\ntest m::b ... FAILED\n\nskipped: it needs root\ntest c ... skipped: no mco\nan event was skipped: yes\nsuccesses:\n\nfailures:\n\n---- m::b stdout ----\nwhy\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s\n";
+        assert_eq!(text.lines().filter_map(failed_test).collect::<Vec<_>>(), ["m::b"]);
+        assert_eq!(passed(text), 2);
+        assert_eq!(skipped(text).collect::<Vec<_>>(), ["it needs root", "no mco"]);
+        assert!(failure(text).starts_with("\nfailures:\n\n---- m::b") && failure(text).contains("why"));
+    }
+
+    #[test]
+    fn every_job_runs_and_each_failure_is_counted() {
+        let root = std::env::temp_dir().join(format!("mco-xtask-lanes-{}", std::process::id()));
+        let ok = "echo 'test result: ok. 3 passed; 0 failed'";
+        let jobs = [
+            shell("fine", ok),
+            shell("bad", "echo why; exit 7"),
+            shell("none", "echo 'test result: ok. 0 passed; 0 failed'"),
+            shell("after", ok),
+        ];
+        let done = run(
+            &root,
+            jobs.into(),
+            [shell("waits", "sleep 0.1; echo 'test result: ok. 1 passed; 0 failed'")].into(),
+        )
+        .unwrap();
+        assert_eq!(done.passed, 7);
+        assert_eq!(done.failed.len(), 2, "{:?}", done.failed);
+        assert_eq!(last_times(&root).keys().collect::<Vec<_>>(), ["after", "fine", "waits"]);
+        assert_eq!(std::fs::read_to_string(root.join(OUTPUT).join("bad.log")).unwrap(), "why\n");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}
