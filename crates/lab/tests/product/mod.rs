@@ -24,9 +24,14 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lab::{Lab, LabBuilder, NodeHandle, Reporter};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Every wait ends here, whatever else runs on the machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
+/// So many clusters are up at once in one test program, whatever number of processors and hence of tests at once there is:
+/// each takes up to 4 GiB and, while its control plane starts, a processor.
+const CLUSTERS: usize = 4;
+static PLACES: Semaphore = Semaphore::const_new(CLUSTERS);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(100);
 /// How many lines of a log a failure shows.
@@ -66,13 +71,16 @@ pub struct Said {
 pub struct Cluster {
     pub lab: Lab,
     pub client: Client,
+    /// Given back after the lab has gone: fields are dropped in this order.
+    _place: SemaphorePermit<'static>,
 }
 
 impl Cluster {
     pub async fn start(builder: LabBuilder) -> Self {
+        let place = PLACES.acquire().await.unwrap();
         let lab = builder.start().await.unwrap();
         let client = lab.client();
-        Self { lab, client }
+        Self { lab, client, _place: place }
     }
 
     pub async fn stop(self) {
