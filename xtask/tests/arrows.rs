@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("controller", &["api", "client", "ignition", "render", "rollout"]),
     ("daemon", &["api", "client", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "ignition", "render"]),
-    ("operator", &["api", "client", "ignition", "render"]),
+    ("operator", &["api", "client", "ignition"]),
     (
         "cli",
         &[
