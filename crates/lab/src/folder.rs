@@ -342,7 +342,16 @@ mod tests {
         fs::create_dir(&dead).unwrap();
         let gone = ProcessKey { pid: 1, started: 1 };
         write_json(&dead.join(RECORD), &Record { owner: Some(gone), ..Record::default() }).unwrap();
-        let start = |folder: &Path| Command::new("sleep").arg("300").env(OWNER, folder).spawn().unwrap();
+        let start = |folder: &Path| {
+            let child = Command::new("sleep").arg("300").env(OWNER, folder).spawn().unwrap();
+            // A program that has just begun shows no environment for a moment: nobody could know yet whose it is.
+            let begun = Instant::now();
+            while users(folder).is_empty() {
+                assert!(begun.elapsed() < SWEEP_LIMIT, "its environment does not show");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            child
+        };
         // Somebody who only looks at a file of the lab is no part of it.
         let mut looks =
             Command::new("sh").args(["-c", "sleep 300; :"]).arg(dead.join("log")).spawn().unwrap();
