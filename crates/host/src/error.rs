@@ -1,8 +1,8 @@
 //! What can go wrong on a host, each with the path and the remedy in its text.
 
 use crate::disk::found::FsError;
-use crate::plan::step::ServiceAction;
 use crate::system::os::OsError;
+use crate::system::systemd::ServiceAction;
 use crate::system::systemd::SystemdError;
 use crate::system::users::ShadowError;
 

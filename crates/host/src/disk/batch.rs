@@ -13,7 +13,6 @@ use rustix::fs::{self, AtFlags, FileType, OFlags};
 use crate::disk::found::{Attributes, FsError};
 use crate::disk::root::{Root, split};
 use crate::disk::xattr::Like;
-use crate::plan::step::Step;
 
 /// From so many changes in a row on, the disk is waited for once for all of them; below, a sync of the whole file
 /// system may cost more than it saves.
@@ -45,17 +44,6 @@ pub(crate) enum Quick<'s> {
 }
 
 impl<'s> Quick<'s> {
-    /// The change of a step that can be one of many.
-    pub(crate) fn of(step: &'s Step) -> Option<Self> {
-        Some(match step {
-            Step::Write { path, content, attributes, .. } => Self::Write(path, content.bytes(), *attributes),
-            Step::Copy { from, to, .. } => Self::Copy(from, to),
-            Step::Link { path, target, owner, .. } => Self::Link(path, target, *owner),
-            Step::Remove { path, .. } => Self::Remove(path),
-            _ => return None,
-        })
-    }
-
     /// The path that it changes.
     pub(crate) fn path(self) -> &'s str {
         match self {
@@ -232,10 +220,10 @@ impl Root {
 
 /// The first changes of a row that can be made together: each has a path of its own, and none reads what one before it
 /// changes, or needs as a folder what one before it is to remove.
-pub(crate) fn together<'s>(steps: impl Iterator<Item = &'s Step>) -> Vec<Quick<'s>> {
+pub(crate) fn together<'s>(changes: impl Iterator<Item = Quick<'s>>) -> Vec<Quick<'s>> {
     let mut paths = std::collections::BTreeSet::new();
     let mut out = Vec::new();
-    for change in steps.map_while(Quick::of) {
+    for change in changes {
         let stands_on = |mut at: &'s str| {
             while let Ok((dir, _)) = split(at) {
                 if paths.contains(dir) {
@@ -255,24 +243,4 @@ pub(crate) fn together<'s>(steps: impl Iterator<Item = &'s Step>) -> Vec<Quick<'
         out.push(change);
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_that_build_on_each_other_are_not_made_together() {
-        let copy = |from: &str, to: &str| Step::Copy { from: from.to_owned(), to: to.to_owned(), why: "" };
-        let remove = |path: &str| Step::Remove { path: path.to_owned(), why: "" };
-        for (steps, want) in [
-            (vec![copy("/a", "/orig/a"), remove("/a"), remove("/b")], 3),
-            (vec![remove("/a"), copy("/a", "/b")], 1),
-            (vec![remove("/a"), copy("/c", "/a")], 1),
-            (vec![remove("/a"), copy("/c", "/a/b")], 1),
-            (vec![remove("/a"), Step::DaemonReload, remove("/b")], 1),
-        ] {
-            assert_eq!(together(steps.iter()).len(), want, "{steps:?}");
-        }
-    }
 }

@@ -11,7 +11,7 @@ use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
 use crate::plan::facts::Facts;
 use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDATE_CA_TRUST};
 use crate::plan::registries::drain_reason;
-use crate::plan::step::ServiceAction;
+use crate::system::systemd::ServiceAction;
 
 /// The sum over a whole change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

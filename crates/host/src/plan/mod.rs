@@ -2,8 +2,10 @@
 //!
 //! What it is not: execution (see `host`), which chooses nothing; nor reading of the host (see `facts`).
 
+pub(crate) mod authorities;
 pub(crate) mod disruption;
 pub(crate) mod facts;
+pub(crate) mod folders;
 pub(crate) mod keys;
 pub(crate) mod policy;
 pub(crate) mod preview;
@@ -12,6 +14,7 @@ pub(crate) mod sshd;
 pub(crate) mod step;
 pub(crate) mod steps;
 pub(crate) mod trust;
+pub(crate) mod units;
 
 use std::collections::BTreeMap;
 use std::fmt;

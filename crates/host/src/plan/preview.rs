@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::disruption::{Changes, Disruption, disruption};
 use crate::plan::facts::Facts;
 use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
-use crate::plan::step::ServiceAction;
+use crate::system::systemd::ServiceAction;
 
 /// How much a change disturbs a node, from nothing to a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -4,7 +4,9 @@ use std::fmt;
 
 use desired::mask::argument;
 use desired::{Content, OsState};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
+
+use crate::system::systemd::ServiceAction;
 
 use crate::disk::found::Attributes;
 
@@ -34,33 +36,6 @@ pub enum UnitAction {
     Disable,
     /// As `systemctl preset`; a failure is noted and no more, as many units cannot be preset.
     Preset,
-}
-
-/// What happens to a running service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ServiceAction {
-    /// As `systemctl reload`.
-    Reload,
-    /// As `systemctl restart`.
-    Restart,
-    /// Run a program of the host once, in place of a service that this host does not have: as `systemd-run --wait`. What is
-    /// told is the program's path.
-    Run,
-}
-
-impl ServiceAction {
-    /// Each of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Reload, Self::Restart, Self::Run];
-
-    /// The word for it, as `systemctl` has it.
-    pub(crate) fn verb(self) -> &'static str {
-        match self {
-            Self::Reload => "reload",
-            Self::Restart => "restart",
-            Self::Run => "run",
-        }
-    }
 }
 
 /// What a step puts its file in place of.

@@ -16,7 +16,7 @@ use zbus::names::{BusName, InterfaceName};
 use zbus::{Connection, OwnedObjectPath, Proxy, Variant};
 
 use crate::paths::BOOT_ID;
-use crate::plan::step::ServiceAction;
+use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 
 /// Where systems have their bus.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::found::{Attributes, Found, FsError};
 use crate::disk::root::Root;
 use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
-use crate::plan::step::ServiceAction;
+use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 use crate::system::unit_file::{Install, instance, is_template, preset_enables, template_of};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::plan::step::ServiceAction;
+use serde::{Deserialize, Serialize};
 
 /// A systemd call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,33 @@ impl SystemdError {
     #[must_use]
     pub fn new(call: &'static str, on: impl Into<String>, why: impl fmt::Display) -> Self {
         Self { call, on: on.into(), why: why.to_string(), killed: false }
+    }
+}
+
+/// What happens to a running service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServiceAction {
+    /// As `systemctl reload`.
+    Reload,
+    /// As `systemctl restart`.
+    Restart,
+    /// Run a program of the host once, in place of a service that this host does not have: as `systemd-run --wait`. What is
+    /// told is the program's path.
+    Run,
+}
+
+impl ServiceAction {
+    /// Each of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Reload, Self::Restart, Self::Run];
+
+    /// The word for it, as `systemctl` has it.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Reload => "reload",
+            Self::Restart => "restart",
+            Self::Run => "run",
+        }
     }
 }
 

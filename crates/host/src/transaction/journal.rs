@@ -25,8 +25,9 @@ use crate::disk::xattr::Like;
 use crate::error::Error;
 use crate::paths::{JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
-use crate::plan::step::{ServiceAction, Step};
+use crate::plan::step::Step;
 use crate::record::{Boot, Names};
+use crate::system::systemd::ServiceAction;
 use crate::transaction::shadow;
 use links::Links;
 

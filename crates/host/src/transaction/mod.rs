@@ -2,6 +2,9 @@
 //!
 //! What it is not: what the change is (see `plan`), nor a single change of a file (see `disk`).
 
+pub(crate) mod apply;
 pub(crate) mod journal;
 pub(crate) mod lock;
+pub(crate) mod reboot;
+pub(crate) mod recover;
 pub(crate) mod shadow;

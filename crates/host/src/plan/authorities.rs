@@ -1,0 +1,57 @@
+//! The steps that let the host trust the certificate authorities of a config, where no service of the host does. Pure.
+//!
+//! What it is not: which program a host has for it (see `trust`).
+
+use desired::Want;
+
+use crate::disk::found::Found;
+use crate::paths;
+use crate::plan::disruption::Disruption;
+use crate::plan::policy::UPDATE_CA_TRUST;
+use crate::plan::step::{Replaces, Step};
+use crate::plan::steps::{STALE, Steps};
+use crate::system::systemd::ServiceAction;
+
+impl Steps<'_> {
+    /// Lets the program that takes certificate authorities in find those of the config, where it looks elsewhere.
+    pub(crate) fn trust(&mut self) {
+        let Some(tool) = &self.facts.trust_tool else { return };
+        let both = self.old.paths.iter().chain(&self.new.paths).map(|(path, _)| path);
+        let links: std::collections::BTreeMap<String, &String> =
+            both.filter_map(|path| Some((tool.link(path)?, path))).collect();
+        for (link, target) in links {
+            let wanted = self.new.at(target).is_some_and(|w| *w != Want::Nothing);
+            let ours = matches!(self.found(&link), Found::Link { target: t, .. } if t == target);
+            if self.new.at(&link).is_some() || self.old.at(&link).is_some() {
+                continue;
+            }
+            if !ours && !self.found(&link).is_absent() {
+                self.notes.push(format!("{link} is the host's own: {target} is not linked there"));
+                continue;
+            }
+            if ours && !wanted {
+                self.steps.push(Step::Remove { path: link, why: STALE });
+            } else if wanted && !ours && self.reachable(&link) {
+                let (target, replaces) = (target.clone(), Replaces::Nothing);
+                self.steps.push(Step::Link { path: link, target, owner: (0, 0), replaces });
+            }
+        }
+    }
+
+    /// Runs that program where authorities change and nothing else of the plan does, as where the node reboots: no service
+    /// at boot does it here. What Ignition wrote before the first boot counts as changed.
+    pub(crate) fn run_trust_tool(&mut self, disruption: &Disruption) {
+        let Some(tool) = &self.facts.trust_tool else { return };
+        if self.facts.unit_files.contains(UPDATE_CA_TRUST) {
+            return;
+        }
+        let touched = self.steps.iter().any(|s| s.paths().iter().any(|p| tool.reads(p)));
+        let first = self.found(paths::CURRENT_CONFIG).is_absent()
+            && self.new.paths.iter().any(|(path, want)| *want != Want::Nothing && tool.reads(path));
+        let (action, unit) = (ServiceAction::Run, tool.program.clone());
+        let runs = disruption.services.iter().any(|s| s.action == action && s.unit == unit);
+        if (touched || first) && !runs {
+            self.steps.push(Step::Service { action, unit });
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The steps that bring folders of a config to what it says, and give them up. Pure.
+//!
+//! What it is not: files and links (see `steps`).
+
+use desired::{Content, Want};
+use ignition::Owner;
+
+use crate::disk::found::{Attributes, Found};
+use crate::paths;
+use crate::plan::step::Step;
+use crate::plan::steps::{PLAIN, STALE, Steps};
+
+impl Steps<'_> {
+    /// Brings one folder to what the new config wants. What is in it is left alone.
+    pub(crate) fn reach_dir(
+        &mut self,
+        path: &str,
+        mode: Option<u32>,
+        (user, group): (&Owner, &Owner),
+        overwrite: Option<bool>,
+    ) {
+        let now = match self.found(path).clone() {
+            Found::Dir { mode, uid, gid } => Some(Attributes { mode, uid, gid }),
+            Found::Absent => None,
+            _ if !self.reachable(path) || !self.may_replace(path, overwrite) => return,
+            _ => None,
+        };
+        let asked = |o: &Owner| o.id.is_some() || o.name.as_deref().is_some_and(|n| !n.is_empty());
+        let is = now.unwrap_or(Attributes { mode: crate::disk::root::DIR_MODE, uid: 0, gid: 0 });
+        let attributes = Attributes {
+            mode: mode.unwrap_or(is.mode),
+            uid: if asked(user) { self.id(path, user, "user") } else { is.uid },
+            gid: if asked(group) { self.id(path, group, "group") } else { is.gid },
+        };
+        let kept = paths::original_dir(path);
+        match now {
+            Some(now) => {
+                let known = [kept.clone(), paths::original(path), paths::no_original(path)];
+                // Of a folder that the config before had already nobody knows whose it was: it stays when it is given up.
+                let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
+                if !ours && known.iter().all(|p| self.found(p).is_absent()) {
+                    match serde_json::to_vec(&now) {
+                        Ok(json) => {
+                            self.private_originals();
+                            self.write(&kept, Content::new(json), PLAIN);
+                        }
+                        Err(e) => self.refuse(path, e.to_string(), "choose another path"),
+                    }
+                }
+            }
+            None => self.keep_original(path),
+        }
+        if now.is_none() && !self.found(path).is_absent() {
+            self.steps.push(Step::Remove { path: path.to_owned(), why: "a folder takes its place" });
+        }
+        let same = |now: Attributes| {
+            now.mode == attributes.mode
+                && (!self.facts.owners || (now.uid, now.gid) == (attributes.uid, attributes.gid))
+        };
+        if !now.is_some_and(same) {
+            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
+        }
+    }
+
+    /// Gives up a folder: one that the host had gets its mode and owner back, one that it had not goes if nothing is left
+    /// in it, and a file that it stood in place of comes back.
+    pub(crate) fn stale_dir(&mut self, path: &str) {
+        let (dir, original, stamp) =
+            (paths::original_dir(path), paths::original(path), paths::no_original(path));
+        let there = |p: &String| !self.found(p).is_absent();
+        let (kept, stamped) = (there(&original), there(&stamp));
+        let is_dir = matches!(self.found(path), Found::Dir { .. });
+        if is_dir
+            && kept
+            && !stamped
+            && let Some(holds) = self.stays_in(path)
+        {
+            let why = format!(
+                "the file that this folder replaced is to come back, and the folder is not empty: {holds} stays in it"
+            );
+            return self.refuse(path, why, &format!("move {holds} away, or keep the folder in the config"));
+        }
+        if let Some(attributes) = self.facts.original_dirs.get(path).copied().filter(|_| is_dir) {
+            let same = match self.found(path) {
+                Found::Dir { mode, uid, gid } => {
+                    *mode == attributes.mode
+                        && (!self.facts.owners || (*uid, *gid) == (attributes.uid, attributes.gid))
+                }
+                _ => false,
+            };
+            if !same {
+                self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
+            }
+        } else if is_dir && (stamped || kept) {
+            self.steps.push(Step::RemoveDir { path: path.to_owned(), why: STALE });
+        } else if is_dir {
+            self.notes.push(format!("{path} stays: it is not known whether the host had it before"));
+        }
+        if kept && !stamped && (is_dir || self.found(path).is_absent()) {
+            let (from, to) = (original.clone(), path.to_owned());
+            self.steps.push(Step::Copy { from, to, why: "the host's own comes back" });
+        }
+        for path in [dir, original, stamp] {
+            if !self.found(&path).is_absent() {
+                self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
+            }
+        }
+    }
+
+    /// What is left in a folder when all that only the old config wants is gone.
+    pub(crate) fn stays_in(&self, folder: &str) -> Option<String> {
+        let below = |path: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        let there = |path: &String| !self.found(path).is_absent();
+        let comes_back = |path: &str| {
+            there(&paths::original(path)) && !there(&paths::no_original(path))
+                || self.facts.original_dirs.contains_key(path)
+        };
+        let wanted =
+            self.new.paths.iter().find(|(p, want)| below(p) && *want != Want::Nothing).map(|(p, _)| p);
+        let theirs = || self.old.paths.iter().find(|(p, _)| below(p) && comes_back(p)).map(|(p, _)| p);
+        self.facts.not_ours.get(folder).or(wanted).or_else(theirs).cloned()
+    }
+}

@@ -1,0 +1,242 @@
+//! The steps that enable, disable, preset and mask units. Pure.
+//!
+//! What it is not: what the `[Install]` section of a unit asks for (see `unit_file`); systemd makes the links.
+
+use desired::{DEV_NULL, Want, Wanted, has_contents};
+use ignition::Unit;
+
+use crate::disk::root::split;
+use crate::paths;
+use crate::plan::step::{Replaces, Step, UnitAction};
+use crate::plan::steps::Steps;
+use crate::system::systemd::UnitFileState;
+use crate::system::unit_file::{Install, instance, is_template, is_unit_name, template_of};
+
+impl Steps<'_> {
+    pub(crate) fn state(&self, unit: &str) -> Option<&UnitFileState> {
+        self.facts.unit_states.get(unit)
+    }
+
+    pub(crate) fn units(&mut self, action: UnitAction, units: Vec<String>) -> bool {
+        if units.is_empty() {
+            return false;
+        }
+        self.steps.push(Step::Units { action, units });
+        true
+    }
+
+    /// Disables units whose file changes, so that links of an old `[Install]` section go; and units that vanish.
+    /// Gives their names.
+    pub(crate) fn disable_rewritten(&mut self) -> Vec<String> {
+        let mut disable = Vec::new();
+        for u in &self.new.config.systemd.units {
+            let path = paths::unit(&u.name);
+            let enabled = self.state(&u.name).is_some_and(UnitFileState::is_enabled);
+            let want = self.new.at(&path).cloned();
+            if enabled && has_contents(u) && want.is_some_and(|w| self.needs_write(&path, &w)) {
+                disable.push(u.name.clone());
+            }
+        }
+        // A unit that stays in the config and loses its file: nothing may go on to point to that. Where it is to be
+        // masked, this is the last chance: systemd leaves the links of masked units alone.
+        for u in &self.new.config.systemd.units {
+            let path = paths::unit(&u.name);
+            let ours = matches!(self.old.at(&path), Some(Want::File { .. }));
+            let loses = match self.new.at(&path) {
+                Some(Want::Mask) | None => ours && !self.uncovers(u),
+                Some(Want::Nothing) => !self.found(&path).is_absent(),
+                Some(Want::File { .. } | Want::Dir { .. } | Want::Link { .. }) => false,
+            };
+            if loses && self.state(&u.name).is_some_and(UnitFileState::is_enabled) {
+                disable.push(u.name.clone());
+            }
+        }
+        for u in self.removed_units() {
+            if has_contents(u) && u.mask != Some(true) && !self.uncovers(u) && is_unit_name(&u.name) {
+                disable.push(u.name.clone());
+            }
+        }
+        self.units(UnitAction::Disable, disable.clone());
+        disable
+    }
+
+    /// Units of the old config that the new one does not have.
+    pub(crate) fn removed_units(&self) -> Vec<&Unit> {
+        let new = &self.new.config.systemd.units;
+        let gone = |u: &&Unit| !new.iter().any(|n| n.name == u.name);
+        self.old.config.systemd.units.iter().filter(gone).collect()
+    }
+
+    /// Whether the host has its own unit of that name, which shows when ours goes.
+    pub(crate) fn uncovers(&self, u: &Unit) -> bool {
+        let kept = !self.found(&paths::original(&paths::unit(&u.name))).is_absent();
+        kept || self.facts.vendor_units.contains(&u.name)
+    }
+
+    /// Whether the host will have a file of this unit: the config's, or one of its own that shows then.
+    pub(crate) fn exists(&self, u: &Unit) -> bool {
+        let path = paths::unit(&u.name);
+        let shows = match (self.new.at(&path), self.old.at(&path)) {
+            (Some(Want::Nothing), _) => self.facts.vendor_units.contains(&u.name),
+            (None, Some(Want::File { .. } | Want::Mask)) => self.uncovers(u),
+            // The config before took the host's own away: it comes back.
+            (None, Some(Want::Nothing)) if self.uncovers(u) => return true,
+            _ => true,
+        };
+        has_contents(u) || shows && self.facts.unit_files.contains(&u.name)
+    }
+
+    /// Whether something may enable this unit: an instance needs no file of its own for that.
+    pub(crate) fn can_be_disabled(&self, u: &Unit) -> bool {
+        self.exists(u) || template_of(&u.name).is_some_and(|t| self.facts.unit_files.contains(&t))
+    }
+
+    /// Whether a step so far changes the file of a unit, which may have had nothing to enable before.
+    pub(crate) fn brings_file(&self, name: &str) -> bool {
+        let file = |p: &str| split(p).is_ok_and(|(dir, n)| n == name && paths::UNIT_DIRS.contains(&dir));
+        self.steps.iter().any(|s| s.paths().iter().any(|p| file(p)))
+    }
+
+    /// Puts masks of instances back, the config's and an administrator's, that systemd takes away when it disables their
+    /// template.
+    pub(crate) fn mask_again(&mut self) {
+        let acts = |s: &Step, unit: &String| match s {
+            Step::Units { action: UnitAction::Disable | UnitAction::Preset, units } => units.contains(unit),
+            _ => false,
+        };
+        let ours = self.new.config.systemd.units.iter().filter(|u| u.mask == Some(true)).map(|u| &u.name);
+        let named = |name: &&String| {
+            let path = paths::unit(name);
+            self.new.at(&path).is_some() || self.old.at(&path).is_some()
+        };
+        let theirs = self.facts.masked_instances.iter().filter(|name| !named(name));
+        let lost = |name: &&String| {
+            template_of(name).is_some_and(|t| t != **name && self.steps.iter().any(|s| acts(s, &t)))
+        };
+        let again: Vec<String> = ours.chain(theirs).filter(lost).map(|name| paths::unit(name)).collect();
+        for path in again {
+            let target = DEV_NULL.to_owned();
+            self.steps.push(Step::Link { path, target, owner: (0, 0), replaces: Replaces::Link });
+        }
+    }
+
+    /// Whether this change takes the mask away from a unit or its template: the links that it had before count again.
+    pub(crate) fn is_unmasked(&self, name: &str) -> bool {
+        let masked = |w: &Wanted, name: &str| w.at(&paths::unit(name)) == Some(&Want::Mask);
+        [Some(name.to_owned()), template_of(name)]
+            .iter()
+            .flatten()
+            .any(|n| masked(self.old, n) && !masked(self.new, n))
+    }
+
+    /// Whether a template could be enabled as it is.
+    pub(crate) fn lacks_instance(&self, u: &Unit) -> bool {
+        if !is_template(&u.name) {
+            return false;
+        }
+        match u.contents.as_deref().filter(|c| !c.is_empty()) {
+            Some(text) => {
+                let install = Install::parse(text);
+                install.default_instance.is_none() && !install.is_empty()
+            }
+            None => !self.facts.default_instances.contains_key(&u.name),
+        }
+    }
+
+    /// The unit of the config that keeps another one from being enabled: the default instance of a template, or the
+    /// template of an instance, which is to be disabled or masked. systemd takes both for one.
+    pub(crate) fn against(&self, u: &Unit) -> Option<String> {
+        let other = if is_template(&u.name) {
+            let default = match u.contents.as_deref().filter(|c| !c.is_empty()) {
+                Some(text) => Install::parse(text).default_instance,
+                None => self.facts.default_instances.get(&u.name).cloned(),
+            };
+            instance(&u.name, &default?)
+        } else {
+            template_of(&u.name)?
+        };
+        let off = |o: &&Unit| o.name == other && (o.enabled == Some(false) || o.mask == Some(true));
+        self.new.config.systemd.units.iter().find(off).map(|o| o.name.clone())
+    }
+
+    /// Enables, disables and presets. True when there was any of it.
+    pub(crate) fn enablement(&mut self, disabled: &[String]) -> bool {
+        let (mut enable, mut disable, mut preset) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, u) in self.new.config.systemd.units.iter().enumerate() {
+            let name = &u.name;
+            // A template takes the links of all its instances along.
+            let was_disabled =
+                disabled.contains(name) || template_of(name).is_some_and(|t| disabled.contains(&t));
+            let asked = self.changes.units.contains(name) || self.facts.force || was_disabled;
+            let exists = self.exists(u);
+            let state = self.state(name).cloned();
+            match u.enabled {
+                Some(true) if exists && u.mask != Some(true) => {
+                    if self.lacks_instance(u) {
+                        let path = format!("spec.config.systemd.units[{i}]");
+                        let why = format!("template {name} cannot be enabled without an instance");
+                        self.refuse(&path, why, "set DefaultInstance= in [Install], or enable an instance");
+                    } else if let Some(instance) = self.against(u) {
+                        let path = format!("spec.config.systemd.units[{i}]");
+                        let why =
+                            format!("{name} is to be enabled and {instance}, which goes with it, is not");
+                        self.refuse(&path, why, "enable both, or neither");
+                    } else if asked || state.is_some_and(|s| s.is_disabled()) || self.brings_file(name) {
+                        enable.push(name.clone());
+                    }
+                }
+                // An instance goes by its template: what enabled it can be taken away.
+                Some(false) if self.can_be_disabled(u) => {
+                    if state.as_ref().is_none_or(|s| !s.is_disabled()) && asked
+                        || state.is_some_and(|s| s.is_enabled())
+                        || self.is_unmasked(name)
+                    {
+                        disable.push(name.clone());
+                    }
+                }
+                Some(_) => {
+                    self.notes
+                        .push(format!("{name} is not on this host: it is neither enabled nor disabled"));
+                }
+                None if !asked || u.mask == Some(true) => {}
+                None if !exists || self.lacks_instance(u) => {
+                    self.notes.push(format!("{name} has nothing to enable: no preset"));
+                }
+                None => preset.push(name.clone()),
+            }
+        }
+        for u in self.removed_units() {
+            if u.mask != Some(true) && self.uncovers(u) {
+                preset.push(u.name.clone());
+            }
+        }
+        // A preset of a template decides about its instances too, and one of an instance shows at the template: what the
+        // config says of them counts, and has the last word.
+        for u in &self.new.config.systemd.units {
+            let name = &u.name;
+            let kin = |p: &String| {
+                p != name && (template_of(p).as_ref() == Some(name) || template_of(name).as_ref() == Some(p))
+            };
+            if !preset.iter().any(kin) {
+                continue;
+            }
+            match u.enabled {
+                Some(true)
+                    if self.exists(u)
+                        && u.mask != Some(true)
+                        && !enable.contains(name)
+                        && !self.lacks_instance(u) =>
+                {
+                    enable.push(name.clone());
+                }
+                Some(false) if self.can_be_disabled(u) && !disable.contains(name) => {
+                    disable.push(name.clone());
+                }
+                _ => {}
+            }
+        }
+        let preset = self.units(UnitAction::Preset, preset);
+        let enable = self.units(UnitAction::Enable, enable);
+        self.units(UnitAction::Disable, disable) || enable || preset
+    }
+}

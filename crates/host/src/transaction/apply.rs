@@ -1,0 +1,255 @@
+//! The execution of a plan: journal, steps in order, commit; and the way back where a step fails.
+//!
+//! What it is not: a choice of any kind (see `plan`), nor what becomes of a change after a crash (see `recover`).
+
+use api::text::chain;
+use desired::OsState;
+
+use crate::disk::batch::{MANY, Quick, together};
+use crate::disk::found::FsError;
+use crate::disk::root::Root;
+use crate::error::Error;
+use crate::fault::{Fault, Point};
+use crate::host::Host;
+use crate::paths;
+use crate::plan::HostPlan;
+use crate::plan::step::{Step, UnitAction};
+use crate::system::systemd::{ServiceAction, Systemd, SystemdError};
+use crate::transaction::journal::{Journal, Stage};
+use crate::transaction::lock::Lock;
+use crate::transaction::recover::{Recovery, Tell};
+
+/// What [`Host::apply`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// How many steps there were.
+    pub steps: usize,
+    /// The machine must reboot now, with [`Host::reboot`].
+    pub reboot: bool,
+}
+
+impl Host {
+    /// Applies a plan: all of it, or nothing. A reboot that it asks for is the caller's to start.
+    ///
+    /// # Errors
+    /// [`Error::Undone`] with the host in its old state, [`Error::UndoIncomplete`], or another error before anything
+    /// was changed.
+    pub fn apply(&mut self, plan: &HostPlan) -> Result<Applied, Error> {
+        let _lock = Lock::take(&self.root)?;
+        if let Recovery::Undone { desired, .. } = self.recover_locked()? {
+            return Err(Error::Interrupted { desired });
+        }
+        let applied = Applied { steps: plan.steps.len(), reboot: plan.disruption.needs_reboot() };
+        if plan.steps.is_empty() {
+            return Ok(applied);
+        }
+        let os = self.os.state()?;
+        let boot = self.boot()?;
+        let journal = match Journal::begin(&self.root, plan, &os, boot) {
+            Ok(journal) => journal,
+            Err(e) if e.killed() => return Err(e),
+            Err(e) => {
+                // Nothing was changed yet; what is left of the journal is cleared, now or at the next start.
+                if let Err(also) = self.recover_locked() {
+                    tracing::warn!(error = %also, "cannot clear a journal that was not begun");
+                }
+                return Err(e);
+            }
+        };
+        if let Err((step, e)) = self.run_all(&plan.steps) {
+            return Err(self.back_out(&journal, step, e));
+        }
+        if let Err(e) = Journal::commit(&self.root) {
+            // A rename that happened and then could not be made durable counts: the journal says so itself.
+            if e.killed() || !matches!(Journal::stage(&self.root), Ok(Stage::Done(_))) {
+                return Err(self.back_out(&journal, "commit the change".to_owned(), e.into()));
+            }
+            tracing::warn!(error = %e, "the change is through; the disk may not know it yet");
+        }
+        if let Err(e) = Journal::clear(&self.root, Some(&journal)) {
+            if e.killed() {
+                return Err(e.into());
+            }
+            tracing::warn!(error = %e, "the change is through; its journal is cleared at the next start");
+        }
+        Ok(applied)
+    }
+
+    /// A step failed: takes everything back.
+    fn back_out(&mut self, journal: &Journal, step: String, cause: Error) -> Error {
+        if cause.killed() {
+            return cause;
+        }
+        tracing::error!(%step, error = %cause, "a step failed, undoing the change");
+        match self.undo(journal, Tell::AndWait) {
+            Ok(()) => Error::Undone { step, source: Box::new(cause) },
+            Err(e) if e.killed() => e,
+            Err(e) => Error::UndoIncomplete { step, cause: chain(&cause), source: Box::new(e) },
+        }
+    }
+
+    /// Whether the disk has room for a plan, with what its journal keeps.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be asked.
+    pub fn check_room(&self, plan: &HostPlan) -> Result<(), Error> {
+        crate::transaction::journal::space(&self.root, plan)
+    }
+
+    /// One systemd call, with the fault points around it.
+    pub(crate) fn systemd(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        f: impl FnOnce(&mut dyn Systemd) -> Result<(), SystemdError>,
+    ) -> Result<(), SystemdError> {
+        let fault = |before: bool| {
+            self.root.faults().at(Point { call, on, before }).map_err(|f| match f {
+                Fault::Killed => {
+                    SystemdError { killed: true, ..SystemdError::new(call, on, "killed by a fault point") }
+                }
+                Fault::Fail(e) => SystemdError::new(call, on, e),
+            })
+        };
+        fault(true)?;
+        f(self.systemd.as_mut())?;
+        fault(false)
+    }
+
+    /// As [`Host::systemd`]; a failure is told and no more, unless it is the end of the process.
+    pub(crate) fn tolerate(
+        &mut self,
+        call: &'static str,
+        on: &str,
+        f: impl FnOnce(&mut dyn Systemd) -> Result<(), SystemdError>,
+    ) -> Result<(), SystemdError> {
+        match self.systemd(call, on, f) {
+            Err(e) if !e.killed => {
+                tracing::warn!(error = %e, "systemd refused; going on");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn stage_os(&mut self, from: &OsState, to: &OsState) -> Result<(), Error> {
+        let (call, on) = ("stage the operating system", to.image.as_str());
+        let fault = |root: &Root, before| {
+            root.faults()
+                .at(Point { call, on, before })
+                .map_err(|f| FsError::new(call, on, crate::fault::as_io(f)))
+        };
+        fault(&self.root, true)?;
+        self.os.stage(from, to)?;
+        fault(&self.root, false)?;
+        Ok(())
+    }
+
+    /// Runs the steps in order. An error comes with its step.
+    fn run_all(&mut self, steps: &[Step]) -> Result<(), (String, Error)> {
+        let mut told = false;
+        let mut rest = steps;
+        while let Some(step) = rest.first() {
+            let changes = together(rest.iter().map_while(file_change));
+            let many = if changes.len() < MANY { 1 } else { changes.len() };
+            let (now, later) = rest.split_at(many);
+            for step in now {
+                tracing::info!(%step, "applying");
+            }
+            if many == 1 {
+                self.run(step, &mut told).map_err(|e| (step.to_string(), e))?;
+            } else {
+                self.root
+                    .change_many(&changes)
+                    .map_err(|(i, e)| (now.get(i).map(ToString::to_string).unwrap_or_default(), e.into()))?;
+            }
+            rest = later;
+        }
+        if let Some(last) = steps.iter().rfind(|s| matches!(s, Step::Units { .. })) {
+            // systemd does not wait for the disk when it makes links: they must not be newer than the commit.
+            self.root.sync_file_system(paths::UNITS_DIR).map_err(|e| (last.to_string(), e.into()))?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, step: &Step, told: &mut bool) -> Result<(), Error> {
+        let root = &self.root;
+        match step {
+            Step::Copy { from, to, .. } => root.copy(from, to)?,
+            Step::Write { path, content, attributes, .. } => {
+                root.write_bytes(path, content.bytes(), *attributes)?;
+            }
+            Step::Link { path, target, owner, .. } => root.link(path, target, Some(*owner))?,
+            Step::HardLink { path, target } => root.hard_link(path, target)?,
+            Step::Remove { path, .. } => root.remove(path)?,
+            Step::MakeDir { path, attributes } => {
+                root.make_parents(path)?;
+                root.make_dir(path, *attributes)?;
+            }
+            Step::RemoveDir { path, .. } => root.remove_empty_dir(path)?,
+            Step::MoveAside { path, to, .. } => root.rename(path, to)?,
+            Step::Units { action, units } => {
+                let on = units.join(" ");
+                match action {
+                    UnitAction::Enable => self.systemd("enable", &on, |s| s.enable(units))?,
+                    UnitAction::Disable => self.systemd("disable", &on, |s| s.disable(units))?,
+                    UnitAction::Preset => {
+                        for unit in units {
+                            self.tolerate("preset", unit, |s| s.preset(std::slice::from_ref(unit)))?;
+                        }
+                    }
+                }
+            }
+            Step::Password { user, hash, day } => crate::transaction::shadow::set(root, user, &hash.0, *day)?,
+            Step::Os { from, to } => self.stage_os(from, to)?,
+            Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
+            Step::TellSshd { unit } => {
+                // Its file counts at the latest when it starts again: no reason to take the change back.
+                self.tolerate("reload, if it runs,", unit, |s| s.reload_if_running(unit))?;
+            }
+            Step::Service { action, unit } => {
+                if !*told {
+                    Journal::mark_services(root)?;
+                    *told = true;
+                }
+                match action {
+                    ServiceAction::Reload => self.systemd("reload", unit, |s| s.reload(unit))?,
+                    ServiceAction::Restart => self.systemd("restart", unit, |s| s.restart(unit))?,
+                    ServiceAction::Run => self.systemd("run", unit, |s| s.run_once(unit))?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The change of files that a step is, where it can be one of many.
+fn file_change(step: &Step) -> Option<Quick<'_>> {
+    Some(match step {
+        Step::Write { path, content, attributes, .. } => Quick::Write(path, content.bytes(), *attributes),
+        Step::Copy { from, to, .. } => Quick::Copy(from, to),
+        Step::Link { path, target, owner, .. } => Quick::Link(path, target, *owner),
+        Step::Remove { path, .. } => Quick::Remove(path),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_build_on_each_other_are_not_made_together() {
+        let copy = |from: &str, to: &str| Step::Copy { from: from.to_owned(), to: to.to_owned(), why: "" };
+        let remove = |path: &str| Step::Remove { path: path.to_owned(), why: "" };
+        for (steps, want) in [
+            (vec![copy("/a", "/orig/a"), remove("/a"), remove("/b")], 3),
+            (vec![remove("/a"), copy("/a", "/b")], 1),
+            (vec![remove("/a"), copy("/c", "/a")], 1),
+            (vec![remove("/a"), copy("/c", "/a/b")], 1),
+            (vec![remove("/a"), Step::DaemonReload, remove("/b")], 1),
+        ] {
+            assert_eq!(together(steps.iter().map_while(file_change)).len(), want, "{steps:?}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What becomes of a change that a crash interrupted, and how one is taken back.
+//!
+//! What it is not: what stood where before (see `journal`).
+
+use api::text::chain;
+
+use crate::disk::found::{Attributes, Found};
+use crate::error::Error;
+use crate::host::Host;
+use crate::paths;
+use crate::plan::steps::PRIVATE_DIR_MODE;
+use crate::system::systemd::ServiceAction;
+use crate::transaction::journal::{Journal, Stage};
+use crate::transaction::lock::Lock;
+
+/// How services hear of a change that is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// The process that made the change takes it back: those that it told are told again, each to its end.
+    AndWait,
+    /// Another process in the same boot: the same, but nobody waits. At boot a unit may be ordered after that process, and
+    /// whoever waited for it would wait for itself.
+    Marked,
+    /// A later boot: what has not started yet will find everything as it was. What has started may have read the change,
+    /// whether it was told or not.
+    Started,
+}
+
+/// What [`Host::recover`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// No change was under way.
+    Nothing,
+    /// A change was under way and has been undone: the host is in `config`.
+    Undone {
+        /// The config that it is in.
+        config: String,
+        /// The config that it was on its way to.
+        desired: String,
+    },
+    /// A change was through and what it left behind has been cleared: the host is in `config`.
+    Finished {
+        /// The config that it is in.
+        config: String,
+    },
+}
+
+impl Host {
+    pub(crate) fn undo(&mut self, journal: &Journal, tell: Tell) -> Result<(), Error> {
+        journal.undo(&self.root)?;
+        if let Some((before, after)) = &journal.os
+            && self.os.state()? != *before
+        {
+            self.stage_os(after, before)?;
+        }
+        if journal.daemon_reload {
+            // The files are what counts; systemd reads them at the latest at the next boot.
+            self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
+        }
+        if let Some(unit) = &journal.sshd {
+            self.tolerate("reload", unit, |s| match tell {
+                Tell::AndWait => s.reload_if_running(unit),
+                Tell::Marked | Tell::Started if s.was_started(unit)? => s.queue(ServiceAction::Reload, unit),
+                Tell::Marked | Tell::Started => Ok(()),
+            })?;
+        }
+        let marked = Journal::services_marked(&self.root)?;
+        for (action, unit) in &journal.services {
+            let action = *action;
+            self.tolerate(action.verb(), unit, |s| match (tell, action) {
+                (Tell::AndWait | Tell::Marked, _) if !marked => Ok(()),
+                (Tell::AndWait, ServiceAction::Reload) => s.reload(unit),
+                (Tell::AndWait, ServiceAction::Restart) => s.restart(unit),
+                (Tell::AndWait, ServiceAction::Run) => s.run_once(unit),
+                // What a program made of the change is on the disk: a reboot does not take it back.
+                (Tell::Started, ServiceAction::Run) => s.queue(action, unit),
+                (Tell::Started, _) if !s.was_started(unit)? => Ok(()),
+                (Tell::Marked | Tell::Started, _) => s.queue(action, unit),
+            })?;
+        }
+        Journal::retract(&self.root)?;
+        Journal::clear(&self.root, Some(journal))?;
+        Ok(())
+    }
+
+    /// Finishes or undoes what a crash interrupted. To be called at start-up, before anything else. A call after it
+    /// finds nothing to do.
+    ///
+    /// # Errors
+    /// Another process is at it, the journal is damaged, or the undo fails; the next call goes on.
+    pub fn recover(&mut self) -> Result<Recovery, Error> {
+        let _lock = Lock::take(&self.root)?;
+        let recovery = self.recover_locked()?;
+        // Housekeeping: what it cannot do must not keep a half-made change from being undone.
+        let chores = [self.close_originals(), Journal::forget_damaged(&self.root).map_err(Error::from)];
+        for chore in chores {
+            match chore {
+                Err(e) if !e.killed() => {
+                    tracing::warn!(error = %chain(&e), "tidying up after earlier changes");
+                }
+                done => done?,
+            }
+        }
+        match self.mark_boot() {
+            Err(e) if !e.killed() => {
+                tracing::warn!(error = %e, "this boot has no token: the kernel's boot id alone says whether the machine has rebooted");
+            }
+            done => done?,
+        }
+        Ok(recovery)
+    }
+
+    /// Whether a change of this host is neither through nor taken back: [`Host::recover`] has to come first.
+    ///
+    /// # Errors
+    /// The journal's folder cannot be read.
+    pub fn is_between(&self) -> Result<bool, Error> {
+        Ok(Journal::is_open(&self.root)?)
+    }
+
+    /// Versions before this one made the folder of the originals readable by everybody, and with it what was kept from
+    /// folders that are not.
+    fn close_originals(&self) -> Result<(), Error> {
+        let path = paths::ORIGINALS;
+        if let Found::Dir { mode, uid, gid } = self.root.found(path)?
+            && mode & 0o077 != 0
+        {
+            self.root.make_dir(path, Attributes { mode: PRIVATE_DIR_MODE, uid, gid })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn recover_locked(&mut self) -> Result<Recovery, Error> {
+        match Journal::stage(&self.root)? {
+            Stage::Nothing => Ok(Recovery::Nothing),
+            Stage::Undone => {
+                Journal::clear(&self.root, None)?;
+                Ok(Recovery::Nothing)
+            }
+            Stage::Done(journal) => {
+                Journal::clear(&self.root, Some(&journal))?;
+                Ok(Recovery::Finished { config: journal.names.desired })
+            }
+            Stage::Begun(journal) => {
+                tracing::warn!(desired = %journal.names.desired, "a change was interrupted, undoing it");
+                let tell = if journal.boot.lasts(&self.boot()?) { Tell::Marked } else { Tell::Started };
+                self.undo(&journal, tell)?;
+                let names = journal.names;
+                Ok(Recovery::Undone { config: names.current, desired: names.desired })
+            }
+        }
+    }
+}
