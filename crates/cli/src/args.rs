@@ -262,6 +262,10 @@ pub(crate) struct Listening {
     /// must name one; may be given several times
     #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = network)]
     pub(crate) balancers: Vec<ipnet::IpNet>,
+    /// Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of
+    /// machines boot from behind one address (NAT)
+    #[arg(long, value_name = "N", default_value_t = server::Limits::default().per_address)]
+    pub(crate) connections_per_address: usize,
     /// Offer HTTP/2 too
     #[arg(long)]
     pub(crate) http2: bool,

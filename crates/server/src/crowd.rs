@@ -6,6 +6,10 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often at most it is said in the log that an address has all its connections.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 /// The connections of each address.
 #[derive(Debug)]
@@ -13,6 +17,7 @@ pub(crate) struct Crowd {
     /// The most that one may have; 0: no limit.
     most: usize,
     counts: Mutex<HashMap<IpAddr, usize>>,
+    said: Mutex<Option<Instant>>,
 }
 
 /// One connection's place; given back when it is dropped.
@@ -24,7 +29,7 @@ pub(crate) struct Place {
 
 impl Crowd {
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, counts: Mutex::default() })
+        Arc::new(Self { most, counts: Mutex::default(), said: Mutex::default() })
     }
 
     /// A place for one more connection of this address; none: it has as many as it may.
@@ -37,6 +42,23 @@ impl Crowd {
         }
         *count += 1;
         Some(Place { crowd: Arc::clone(self), of })
+    }
+
+    /// What to say of a connection that got no place; none: it was said a moment ago, of this address or another. A
+    /// client that comes again and again must not fill the log.
+    pub(crate) fn warning(&self, address: IpAddr, now: Instant) -> Option<String> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_some_and(|at| now.saturating_duration_since(at) < SAID_AGAIN) {
+            return None;
+        }
+        *said = Some(now);
+        let (of, most) = (holder(address), self.most);
+        let of = if of.is_ipv6() { format!("{of}/64") } else { of.to_string() };
+        Some(format!(
+            "{of} has {most} connections and gets no more; if many machines share this address (NAT), raise \
+             --connections-per-address; if it is a load balancer, let it speak PROXY protocol and name it with \
+             --proxy-protocol-from"
+        ))
     }
 }
 
@@ -83,6 +105,17 @@ mod tests {
         let _six = (enter("fd00::1").unwrap(), enter("fd00::2").unwrap());
         assert!(enter("fd00::3:0:0:1").is_none(), "a /64 is one holder");
         assert!(enter("fd00:0:0:1::1").is_some());
+    }
+
+    #[test]
+    fn a_full_address_is_told_with_the_remedy_and_at_most_once_a_minute() {
+        let (crowd, start) = (Crowd::new(7), Instant::now());
+        let said = |text: &str, after: u64| crowd.warning(ip(text), start + Duration::from_secs(after));
+        let first = said("fd00::17", 0).unwrap();
+        assert!(first.starts_with("fd00::/64 has 7 connections"), "{first}");
+        assert!(first.contains("--connections-per-address") && first.contains("--proxy-protocol-from"));
+        assert_eq!((said("fd00::17", 1), said("10.0.0.1", 59)), (None, None));
+        assert!(said("::ffff:10.0.0.1", 60).unwrap().starts_with("10.0.0.1 has 7 connections"));
     }
 
     #[test]

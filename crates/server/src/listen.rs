@@ -20,7 +20,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
@@ -44,13 +44,13 @@ const CROWDED: &str = "address";
 /// After an error of `accept` (no file descriptors left): time for connections to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a client may make us wait or hold. There are no flags for these; tests make them small.
+/// What a client may make us wait or hold. Only one has a flag; tests make them small.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections at once, both ports together. Ten thousand machines may boot together; each connection is about
     /// 40 KB.
     pub connections: usize,
-    /// Connections at once of one address (an IPv6 /64 counts as one); 0: no limit. Many machines may stand behind one
+    /// `--connections-per-address` (ours): connections at once of one address (an IPv6 /64 counts as one); 0: no limit. Many machines may stand behind one
     /// address, but none takes all connections.
     pub per_address: usize,
     /// A TLS handshake: two round trips; machines boot over slow links.
@@ -104,7 +104,7 @@ pub struct ListenOptions {
     pub metrics: Metrics,
     /// `--metrics-listen` (ours): where the counts are served; none: nowhere.
     pub scrape: Option<Scrape>,
-    /// What a client may make us wait or hold (no flags).
+    /// What a client may make us wait or hold.
     pub limits: Limits,
 }
 
@@ -268,7 +268,7 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
                 } else if let Some(place) = context.crowd.enter(peer.ip()) {
                     From::Client(place)
                 } else {
-                    count_cut(&context.shared.metrics, CROWDED, peer);
+                    crowded(context, peer);
                     continue;
                 };
                 let (tls, context) = (tls.map(Tls::acceptor), context.clone());
@@ -315,7 +315,7 @@ async fn connection(
             };
             match context.crowd.enter(machine.ip()) {
                 Some(place) => (machine, place),
-                None => return count_cut(metrics, CROWDED, machine),
+                None => return crowded(context, machine),
             }
         }
     };
@@ -340,6 +340,14 @@ async fn connection(
         },
     }
     metrics.connections.dec();
+}
+
+/// Counts and tells that an address has all the connections that it may.
+fn crowded(context: &Context, peer: SocketAddr) {
+    count_cut(&context.shared.metrics, CROWDED, peer);
+    if let Some(warning) = context.crowd.warning(peer.ip(), Instant::now()) {
+        tracing::warn!("{warning}");
+    }
 }
 
 fn count_cut(metrics: &Metrics, cause: &'static str, peer: SocketAddr) {

@@ -3,7 +3,7 @@
 use crate::args::{Listening, ServerBootstrap, ServerStart};
 use crate::{client, exit};
 use prometheus_client::registry::Registry;
-use server::{BootstrapOptions, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
+use server::{BootstrapOptions, Limits, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
 use std::sync::Arc;
 
 pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
@@ -46,6 +46,27 @@ fn listen(a: Listening) -> ListenOptions {
         bind_address: a.bind_address,
         balancers: a.balancers,
         http2: a.http2,
+        limits: Limits { per_address: a.connections_per_address, ..Limits::default() },
         ..ListenOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, Mco, Server};
+    use clap::Parser as _;
+
+    #[test]
+    fn the_connections_of_one_address_are_as_the_flag_says() {
+        let most = |more: &[&str]| {
+            let start = ["mco", "server", "start", "--apiserver-url", "https://a:6443"];
+            let mco = Mco::try_parse_from(start.iter().chain(more)).unwrap();
+            let Command::Server(Server::Start(a)) = mco.command else { panic!("server start") };
+            listen(a.listen).limits.per_address
+        };
+        assert_eq!(most(&[]), 4096);
+        assert_eq!(most(&["--connections-per-address", "20000"]), 20_000);
+        assert_eq!(most(&["--connections-per-address=0"]), 0);
     }
 }
