@@ -13,8 +13,10 @@ use api::crds::{Crd, CrdError};
 use api::k8s::LabelSelector;
 use api::names::{self, label};
 use api::v1::{ControllerConfig, MachineConfigPool, MachineConfigPoolSpec};
+use client::{CallError, call};
 use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
@@ -25,8 +27,6 @@ use std::time::Duration;
 
 /// Who owns the fields that are applied.
 const FIELD_MANAGER: &str = "machine-config-operator";
-/// An API server that needs longer for one small object is as good as away.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The API server publishes a new kind within a second; a loaded one within a few.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is asked.
@@ -60,6 +60,8 @@ pub struct Options {
     pub controllers: Option<Scaled>,
     /// Where the pull secret stands that the ControllerConfig names.
     pub pull_secret: Option<PullSecret>,
+    /// The boot tokens' Secrets that stand in the namespace of the version before.
+    pub old_tokens: Vec<String>,
     /// Also the CRDs of OpenShift's own config and operator kinds, for a plain cluster that wants to use them.
     pub openshift_config_crds: bool,
 }
@@ -79,6 +81,7 @@ impl Default for Options {
             balancers: vec![],
             controllers: None,
             pull_secret: None,
+            old_tokens: vec![],
             openshift_config_crds: false,
         }
     }
@@ -138,19 +141,8 @@ pub enum InstallError {
         source: serde_json::Error,
     },
     /// The API server said no, or nothing.
-    #[error("{step}")]
-    Api {
-        /// The step that failed.
-        step: String,
-        /// Why.
-        source: Box<kube::Error>,
-    },
-    /// No answer in time.
-    #[error("{step}: no answer within {} s; is the API server reachable?", REQUEST_TIMEOUT.as_secs())]
-    Timeout {
-        /// The step that failed.
-        step: String,
-    },
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// A plan with an object of a kind that the installer does not know: a fault in this build.
     #[error("{step}: the installer does not know this kind")]
     UnknownKind {
@@ -216,7 +208,8 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
             controllers: crate::pods::controllers(&options.control_plane_topology),
             scaled: options.controllers.as_ref(),
         };
-        let rights = crate::rights::all(options.require_token, options.pull_secret.as_ref());
+        let rights =
+            crate::rights::all(options.require_token, options.pull_secret.as_ref(), &options.old_tokens);
         steps.extend(rights.into_iter().map(apply));
         steps.extend(crate::pods::all(&parts).into_iter().map(apply));
     }
@@ -323,6 +316,8 @@ pub struct There {
     pub controllers: Option<Scaled>,
     /// The pull secret that its ControllerConfig names.
     pub pull_secret: Option<PullSecret>,
+    /// The boot tokens' Secrets in the namespace where the version before kept them.
+    pub old_tokens: Vec<String>,
 }
 
 /// Looks at what is there.
@@ -333,12 +328,11 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
     async fn get<T>(
         step: &str,
         request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<Option<T>, InstallError> {
-        match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-            Err(_) => Err(InstallError::Timeout { step: step.to_owned() }),
-            Ok(Err(kube::Error::Api(e))) if e.code == 404 => Ok(None),
-            Ok(Err(source)) => Err(InstallError::Api { step: step.to_owned(), source: Box::new(source) }),
-            Ok(Ok(object)) => Ok(Some(object)),
+    ) -> Result<Option<T>, CallError> {
+        match call(|| step.to_owned(), request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
         }
     }
     let api = |kind: &str, version: &str| {
@@ -367,6 +361,15 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
     {
         // No right can be given in a namespace that is not there.
         there.pull_secret = None;
+    }
+    let secrets = Api::<Secret>::namespaced(client.clone(), api::boot_token::OLD_NAMESPACE);
+    let labelled = crate::tokens::labelled();
+    let what = || format!("list boot tokens in {}", api::boot_token::OLD_NAMESPACE);
+    // Who may not read them cannot give a right to them either.
+    match call(what, secrets.list_metadata(&labelled)).await {
+        Ok(old) => there.old_tokens = old.iter().map(ResourceExt::name_any).collect(),
+        Err(error) if error.is_forbidden() || error.is_not_found() => {}
+        Err(error) => return Err(InstallError::Call(error)),
     }
     Ok(there)
 }
@@ -469,14 +472,9 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
             }
         }
     };
-    let step_text = || step.to_string();
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Err(_) => Err(InstallError::Timeout { step: step_text() }),
-        Ok(Err(kube::Error::Api(e))) if e.code == 409 && matches!(step.how, How::Update(_)) => {
-            Err(InstallError::Changed)
-        }
-        Ok(Err(source)) => Err(InstallError::Api { step: step_text(), source: Box::new(source) }),
-        Ok(Ok(())) => Ok(()),
+    match call(|| step.to_string(), request).await {
+        Err(error) if error.is_conflict() && matches!(step.how, How::Update(_)) => Err(InstallError::Changed),
+        done => Ok(done?),
     }
 }
 
@@ -487,10 +485,7 @@ async fn established(client: &Client, step: &Step) -> Result<(), InstallError> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let end = tokio::time::Instant::now() + ESTABLISH_TIMEOUT;
     loop {
-        let answer = tokio::time::timeout(REQUEST_TIMEOUT, api.get(name))
-            .await
-            .map_err(|_| InstallError::Timeout { step: format!("get {name}") })?
-            .map_err(|source| InstallError::Api { step: format!("get {name}"), source: Box::new(source) })?;
+        let answer = call(|| format!("get {name}"), api.get(name)).await?;
         let conditions = answer.data.pointer("/status/conditions").and_then(Value::as_array);
         let is_true = |c: &Value| c["type"] == "Established" && c["status"] == "True";
         if conditions.is_some_and(|list| list.iter().any(is_true)) {

@@ -130,20 +130,24 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     let provider: Api<Secret> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
     let secrets = call("list Secrets of machine providers".to_owned(), provider.list(&all)).await?.items;
     let own: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
+    let mut finished = true;
     let tokens = if options.require_token {
         if tokens::keep_namespace(client).await? {
             done.push(format!("Namespace {}", boot_token::NAMESPACE));
         }
         let brought = tokens::bring_over(client).await?;
-        done.extend(
-            brought.iter().map(|name| format!("Secret {}/{name}: brought over", boot_token::NAMESPACE)),
-        );
+        let told = |name| format!("Secret {}/{name}: brought over", boot_token::NAMESPACE);
+        done.extend(brought.copied.iter().map(told));
+        finished = brought.finished;
         let labelled = ListParams::default().labels(boot_token::LABEL);
         let listed = call("list boot tokens".to_owned(), own.list(&labelled)).await?.items;
         Some(listed.iter().filter_map(|s| Record::from_secret(s).ok()).collect::<Vec<_>>())
     } else {
         None
     };
+    if finished && tokens::take_back(client).await? {
+        done.push(format!("the right to boot tokens in {}: taken back", boot_token::OLD_NAMESPACE));
+    }
     let facts = Facts {
         host: &host,
         ca: ca.as_bytes(),

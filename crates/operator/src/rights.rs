@@ -35,12 +35,19 @@ fn named(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
 /// The pull secret that the controller may read without being told of it.
 pub(crate) const PULL_SECRET: &str = "pull-secret";
 
+/// The right to finish the move of boot tokens into their own namespace: Roles in the old one that name each token that
+/// stands there, and nothing else. `mco install` gives it where there are such tokens; the operator takes it back when they
+/// are gone.
+pub(crate) const TOKEN_MOVE: &str = "machine-config-operator-token-move";
+/// The same for config servers of the version before, which write the use of such a token down until they are replaced.
+pub(crate) const TOKEN_USE: &str = "machine-config-server-token-move";
+
 /// Where the pull secret stands, where the ControllerConfig names one: namespace and name.
 pub type PullSecret = (String, String);
 
 /// All of them, in the order in which they must come. `tokens`: the config server asks for boot tokens. `pull_secret`:
-/// what the ControllerConfig names.
-pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Value> {
+/// what the ControllerConfig names. `old_tokens`: the boot tokens' Secrets that stand in the old namespace.
+pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[String]) -> Vec<Value> {
     let (provider, boot) = (api::user_data::NAMESPACE, boot_token::NAMESPACE);
     let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut all = vec![namespace(provider), namespace(boot)];
@@ -56,15 +63,15 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Value> 
     all.extend(account(SERVER));
     all.push(cluster_role(SERVER, &server()));
     all.push(cluster_binding(SERVER));
-    all.extend(role(SERVER, NAMESPACE, &server_here(tokens)));
+    all.extend(role(SERVER, NAMESPACE, &server_here()));
     // Without tokens these two have no rule: one that was there before is taken back.
     let rules = |verbs: &[&str]| if tokens { vec![rule("", &["secrets"], verbs)] } else { vec![] };
     all.extend(role(SERVER, boot, &rules(&["get", "list", "watch", "patch"])));
     all.extend(account(OPERATOR));
     all.push(cluster_role(OPERATOR, &operator(&[provider, boot])));
     all.push(cluster_binding(OPERATOR));
-    all.extend(role(OPERATOR, NAMESPACE, &operator_here(tokens)));
-    // With get and patch it completes a move, see `brings_over`.
+    all.extend(role(OPERATOR, NAMESPACE, &operator_here()));
+    // With get and patch it completes a move, see [`TOKEN_MOVE`].
     all.extend(role(OPERATOR, boot, &rules(&["get", "list", "watch", "create", "patch", "delete"])));
     let provides = [
         rule("", &["secrets"], &["list", "watch", "create", "update"]),
@@ -72,6 +79,9 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Value> 
         rule("", &["events"], &["create"]),
     ];
     all.extend(role(OPERATOR, provider, &provides));
+    if tokens && !old_tokens.is_empty() {
+        all.extend(moves(old_tokens));
+    }
     all.extend(bootstrapper());
     all
 }
@@ -158,20 +168,22 @@ fn server() -> Vec<Value> {
     ]
 }
 
-/// Servers of the version before find their tokens here, until each of them is replaced. It goes with the next version.
-fn as_before() -> Value {
-    rule("", &["secrets"], &["get", "list", "watch", "patch"])
+/// What is left to do with tokens of the old namespace, by name: the operator writes uses on the copies and removes what
+/// was copied, and old servers use tokens up. They follow those tokens no more: what they have read, they go on with.
+fn moves(names: &[String]) -> Vec<Value> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let place = boot_token::OLD_NAMESPACE;
+    let given = |name: &str, to: &str, verbs: &[&str]| {
+        let [role, mut binding] = role(name, place, &[named("", "secrets", &names, verbs)]);
+        binding["subjects"] = subject(to);
+        [role, binding]
+    };
+    let operator = given(TOKEN_MOVE, OPERATOR, &["get", "patch", "delete"]);
+    [operator, given(TOKEN_USE, SERVER, &["get", "patch"])].concat()
 }
 
-/// What `tokens::bring_over` does to tokens of the version before. It goes with the next version.
-fn brings_over() -> Value {
-    rule("", &["secrets"], &["list", "get", "patch", "delete"])
-}
-
-fn server_here(tokens: bool) -> Vec<Value> {
-    let mut rules = vec![named("", "configmaps", &["kubeconfig-data"], &FOLLOW)];
-    rules.extend(tokens.then(as_before));
-    rules
+fn server_here() -> Vec<Value> {
+    vec![named("", "configmaps", &["kubeconfig-data"], &FOLLOW)]
 }
 
 fn operator(namespaces: &[&str]) -> Vec<Value> {
@@ -182,17 +194,19 @@ fn operator(namespaces: &[&str]) -> Vec<Value> {
     ]
 }
 
-fn operator_here(tokens: bool) -> Vec<Value> {
+fn operator_here() -> Vec<Value> {
     let certificates = [api::server_tls::CA, api::server_tls::SERVING];
-    let mut rules = vec![
+    let moving = [TOKEN_MOVE, TOKEN_USE];
+    vec![
         named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
         rule("", &["configmaps", "secrets"], &["create"]),
         // How many controllers run follows the number of control-plane nodes.
         named("apps", "deployments", &[CONTROLLER], &["get", "patch"]),
         named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
-    ];
-    rules.extend(tokens.then(brings_over));
-    rules
+        // Which tokens it is to move stands in its own Role, which it takes back in the end.
+        named(RBAC, "roles", &moving, &["get", "delete"]),
+        named(RBAC, "rolebindings", &moving, &["delete"]),
+    ]
 }
 
 /// Machines that boot ask for a kubelet's certificate as this account, and renew it as nodes. That these requests are
@@ -271,7 +285,7 @@ mod tests {
 
     /// All rules of a part, with the namespace in which they count.
     fn rules(part: &str, tokens: bool) -> Vec<(String, Value)> {
-        let roles = all(tokens, None).into_iter().filter(|o| o["metadata"]["name"] == part);
+        let roles = all(tokens, None, &[]).into_iter().filter(|o| o["metadata"]["name"] == part);
         roles
             .flat_map(|o| {
                 let namespace = o["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -297,10 +311,8 @@ mod tests {
                 }
                 let reads = ["get", "list", "watch"].iter().any(|v| lists(&rule["verbs"], v));
                 let own = [api::user_data::NAMESPACE, boot_token::NAMESPACE].contains(&namespace.as_str());
-                // For one version, see `brings_over` and `as_before`.
-                let before = namespace == boot_token::OLD_NAMESPACE && part != CONTROLLER;
                 assert!(
-                    own || before || !reads || rule.get("resourceNames").is_some(),
+                    own || !reads || rule.get("resourceNames").is_some(),
                     "{part} in {namespace:?}: {rule}"
                 );
             }
@@ -317,7 +329,7 @@ mod tests {
         let patch = |rule: &Value| lists(&rule["verbs"], "patch");
         let writes: Vec<_> = rules(SERVER, true).into_iter().filter(|(_, r)| patch(r)).collect();
         let places: Vec<&str> = writes.iter().map(|(namespace, _)| namespace.as_str()).collect();
-        assert_eq!(places, [boot_token::OLD_NAMESPACE, boot_token::NAMESPACE]);
+        assert_eq!(places, [boot_token::NAMESPACE]);
         assert!(writes.iter().all(|(_, rule)| rule["resources"] == json!(["secrets"])), "{writes:?}");
         // What was there before is taken back, not left.
         let role = |o: &Value| {
@@ -325,29 +337,50 @@ mod tests {
                 && o["metadata"]["name"] == SERVER
                 && o["metadata"]["namespace"] == boot_token::NAMESPACE
         };
-        assert_eq!(all(false, None).iter().find(|o| role(o)).unwrap()["rules"], json!([]));
+        assert_eq!(all(false, None, &[]).iter().find(|o| role(o)).unwrap()["rules"], json!([]));
     }
 
     #[test]
-    fn for_one_version_old_servers_go_on_and_the_operator_brings_tokens_over_by_itself() {
-        let verbs = |part: &str, place: &str, tokens: bool| -> Vec<Value> {
-            let all = rules(part, tokens).into_iter();
-            let all = all.filter(|(namespace, rule)| {
-                namespace == place
-                    && rule["resources"] == json!(["secrets"])
-                    && rule.get("resourceNames").is_none()
+    fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some() {
+        let old = ["boot-token-1".to_owned(), "boot-token-2".to_owned()];
+        // Who may do what to which Secrets of the old namespace.
+        let reach = |tokens: bool, old: &[String]| -> Vec<(String, Value, Value)> {
+            let all = all(tokens, None, old);
+            let here = |o: &&Value| o["metadata"]["namespace"] == boot_token::OLD_NAMESPACE;
+            let bound = |role: &Value| {
+                let binds = |o: &&Value| o["kind"] == "RoleBinding" && o["roleRef"]["name"] == *role;
+                let binding = all.iter().filter(here).find(binds).unwrap();
+                binding["subjects"][0]["name"].as_str().unwrap().to_owned()
+            };
+            let roles = all.iter().filter(here).filter(|o| o["kind"] == "Role");
+            let rules = roles.flat_map(|o| {
+                let who = bound(&o["metadata"]["name"]);
+                o["rules"].as_array().unwrap().iter().map(move |rule| (who.clone(), rule))
             });
-            all.map(|(_, rule)| rule["verbs"].clone()).collect()
+            let certificates = |rule: &Value| lists(&rule["resourceNames"], api::server_tls::CA);
+            rules
+                .filter(|(who, rule)| who != CONTROLLER && lists(&rule["resources"], "secrets"))
+                .filter(|(_, rule)| !certificates(rule) && rule["verbs"] != json!(["create"]))
+                .map(|(who, rule)| (who, rule["resourceNames"].clone(), rule["verbs"].clone()))
+                .collect()
         };
-        let (old, new) = (boot_token::OLD_NAMESPACE, boot_token::NAMESPACE);
-        // What servers of the version before had.
-        assert_eq!(verbs(SERVER, old, true), [json!(["get", "list", "watch", "patch"])]);
-        // What `tokens::bring_over` does there, and here.
-        assert_eq!(verbs(OPERATOR, old, true), [json!(["list", "get", "patch", "delete"])]);
-        let here = verbs(OPERATOR, new, true);
-        assert!(["get", "create", "patch"].iter().all(|verb| lists(&here[0], verb)), "{here:?}");
-        for (part, place) in [(SERVER, old), (OPERATOR, old), (SERVER, new), (OPERATOR, new)] {
-            assert_eq!(verbs(part, place, false), [json!(null); 0], "{part} {place}");
+        assert_eq!(
+            reach(true, &old),
+            [
+                (OPERATOR.to_owned(), json!(old), json!(["get", "patch", "delete"])),
+                (SERVER.to_owned(), json!(old), json!(["get", "patch"])),
+            ]
+        );
+        assert_eq!(reach(true, &[]), []);
+        assert_eq!(reach(false, &old), []);
+        // Here it completes a move, and there it takes the right to it back.
+        let operator = rules(OPERATOR, true);
+        let here = operator.iter().find(|(place, _)| place == boot_token::NAMESPACE).unwrap();
+        assert!(["get", "create", "patch"].iter().all(|verb| lists(&here.1["verbs"], verb)), "{here:?}");
+        for kind in ["roles", "rolebindings"] {
+            let found = operator.iter().find(|(_, rule)| lists(&rule["resources"], kind)).unwrap();
+            assert_eq!(found.1["resourceNames"], json!([TOKEN_MOVE, TOKEN_USE]));
+            assert!(lists(&found.1["verbs"], "delete") && !lists(&found.1["verbs"], "create"), "{found:?}");
         }
     }
 
@@ -355,7 +388,7 @@ mod tests {
     fn the_controller_reads_the_one_pull_secret_that_is_named() {
         let secrets = |at: Option<(&str, &str)>| -> Vec<(String, Value)> {
             let at = at.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-            let roles = all(true, at.as_ref())
+            let roles = all(true, at.as_ref(), &[])
                 .into_iter()
                 .filter(|o| o["kind"] == "Role" && o["metadata"]["name"] == CONTROLLER);
             let found = roles.flat_map(|o| {

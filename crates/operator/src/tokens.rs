@@ -4,16 +4,23 @@
 //! servers of the version before go on with it; a use that one of them writes down is written on the copy, too. A copy
 //! that was used elsewhere takes the old one with it at once, and so does one that is gone, since it was revoked.
 //!
+//! The operator's right to them is a Role that names each ([`crate::rights::TOKEN_MOVE`]); it takes that back when none is
+//! left.
+//!
 //! What it is not: making and judging tokens (`api::boot_token`).
 
 use crate::keep::{KeepError, call};
+use crate::rights::{TOKEN_MOVE, TOKEN_USE};
 use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
+use client::CallError;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// How long the old Secret stays: longer than a rollout of config servers.
 const STAYS: SignedDuration = SignedDuration::from_hours(1);
@@ -85,9 +92,9 @@ pub async fn keep_namespace(client: &Client) -> Result<bool, KeepError> {
     }
 }
 
-/// Whether we may read Secrets of the old namespace: an administrator may, and for one version the operator's own account
-/// (`rights::brings_over`).
-async fn may_read(client: &Client) -> Result<bool, KeepError> {
+/// Whether we may list Secrets of the old namespace: an administrator may. The operator's own account reads those that its
+/// Role names.
+async fn may_list(client: &Client) -> Result<bool, CallError> {
     let mut review = SelfSubjectAccessReview::default();
     review.spec.resource_attributes = Some(ResourceAttributes {
         namespace: Some(OLD_NAMESPACE.to_owned()),
@@ -97,23 +104,85 @@ async fn may_read(client: &Client) -> Result<bool, KeepError> {
     });
     let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
     let (params, what) =
-        (PostParams::default(), format!("ask whether Secrets of {OLD_NAMESPACE} may be read"));
+        (PostParams::default(), format!("ask whether Secrets of {OLD_NAMESPACE} may be listed"));
     let answer = call(what, reviews.create(&params, &review)).await?;
     Ok(answer.status.is_some_and(|s| s.allowed))
 }
 
-/// Brings tokens of the old namespace over; says which were copied. Whoever may not read there has nothing to bring.
+/// The Secrets that a Role names.
+fn names(role: &Role) -> BTreeSet<String> {
+    let rules = role.rules.iter().flatten();
+    rules.flat_map(|rule| rule.resource_names.iter().flatten().cloned()).collect()
+}
+
+/// The tokens of the old namespace: all that stand there, or those that our Role names.
+async fn old_tokens(client: &Client, from: &Api<Secret>) -> Result<Vec<Secret>, CallError> {
+    if may_list(client).await? {
+        return Ok(call("list boot tokens of before".to_owned(), from.list(&labelled())).await?.items);
+    }
+    let roles: Api<Role> = Api::namespaced(client.clone(), OLD_NAMESPACE);
+    let Some(role) = call(format!("get Role {TOKEN_MOVE}"), roles.get_opt(TOKEN_MOVE)).await? else {
+        return Ok(vec![]);
+    };
+    let mut found = vec![];
+    for name in names(&role) {
+        let secret = call(format!("get Secret {OLD_NAMESPACE}/{name}"), from.get_opt(&name)).await?;
+        found.extend(secret.filter(|s| s.labels().contains_key(LABEL)));
+    }
+    Ok(found)
+}
+
+/// Of a token in the old namespace.
+pub(crate) fn labelled() -> ListParams {
+    ListParams::default().labels(LABEL)
+}
+
+/// Takes the right to the old namespace's tokens back; says whether there was one.
+///
+/// # Errors
+/// The API server's answer.
+pub(crate) async fn take_back(client: &Client) -> Result<bool, CallError> {
+    let roles: Api<Role> = Api::namespaced(client.clone(), OLD_NAMESPACE);
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), OLD_NAMESPACE);
+    let mut taken = false;
+    for name in [TOKEN_USE, TOKEN_MOVE] {
+        if call(format!("get Role {OLD_NAMESPACE}/{name}"), roles.get_opt(name)).await?.is_none() {
+            continue;
+        }
+        let params = DeleteParams::default();
+        // The Role last: it is what tells that there is something to take back.
+        let what = format!("delete RoleBinding {OLD_NAMESPACE}/{name}");
+        gone(call(what, bindings.delete(name, &params)).await.map(drop))?;
+        let what = format!("delete Role {OLD_NAMESPACE}/{name}");
+        gone(call(what, roles.delete(name, &params)).await.map(drop))?;
+        taken = true;
+    }
+    Ok(taken)
+}
+
+/// What is gone already needs no deletion.
+fn gone(deleted: Result<(), CallError>) -> Result<(), CallError> {
+    deleted.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
+}
+
+/// What became of the tokens of the old namespace.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// The Secrets that were copied now.
+    pub copied: Vec<String>,
+    /// None stands there any more.
+    pub finished: bool,
+}
+
+/// Brings tokens of the old namespace over. Whoever may not read there has nothing to bring.
 ///
 /// # Errors
 /// The API server's answer. What was brought stands, and the next time goes on.
-pub async fn bring_over(client: &Client) -> Result<Vec<String>, KeepError> {
+pub async fn bring_over(client: &Client) -> Result<Brought, KeepError> {
     let (from, to): (Api<Secret>, Api<Secret>) =
         (Api::namespaced(client.clone(), OLD_NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
-    let labelled = ListParams::default().labels(LABEL);
-    if !may_read(client).await? {
-        return Ok(vec![]);
-    }
-    let old = call("list boot tokens of before".to_owned(), from.list(&labelled)).await?.items;
+    let old = old_tokens(client, &from).await?;
+    let mut left = old.len();
     let mut copied = vec![];
     for old in old {
         let name = old.name_any();
@@ -123,10 +192,8 @@ pub async fn bring_over(client: &Client) -> Result<Vec<String>, KeepError> {
             Move::Leave => {}
             Move::Remove => {
                 let what = format!("delete Secret {OLD_NAMESPACE}/{name}");
-                match call(what, from.delete(&name, &DeleteParams::default())).await {
-                    Err(error) if error.is_not_found() => {}
-                    gone => drop(gone?),
-                }
+                gone(call(what, from.delete(&name, &DeleteParams::default())).await.map(drop))?;
+                left -= 1;
             }
             Move::Tell => {
                 let params = PatchParams::default();
@@ -148,7 +215,7 @@ pub async fn bring_over(client: &Client) -> Result<Vec<String>, KeepError> {
             }
         }
     }
-    Ok(copied)
+    Ok(Brought { copied, finished: left == 0 })
 }
 
 #[cfg(test)]

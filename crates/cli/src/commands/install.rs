@@ -138,6 +138,7 @@ fn follow(
     options.controllers = found.controllers;
     options.require_token = require_token || (!open && found.require_token.unwrap_or(true));
     options.pull_secret = found.pull_secret;
+    options.old_tokens = found.old_tokens;
 }
 
 /// `None`: it is not there, or its kind is not.
