@@ -1027,7 +1027,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__bootstrap)
-            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --http2 --metrics-listen --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --no-color --help"
+            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --connections-per-address --http2 --metrics-listen --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1069,6 +1069,10 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connections-per-address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --metrics-listen)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1101,7 +1105,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__start)
-            opts="-h --kubeconfig --context --kubeconfig-list --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --http2 --metrics-listen --apiserver-url --bootstrap-token-dir --require-token --log --log-json --no-color --help"
+            opts="-h --kubeconfig --context --kubeconfig-list --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --connections-per-address --http2 --metrics-listen --apiserver-url --bootstrap-token-dir --require-token --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1152,6 +1156,10 @@ _mco() {
                     return 0
                     ;;
                 --proxy-protocol-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connections-per-address)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -447,6 +447,7 @@ _arguments "${_arguments_options[@]}" : \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
 '*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
+'--connections-per-address=[Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)]:N:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
@@ -470,6 +471,7 @@ _arguments "${_arguments_options[@]}" : \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
 '*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
+'--connections-per-address=[Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)]:N:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
