@@ -18,4 +18,6 @@ mod machines;
 #[path = "../product/mod.rs"]
 mod product;
 mod second_distribution;
+mod second_drain;
+mod secrets;
 mod services;
