@@ -9,6 +9,9 @@ use std::io::Read as _;
 /// The most that gzip may unpack to. A rendered config is at most 1.5 MiB; this bounds what a hostile one costs.
 pub const MAX_UNPACKED: usize = 64 * 1024 * 1024;
 
+/// Schemes of sources that Ignition fetches.
+pub(crate) const REMOTE: [&str; 6] = ["http", "https", "tftp", "s3", "arn", "gs"];
+
 /// A resource whose bytes cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ResourceError {
@@ -52,7 +55,7 @@ impl Resource {
     pub fn decode(&self) -> Result<Vec<u8>, ResourceError> {
         let Some(source) = self.source.as_deref().filter(|s| !s.is_empty()) else { return Ok(Vec::new()) };
         if !data_url::is_data_url(source) {
-            let known = crate::validate::REMOTE.into_iter().find(|s| source.split(':').next() == Some(s));
+            let known = REMOTE.into_iter().find(|s| source.split(':').next() == Some(s));
             return Err(known.map_or(ResourceError::NoUrl, |scheme| ResourceError::Remote { scheme }));
         }
         let packed = data_url::decode(source)?;

@@ -244,16 +244,13 @@ pub(crate) fn resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
     }
 }
 
-/// Schemes of sources that Ignition fetches.
-pub(crate) const REMOTE: [&str; 6] = ["http", "https", "tftp", "s3", "arn", "gs"];
-
 fn check_source(source: &str) -> Result<(), String> {
     if data_url::is_data_url(source) {
         return data_url::check(source).map_err(|e| e.to_string());
     }
     let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {
-        scheme if REMOTE.contains(&scheme) => Ok(()),
+        scheme if crate::resource::REMOTE.contains(&scheme) => Ok(()),
         // Text that is no URL may begin like one.
         _ => Err("its scheme is not known; use data:, http:, https:, tftp:, s3:, arn: or gs:".to_owned()),
     }
