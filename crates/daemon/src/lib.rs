@@ -7,38 +7,20 @@
 //! What it is not: the roll-out (who moves when is the controller's), and the changing of files (the `host` crate's).
 
 mod agent;
-mod certificates;
-mod check;
-pub mod clock;
 mod cluster;
-mod drift;
-mod enter;
+mod entry;
 mod error;
-mod feed;
-mod first_boot;
-mod health;
-mod here;
-mod identity;
-pub mod join;
-mod logins;
-mod machine;
 mod metrics;
-mod parts;
-mod policy;
-mod progress_patch;
+mod node;
 pub mod protocol;
-mod repair;
-mod report;
-mod run;
-mod start;
 
-pub use enter::enter_host;
+pub use agent::options::{Exit, Parts, Reporting, Trouble};
+pub use agent::run::run_with;
+pub use cluster::disruption_policy::policy as disruption_policy;
+pub use cluster::node_watch::Feed;
+pub use entry::chroot::enter_host;
+pub use entry::first_boot::{FirstBoot, complete, first_boot};
+pub use entry::start::{Options, recover, start};
+pub use entry::without_cluster::{Once, once, plan_here, read_config};
 pub use error::DaemonError;
-pub use feed::Feed;
-pub use first_boot::{FirstBoot, complete, first_boot};
-pub use here::{Once, once, plan_here, read_config};
 pub use metrics::Metrics;
-pub use parts::{Exit, Parts, Reporting, Trouble};
-pub use policy::policy as disruption_policy;
-pub use run::run_with;
-pub use start::{Options, recover, start};

@@ -3,17 +3,17 @@
 //! What it is not: the loop, the waits and the writes onto the Node (see `agent`), nor any decision.
 
 use super::{Agent, Next};
-use crate::check::Repair;
-use crate::clock::Moment;
-use crate::cluster::is_ours;
-use crate::join::{self, Membership};
-use crate::machine::{Machine, MachineError, Work};
-use crate::parts::Exit;
-use crate::policy::policy;
+use crate::agent::options::Exit;
+use crate::cluster::calls::is_ours;
+use crate::cluster::disruption_policy::policy;
+use crate::cluster::report::Milestone;
+use crate::node::drift_check::Repair;
+use crate::node::machine::{Machine, MachineError, Work};
+use crate::protocol::clock::Moment;
+use crate::protocol::join::{self, Membership};
 use crate::protocol::{
     Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, Note, Pair, RebootFact,
 };
-use crate::report::Milestone;
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
 use client::CallError;

@@ -59,7 +59,7 @@ async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
 async fn a_host_of_the_control_plane_is_known_before_its_node_is_labelled() {
     let named = "/srv/pods/etcd-pod.yaml";
     let kubeadm = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-    for path in crate::join::SERVER_DATA.into_iter().chain([named, kubeadm]) {
+    for path in crate::protocol::join::SERVER_DATA.into_iter().chain([named, kubeadm]) {
         let dir = tempfile::tempdir().unwrap();
         let (agent, _feed) = agent(dir.path(), Duration::from_secs(10));
         let settings = dir.path().join("var/lib/kubelet/config.yaml");
@@ -72,7 +72,7 @@ async fn a_host_of_the_control_plane_is_known_before_its_node_is_labelled() {
         let made = if path.ends_with("yaml") { std::fs::write(&at, "x") } else { std::fs::create_dir(&at) };
         made.unwrap();
         assert_eq!(agent.machine.control_plane().unwrap().as_deref(), Some(path));
-        let worker = |assumed| crate::join::Membership::Pool {
+        let worker = |assumed| crate::protocol::join::Membership::Pool {
             pool: "worker".into(),
             config: "rendered-worker-1".into(),
             assumed,

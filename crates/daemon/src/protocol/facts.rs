@@ -1,6 +1,6 @@
 //! What [`step`](super::step) decides on: plain values, gathered by `agent`.
 
-use crate::clock::Moment;
+use crate::protocol::clock::Moment;
 use api::k8s::Node;
 use api::names::annotation;
 use jiff::{SignedDuration, Timestamp};

@@ -19,7 +19,9 @@
 //! that says Done. One that was cordoned before is given back, or not, by the controller.
 //! ```
 
+pub mod clock;
 mod facts;
+pub mod join;
 mod step;
 #[cfg(test)]
 mod tests;

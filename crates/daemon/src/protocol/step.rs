@@ -3,7 +3,7 @@
 use super::facts::{
     EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
 };
-use crate::clock::Moment;
+use crate::protocol::clock::Moment;
 use api::events::AgentEvent as EventKind;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};

@@ -4,7 +4,7 @@ use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts,
     Pair, RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
-use crate::clock::Moment;
+use crate::protocol::clock::Moment;
 use api::names::annotation as a;
 use jiff::SignedDuration;
 

@@ -5,8 +5,8 @@ use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact,
     View, Waiting, step,
 };
-use crate::clock::Moment;
-use crate::join::first_annotations;
+use crate::protocol::clock::Moment;
+use crate::protocol::join::first_annotations;
 use api::names::annotation as a;
 use jiff::SignedDuration;
 

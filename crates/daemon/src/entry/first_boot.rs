@@ -11,7 +11,7 @@
 //! ```
 
 use crate::error::DaemonError;
-use crate::machine::SERVED_FILE;
+use crate::node::machine::SERVED_FILE;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
@@ -55,7 +55,7 @@ pub async fn first_boot(
     shutdown: CancellationToken,
 ) -> Result<Option<FirstBoot>, DaemonError> {
     loop {
-        let mut host = crate::start::open(root_mount, tokio::runtime::Handle::current())?;
+        let mut host = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
         let path = file.to_owned();
         let done = tokio::task::spawn_blocking(move || complete(&mut host, &path)).await;
         let error = match done {

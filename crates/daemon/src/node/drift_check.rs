@@ -2,10 +2,10 @@
 //!
 //! What it is not: the counts and rules of repairs (`repair`), nor the comparison and the repair themselves (`host`).
 
-use crate::clock::Moment;
-use crate::machine::{Machine, MachineError, refusal};
+use crate::node::drift_repair::{MOST, Turn, WINDOW};
+use crate::node::machine::{Machine, MachineError, refusal};
+use crate::protocol::clock::Moment;
 use crate::protocol::{EventKind, Note};
-use crate::repair::{MOST, Turn, WINDOW};
 use api::drift::DriftAction;
 use api::text::chain;
 use api::v1::MachineConfig;
@@ -311,7 +311,7 @@ mod tests {
                 let repair = machine.check(None).unwrap().unwrap();
                 said.extend(machine.repair(&repair, None).unwrap().into_iter().map(|n| n.text));
                 assert!(machine.check(None).unwrap().is_none());
-                *machine.repairs() = crate::repair::Repairs::default();
+                *machine.repairs() = crate::node::drift_repair::Repairs::default();
             }
             assert_eq!(std::fs::read(&path).unwrap(), good);
         }

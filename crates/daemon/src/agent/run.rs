@@ -2,12 +2,12 @@
 //!
 //! What it is not: a program (see `start`); many agents can share a process and a client.
 
+use crate::agent::options::{Exit, Parts};
 use crate::agent::{Agent, Settings};
-use crate::cluster::Cluster;
+use crate::cluster::calls::Cluster;
+use crate::cluster::node_watch::watch_own;
 use crate::error::DaemonError;
-use crate::feed::watch_own;
-use crate::machine::Machine;
-use crate::parts::{Exit, Parts};
+use crate::node::machine::Machine;
 use kube::Client;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;

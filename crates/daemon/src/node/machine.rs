@@ -4,10 +4,10 @@
 //! What it is not: changes of files. The one file that is handled here is the note that the first boot leaves for the
 //! Node.
 
-use crate::check::Said;
-use crate::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
+use crate::node::drift_check::Said;
+use crate::node::drift_repair::{Repairs, Rules};
+use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
-use crate::repair::{Repairs, Rules};
 use api::text::chain;
 use api::v1::MachineConfig;
 use host::{

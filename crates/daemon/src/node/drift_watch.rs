@@ -3,7 +3,7 @@
 //! What it is not: the comparison (the agent's check), nor the watch itself (`host::Watch`). While an update is under way
 //! there is no watch: what the agent changes itself is not drift.
 
-use crate::machine::{Machine, MachineError};
+use crate::node::machine::{Machine, MachineError};
 use host::{Stop, Touched, Watch};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;

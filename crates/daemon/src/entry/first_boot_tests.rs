@@ -1,7 +1,7 @@
 //! First boots on a folder: what Ignition left, and what becomes of it.
 
 use super::*;
-use crate::machine::FIRSTBOOT_FILE;
+use crate::node::machine::FIRSTBOOT_FILE;
 use host::fault::NoFaults;
 use host::{FakeOs, FakeSystemd, Options, OsBackend, OsState, Root, Unsupported};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 //! too. What it is not: a reader of logs, nor a list of who was here (the journal has that). A host without logind, or
 //! an SSH server that does not register its sessions (`UsePAM no`), tells nothing.
 
-use crate::cluster::Cluster;
+use crate::cluster::calls::Cluster;
 use api::names::annotation;
 use client::jitter;
 use futures::StreamExt;

@@ -2,14 +2,14 @@
 //!
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
-use crate::certificates::Writer;
-use crate::cluster::Cluster;
+use crate::agent::options::{Exit, Parts, Reporting};
+use crate::agent::run::run_with;
+use crate::cluster::calls::Cluster;
+use crate::cluster::credentials::{Identity, connect};
+use crate::cluster::node_watch::watch_own;
 use crate::error::DaemonError;
-use crate::feed::watch_own;
-use crate::identity::{Identity, connect};
 use crate::metrics::Metrics;
-use crate::parts::{Exit, Parts, Reporting};
-use crate::run::run_with;
+use crate::node::certificates::Writer;
 use host::{DbusSystemd, Host, HostPrograms, Recovery, Root, Unsupported};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(serve(listener, Arc::new(registry))));
     }
     if let Some((kubelet, path)) = kubelet_healthz {
-        let asking = crate::health::watch(kubelet, path, metrics.clone());
+        let asking = crate::node::kubelet_health::watch(kubelet, path, metrics.clone());
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
     }
     loop {
@@ -107,7 +107,7 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         let trouble = Some(writer.trouble());
         let writing = tokio::spawn(writer.run(round.clone()));
         let cluster = Cluster::new(client.clone(), &node_name);
-        let logins = tokio::spawn(crate::logins::watch(root_mount.clone(), cluster, round.clone()));
+        let logins = tokio::spawn(crate::node::logins::watch(root_mount.clone(), cluster, round.clone()));
         let feed = Some(feed);
         let parts =
             Parts { feed, reporting, watch_disk: true, trouble, metrics, ..Parts::new(&node_name, host) };

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the making of these parts (see `start`).
 
-use crate::feed::Feed;
+use crate::cluster::node_watch::Feed;
 use crate::metrics::Metrics;
 use host::Host;
 use std::time::Duration;

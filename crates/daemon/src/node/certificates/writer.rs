@@ -6,10 +6,10 @@
 
 use super::files::{Wanted, put};
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
-use crate::clock::Moment;
-use crate::cluster::Cluster;
-use crate::feed::{Feed, watch_anew};
-use crate::parts::Trouble;
+use crate::agent::options::Trouble;
+use crate::cluster::calls::Cluster;
+use crate::cluster::node_watch::{Feed, watch_anew};
+use crate::protocol::clock::Moment;
 use crate::protocol::{EventKind, Note, backoff};
 use api::k8s::{ByteString, ConfigMap, Node};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation};

@@ -4,7 +4,7 @@
 //! the finding of drift and the repair itself (`machine`). The counts live as long as the process: a restart of the
 //! agent is also a way to say "try again".
 
-use crate::clock::Moment;
+use crate::protocol::clock::Moment;
 use api::drift::{DriftAction, DriftPolicy};
 use host::Drift;
 use jiff::SignedDuration;

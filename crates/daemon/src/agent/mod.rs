@@ -10,22 +10,24 @@
 //! ```
 
 mod jobs;
+pub(crate) mod options;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Moment;
-use crate::cluster::Cluster;
-use crate::drift::{Drift, Looks};
+use crate::agent::options::{Exit, Reporting, Trouble};
+use crate::cluster::calls::Cluster;
+use crate::cluster::node_watch::Feed;
+use crate::cluster::report::{Milestone, Reporter};
 use crate::error::DaemonError;
-use crate::feed::Feed;
-use crate::machine::{Machine, MachineError, Work};
 use crate::metrics::Metrics;
-use crate::parts::{Exit, Reporting, Trouble};
+use crate::node::drift_watch::{Drift, Looks};
+use crate::node::machine::{Machine, MachineError, Work};
+use crate::protocol::clock::Moment;
 use crate::protocol::{
     Action, Changes, Cordon, DiskFacts, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
     View, Waiting, backoff, disturbing_backoff, outage_backoff, step,
 };
-use crate::report::{Milestone, Reporter};
 use api::k8s::Node;
 use api::names::{annotation, state};
 use client::CallError;

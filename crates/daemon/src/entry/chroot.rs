@@ -41,7 +41,7 @@ pub fn enter_host(
         why,
     };
     let root = Root::open(root_mount)
-        .map_err(|e| fail("open it", format!("{e}. {}", crate::start::root_remedy(root_mount))))?;
+        .map_err(|e| fail("open it", format!("{e}. {}", crate::entry::start::root_remedy(root_mount))))?;
     let program = match install(&root, PROGRAM) {
         Ok(()) => PROGRAM,
         Err(error) => {
@@ -111,7 +111,10 @@ mod tests {
         let error = enter_host(Path::new("/nowhere"), []).unwrap_err().to_string();
         assert!(error.contains("/nowhere") && error.contains("--root-mount=/"), "{error}");
         assert!(
-            crate::start::recover(Path::new("/nowhere")).unwrap_err().to_string().contains("--root-mount=/")
+            crate::entry::start::recover(Path::new("/nowhere"))
+                .unwrap_err()
+                .to_string()
+                .contains("--root-mount=/")
         );
     }
 

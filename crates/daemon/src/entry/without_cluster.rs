@@ -45,7 +45,7 @@ pub fn plan_here(
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let mut host = crate::start::open(root_mount, runtime.handle().clone())?;
+    let mut host = crate::entry::start::open(root_mount, runtime.handle().clone())?;
     let from = host.current_config().map_err(looking)?.unwrap_or_else(none);
     between(&mut host, &from, config, policy)
 }
@@ -106,7 +106,7 @@ pub async fn once(root_mount: &Path, from: &str, skip_reboot: bool) -> Result<On
             .map_err(|e| DaemonError::Once { from: from.to_owned(), why: e.to_string() })?,
     };
     let config = read_config(from, &text)?;
-    let mut host = crate::start::open(root_mount, tokio::runtime::Handle::current())?;
+    let mut host = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
     let from = from.to_owned();
     let done = tokio::task::spawn_blocking(move || apply_once(&mut host, &from, &config, skip_reboot)).await;
     done.map_err(|e| DaemonError::Look { why: format!("the work ended abnormally: {e}") })?

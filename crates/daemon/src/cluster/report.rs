@@ -4,9 +4,9 @@
 //!
 //! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
-use crate::cluster::Cluster;
-use crate::parts::Reporting;
-use crate::progress_patch;
+use crate::agent::options::Reporting;
+use crate::cluster::calls::Cluster;
+use crate::cluster::progress_patch;
 use crate::protocol::{Cost, NodeFacts, Note, View, cut_reason, outage_backoff};
 use api::k8s::Time;
 use api::names::node_condition as c;
