@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders that hold generated files only: what stands there and is not made any more is removed.
-const OWNED: [&str; 3] = ["deploy/crds", "docs/man", "deploy/completions"];
+const OWNED: [&str; 4] = ["deploy/crds", "deploy/preview-crds", "docs/man", "deploy/completions"];
 
 /// Makes the files, or with `check` says which are not as they would be made.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
@@ -56,6 +56,12 @@ fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let folder = if crd.ours { "deploy/crds" } else { "deploy/crds/openshift" };
         let path = PathBuf::from(folder).join(format!("{}.{}.yaml", crd.plural, crd.group));
         let head = "# Made by `cargo xtask gen` from crates/api/schemas; do not edit.\n";
+        files.insert(path, head.to_owned() + &api::yaml::to_string(&crd.object)?);
+    }
+    for crd in api::crds::preview() {
+        let path = PathBuf::from("deploy/preview-crds").join(format!("{}.{}.yaml", crd.plural, crd.group));
+        let head =
+            "# Made by `cargo xtask gen` from crates/api/src; do not edit. Nothing serves this kind yet.\n";
         files.insert(path, head.to_owned() + &api::yaml::to_string(&crd.object)?);
     }
     let command = cli::args::Mco::command();

@@ -11,6 +11,7 @@
 pub mod boot_token;
 pub mod conditions;
 pub mod crds;
+pub mod definition;
 pub mod drift;
 pub mod events;
 pub mod found;
@@ -24,6 +25,7 @@ pub mod shape;
 pub mod text;
 pub mod user_data;
 pub mod v1;
+pub mod v1alpha1;
 pub mod yaml;
 
 /// The Kubernetes types of others that the pure crates work on.

@@ -11,6 +11,7 @@ mod drains;
 mod examples;
 mod generated;
 mod joining;
+mod preview;
 #[path = "../product/mod.rs"]
 mod product;
 mod render;

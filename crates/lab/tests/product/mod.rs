@@ -94,6 +94,7 @@ impl Cluster {
         let (group, version, plural) = match kind {
             "Node" => ("", "v1", "nodes"),
             "Namespace" => ("", "v1", "namespaces"),
+            "RolloutPolicy" => ("machineconfig.dev", "v1alpha1", "rolloutpolicies"),
             "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
             "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
             "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),
