@@ -15,7 +15,7 @@ use crate::node::machine::SERVED_FILE;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
-use host::{DisruptionPolicy, Host, Names, RebootStatus};
+use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsState, RebootStatus};
 use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -105,13 +105,15 @@ pub fn complete(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
         )));
     };
     let to = MachineConfigSpec { config: served.spec.config, ..asked.spec };
-    let from = found(host, &to)?;
     let names = Names { current: EMPTY_CONFIG.to_owned(), desired: config.clone() };
-    let facts = host.probe(&from, &to).map_err(|e| fail(e.to_string()))?;
-    let plan = host::plan(&from, &to, &names, &DisruptionPolicy::default(), &facts).map_err(|why| {
+    let refused = |why: Vec<Irreconcilable>| {
         let why: Vec<String> = why.iter().map(ToString::to_string).collect();
         fail(format!("this machine cannot do all that {config} asks for: {}", why.join("; ")))
-    })?;
+    };
+    let change = Change::to_itself(&to, names).map_err(refused)?;
+    let facts = host.look(&change).map_err(|e| fail(e.to_string()))?;
+    let found = found_os(host, &change.new_config().os, &facts)?;
+    let plan = change.from_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");
     host.apply(&plan).map_err(|e| fail(api::text::chain(&e)))?;
     // Read once: a boot that finds it again would begin anew.
@@ -130,25 +132,16 @@ fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
     })
 }
 
-/// The config as Ignition left it: its files, and of the operating system what the machine booted with.
-fn found(host: &mut Host, to: &MachineConfigSpec) -> Result<MachineConfigSpec, DaemonError> {
-    let fail = |why: String| DaemonError::FirstBoot { why };
-    let facts = host.probe(to, to).map_err(|e| fail(e.to_string()))?;
-    let wanted = to.kernel_arguments.clone().unwrap_or_default();
+/// What the machine has of the operating system as it booted.
+fn found_os(host: &Host, wanted: &OsState, facts: &Facts) -> Result<OsState, DaemonError> {
     let has = if facts.os_unsupported.is_some() {
         // Whoever made the image or the boot loader's entry may have set them.
-        let running = host.root().text(CMDLINE).map_err(|e| fail(e.to_string()))?.unwrap_or_default();
-        running.split_whitespace().map(str::to_owned).collect()
+        let running = host.root().text(CMDLINE).map_err(|e| DaemonError::FirstBoot { why: e.to_string() })?;
+        running.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     } else {
-        facts.os.kernel_arguments
+        facts.os.kernel_arguments.clone()
     };
-    Ok(MachineConfigSpec {
-        os_image_url: facts.os.image,
-        kernel_arguments: Some(present(&wanted, &has)),
-        kernel_type: facts.os.kernel_type,
-        extensions: Some(facts.os.extensions),
-        ..to.clone()
-    })
+    Ok(OsState { kernel_arguments: present(&wanted.kernel_arguments, &has), ..facts.os.clone() })
 }
 
 /// The entries of `wanted` that are all there among `has`. An entry may hold several arguments.

@@ -7,7 +7,7 @@ use crate::error::DaemonError;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::chain;
-use host::{CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names};
+use host::{Change, CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names};
 use kube::{Client, Config};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -58,8 +58,12 @@ fn between(
 ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, DaemonError> {
     let desired = to.metadata.name.clone().unwrap_or_default();
     let names = Names { current: from.name.clone(), desired };
-    let facts = host.probe(&from.spec, &to.spec).map_err(looking)?;
-    Ok(host::plan(&from.spec, &to.spec, &names, policy, &facts))
+    let change = match Change::parse(&from.spec, &to.spec, names) {
+        Ok(change) => change,
+        Err(why) => return Ok(Err(why)),
+    };
+    let facts = host.look(&change).map_err(looking)?;
+    Ok(change.plan(policy, &facts))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "what map_err gives")]

@@ -117,7 +117,7 @@ impl Machine {
         *self.said() = Said::default();
         if recorded.is_none() {
             let names = Names { current: name.clone(), desired: name };
-            let change = Change::parse(&config.spec, &config.spec, names).map_err(|e| refusal(&e))?;
+            let change = Change::to_itself(&config.spec, names).map_err(|e| refusal(&e))?;
             let facts = host.look(&change)?;
             let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(|e| refusal(&e))?;
             host.apply(&plan)?;

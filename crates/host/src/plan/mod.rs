@@ -113,6 +113,33 @@ impl Change {
         Ok(Self { names, old, new, spec: desired.clone() })
     }
 
+    /// The change of a host whose files another program has written as the config says (Ignition, at the first boot), and
+    /// that has no record of it: both ends are this config, parsed once.
+    ///
+    /// # Errors
+    /// What of it cannot be read.
+    pub fn to_itself(config: &MachineConfigSpec, names: Names) -> Result<Self, Vec<Irreconcilable>> {
+        let new = Wanted::parse(config)?.accepted()?;
+        Ok(Self { names, old: new.clone(), new, spec: config.clone() })
+    }
+
+    /// What the host has of the operating system, where that is not what the current config says.
+    #[must_use]
+    pub fn from_os(mut self, found: desired::OsState) -> Self {
+        self.old.os = found;
+        // As a config that says none.
+        if self.old.os.kernel_type.is_empty() {
+            "default".clone_into(&mut self.old.os.kernel_type);
+        }
+        self
+    }
+
+    /// The config that the host is to reach.
+    #[must_use]
+    pub fn new_config(&self) -> &Wanted {
+        &self.new
+    }
+
     /// The config that the host is in. Entries that would be refused today are told by `Wanted::was_applied`.
     #[must_use]
     pub fn old(&self) -> &Wanted {
