@@ -481,7 +481,11 @@ fn a_drifted_node_goes_in_the_slot_that_it_holds() {
     let (old, busy) = (|name: &str| moved(name, "v0", "v0"), |name: &str| moved(name, "v0", "v1"));
     let stuck = |name: &str| busy(name).state("Degraded");
     let none: [&str; 0] = [];
-    let rows: [(&str, usize, Vec<Mk>, &[&str]); 13] = [
+    let sent = |config: &str, state: &str| moved("a", config, config).images(None, Some("img")).state(state);
+    let rows: [(&str, usize, Vec<Mk>, &[&str]); 16] = [
+        ("sent to an image that it cannot run", 1, vec![sent("v0", "Unreconcilable"), old("b")], &["a"]),
+        ("where it belongs but for that image", 1, vec![sent("v1", "Unreconcilable"), old("b")], &["a"]),
+        ("an agent that does not say so holds its slot", 1, vec![sent("v0", "Working"), old("b")], &none),
         ("it holds the only slot", 1, vec![drifted("a"), old("b")], &["a"]),
         ("whoever is older", 1, vec![old("a").created(1), drifted("b")], &["b"]),
         ("what it cannot do is drift, too", 1, vec![old("a").state("Unreconcilable"), old("b")], &["a"]),

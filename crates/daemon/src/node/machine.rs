@@ -204,6 +204,7 @@ impl Machine {
             annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
             reboot,
+            takes_images: false,
         })
     }
 

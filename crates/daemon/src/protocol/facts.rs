@@ -50,6 +50,10 @@ pub struct NodeFacts {
     pub current: String,
     /// `desiredConfig`.
     pub desired: String,
+    /// `currentImage`: the image, beside that of the config, that the host runs.
+    pub current_image: String,
+    /// `desiredImage`: the image, beside that of the config, that the pool wants it to run.
+    pub desired_image: String,
     /// `state`.
     pub state: String,
     /// `reason`.
@@ -116,6 +120,8 @@ impl NodeFacts {
             seen: true,
             current: note(annotation::CURRENT_CONFIG),
             desired: note(annotation::DESIRED_CONFIG),
+            current_image: note(annotation::CURRENT_IMAGE),
+            desired_image: note(annotation::DESIRED_IMAGE),
             state: note(annotation::STATE),
             reason: note(annotation::REASON),
             post_action: note(annotation::POST_CONFIG_ACTION),
@@ -157,6 +163,8 @@ pub struct DiskFacts {
     pub force: bool,
     /// Whether a reboot is owed, as the host's own record says.
     pub reboot: RebootFact,
+    /// The host's back end of the operating system can be told an image that is not its config's. None can, yet.
+    pub takes_images: bool,
 }
 
 /// The host records a reboot together with the update that needs it, and with the boot that it was applied in: no
@@ -288,6 +296,8 @@ pub enum Job {
         /// The config.
         config: String,
     },
+    /// Say that the host cannot run the image that the pool wants.
+    RefuseImage,
     /// Move from one config to another.
     Update(Pair),
     /// Reboot into a config that is on the disk.

@@ -114,6 +114,8 @@ pub enum Waiting {
     Deletion,
     /// The controller has not said yet which config is wanted.
     Desired,
+    /// Another image to be wanted, or none: the host cannot run this one.
+    Image,
     /// The drain controller.
     Drain,
     /// The drain controller, to give the node back.
@@ -172,6 +174,7 @@ fn decide(view: &View) -> Action {
         Job::AdoptFile => Action::AdoptFile,
         Job::Join => Action::Join,
         Job::Check { config } => Action::Check { config, record: view.disk.current.is_none() },
+        Job::RefuseImage => refuse_image(view),
         Job::Update(pair) => update(view, pair),
         Job::Reboot { config } => reboot(view, config),
         Job::Finish { config } => finish(view, &config),
@@ -227,6 +230,10 @@ fn job(view: &View) -> Option<Job> {
     }
     if node.desired.is_empty() {
         return None;
+    }
+    // Not after the config either: whoever builds an image has put into it what the config asks of the system.
+    if node.desired_image != node.current_image && !disk.takes_images {
+        return Some(Job::RefuseImage);
     }
     Some(if node.desired == base {
         Job::Finish { config: base }
@@ -288,6 +295,29 @@ fn update(view: &View, pair: Pair) -> Action {
         return wait_for_drain(view, asked);
     }
     Action::Apply(pair)
+}
+
+/// The pool has an image of its own that this host cannot run, or the host runs one that it cannot leave. Waiting for it
+/// without a word would hold the node's slot for ever; a node that cannot reconcile is moved on as soon as its pool wants
+/// something else.
+fn refuse_image(view: &View) -> Action {
+    let node = &view.node;
+    const NOBODY: &str = "no back end for this host's operating system takes images";
+    let why = cut_reason(&match node.desired_image.as_str() {
+        "" => format!(
+            "the node is to leave the image {} for its config's own, and {NOBODY}; install the machine anew",
+            node.current_image
+        ),
+        wanted => format!(
+            "the pool wants the image {wanted} on this node, and {NOBODY}; remove the pool's MachineOSConfig, or give \
+             the node to a pool without one"
+        ),
+    });
+    if node.state == state::UNRECONCILABLE && node.reason == why {
+        return Action::Wait { why: Waiting::Image, until: None };
+    }
+    let changes = [(annotation::STATE, state::UNRECONCILABLE.to_owned()), (annotation::REASON, why.clone())];
+    write(changes, [Note::new(EventKind::FailedToReconcile, why)])
 }
 
 fn drain_of(config: &str) -> String {

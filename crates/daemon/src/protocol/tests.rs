@@ -564,6 +564,34 @@ fn trouble_beside_the_config_makes_a_node_degraded_and_holds_no_update_up() {
 }
 
 #[test]
+fn an_image_that_the_host_cannot_run_is_refused_before_any_config_and_the_end_of_the_wish_ends_that() {
+    for (current, desired, words) in [
+        ("", "img", "the image img on this node"),
+        ("old", "new", "the image new"),
+        ("old", "", "leave the image old"),
+    ] {
+        let mut view = mk_view("a", "a", "b", "Done");
+        (view.node.current_image, view.node.desired_image) = (current.into(), desired.into());
+        assert_eq!(write(&mut view), [EventKind::FailedToReconcile], "{words}");
+        assert_eq!((view.node.state.as_str(), view.node.current.as_str()), ("Unreconcilable", "a"));
+        assert!(view.node.reason.contains(words) && view.node.reason.contains("; "), "{}", view.node.reason);
+        assert_eq!(step(&view), Action::Wait { why: Waiting::Image, until: None }, "it is said once");
+        // A host that takes images plans with it.
+        let able = View { disk: DiskFacts { takes_images: true, ..view.disk.clone() }, ..view.clone() };
+        assert_eq!(step(&able), Action::Prepare(pair("a", "b")));
+        // What is wrong with the disk is told all the same.
+        let unchecked = View { checked: false, ..view.clone() };
+        assert_eq!(step(&unchecked), Action::Check { config: "a".into(), record: false });
+        view.node.desired_image = view.node.current_image.clone();
+        assert_eq!(step(&view), Action::Prepare(pair("a", "b")));
+        view.node.desired = "a".into();
+        write(&mut view);
+        assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Done", ""));
+        assert_eq!(step(&view), Action::Idle);
+    }
+}
+
+#[test]
 fn another_try_is_asked_for_by_another_text_than_before() {
     let facts = |uid: &str, retry: &str| NodeFacts {
         uid: uid.to_owned(),

@@ -176,8 +176,9 @@ impl World {
 
     fn something_happens(&mut self, dice: &mut Dice) {
         let names = ["a-costly", "b-free", "c-free", "d-costly"];
-        match dice.roll(11) {
+        match dice.roll(12) {
             9 => self.view.disk.open = true,
+            11 => self.view.node.desired_image = if dice.roll(2) == 0 { "image" } else { "" }.to_owned(),
             10 => {
                 self.person = false;
                 self.view.node.unschedulable = false;
@@ -211,6 +212,7 @@ fn every_history_ends_in_the_config_that_is_wanted() {
             world.something_happens(&mut dice);
         }
         world.view.trouble.take_if(|_| dice.roll(2) == 0);
+        world.view.node.desired_image.clear();
         for left in (0..TOO_MANY).rev() {
             let waits = !world.act(false);
             let asked = world.view.node.desired_drain.clone();

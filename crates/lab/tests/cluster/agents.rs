@@ -323,6 +323,29 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
 }
 
 #[tokio::test]
+async fn a_node_that_is_sent_to_an_image_says_that_it_cannot_and_goes_on_with_configs() -> Result<()> {
+    let client = cluster().await?;
+    let node = Sim::start(&client, "imaged", true).await?;
+    let one = node.config("1", &free("one")).await?;
+    node.pool(&one).await?;
+    node.until(&one, "Done").await?;
+    let two = node.config("2", &free("two")).await?;
+    node.set(a::DESIRED_IMAGE, "registry.example.com/os@sha256:0").await?;
+    node.set(a::DESIRED_CONFIG, &two).await?;
+    node.until(&one, "Unreconcilable").await?;
+    let reason = node.note(a::REASON).await?;
+    assert!(reason.contains("os@sha256:0") && reason.contains("MachineOSConfig"), "{reason}");
+    assert_eq!(node.read("etc/app.conf").as_deref(), Some("one"), "the config went without its image");
+    node.set(a::DESIRED_IMAGE, "").await?;
+    node.until(&two, "Done").await?;
+    assert_eq!(
+        (node.note(a::REASON).await?, node.read("etc/app.conf").as_deref()),
+        (String::new(), Some("two"))
+    );
+    node.end().await
+}
+
+#[tokio::test]
 async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "drifting", true).await?;
