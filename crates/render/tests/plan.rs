@@ -666,8 +666,8 @@ fn the_same_inputs_in_any_order_give_the_same_name() {
 fn the_shipped_examples_render_without_a_warning() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    for entry in std::fs::read_dir(folder).unwrap().flatten().filter(|e| e.path().is_file()) {
+        let text = std::fs::read_to_string(entry.path()).unwrap();
         for document in api::yaml::documents(&text).unwrap() {
             if document["kind"] == "MachineConfig" {
                 all.push(serde_json::from_value::<MachineConfig>(document).unwrap());
