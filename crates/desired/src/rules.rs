@@ -19,6 +19,9 @@ pub const MODE_MAX: i64 = 0o777;
 
 const INSTALL: &str =
     "set it when the machine is installed, and take it out of the MachineConfig of machines that run";
+/// Fields of a file that say what it holds.
+const APPEND: &str = ".append";
+const SOURCE: &str = ".contents.source";
 const CORRECT: &str = "use a path of your own";
 
 /// Sections whose changes are let pass although machines will not follow (new machines will).
@@ -162,6 +165,12 @@ pub struct Broken<'a> {
 }
 
 impl Broken<'_> {
+    /// Whether it is what a file holds that breaks the rule, not where the file stands.
+    #[must_use]
+    pub fn is_of_contents(&self) -> bool {
+        matches!(self.field, APPEND | SOURCE)
+    }
+
     /// Where in a config it is; for what a config lost, where it would be.
     #[must_use]
     pub fn path(&self, of: Compared<'_>) -> String {
@@ -236,7 +245,7 @@ fn file_rules(file: &File) -> Option<Broken<'_>> {
     let of = |field, why: String, remedy| Some(Broken { part: Part::File(&file.path), field, why, remedy });
     if !file.append.is_empty() {
         let why = format!("{}: appending cannot be repeated or undone", file.path);
-        return of(".append", why, "give the whole file in contents, or write a drop-in");
+        return of(APPEND, why, "give the whole file in contents, or write a drop-in");
     }
     None
 }
@@ -276,7 +285,7 @@ pub fn unescaped(file: &File) -> Option<Broken<'_>> {
     }
     Some(Broken {
         part: Part::File(&file.path),
-        field: ".contents.source",
+        field: SOURCE,
         why: format!("{}: the data URL holds a character that must be escaped", file.path),
         remedy: "write it as %XX, or use ;base64",
     })

@@ -11,6 +11,29 @@ pub struct Warning {
     pub path: String,
     /// What.
     pub message: String,
+    /// Which sort.
+    pub kind: WarningKind,
+}
+
+/// The sort of a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarningKind {
+    /// The field is not known in the config's version, or not by this spelling.
+    UnknownField,
+    /// The field is known, and has no effect here or another than it seems.
+    Effect,
+}
+
+impl Warning {
+    /// A field that has no effect, or another than it seems.
+    pub(crate) fn effect(path: String, message: impl Into<String>) -> Self {
+        Self { path, message: message.into(), kind: WarningKind::Effect }
+    }
+
+    /// A field that is not known.
+    pub(crate) fn unknown_field(path: String, message: impl Into<String>) -> Self {
+        Self { path, message: message.into(), kind: WarningKind::UnknownField }
+    }
 }
 
 impl std::fmt::Display for Warning {
@@ -128,7 +151,7 @@ impl Checker {
     }
 
     fn warn(&mut self, path: String, message: String) {
-        self.warnings.push(Warning { path, message });
+        self.warnings.push(Warning::unknown_field(path, message));
     }
 }
 

@@ -28,7 +28,7 @@ mod v2_write;
 mod validate;
 mod validate_disks;
 
-pub use check::{TypeMismatch, Warning};
+pub use check::{TypeMismatch, Warning, WarningKind};
 pub use model::*;
 pub use parse::{JsonError, ParseError, Parsed, VERSION, Version, empty, parse, parse_value};
 pub use resource::{MAX_UNPACKED, ResourceError, gunzip};

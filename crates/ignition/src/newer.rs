@@ -74,7 +74,7 @@ pub(crate) fn special_modes(config: &Config) -> impl Iterator<Item = String> {
 pub(crate) fn left_out(path: String) -> Warning {
     let message = "Ignition before spec 3.6 leaves set-user-ID, set-group-ID and sticky bits out, and machines that \
         ask for an older version are refused this config; set them with a file in /etc/tmpfiles.d";
-    Warning { path, message: message.to_owned() }
+    Warning::effect(path, message)
 }
 
 /// Takes away the compression of what Ignition itself fetches, which a config before 3.1 cannot say. Where it stood.

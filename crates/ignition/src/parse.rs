@@ -199,11 +199,11 @@ pub fn parse_value(value: &Value) -> Result<Parsed, ParseError> {
         config
     };
     if version < Version::V3_1 {
-        let ignored = drop_compression(&mut config).into_iter().map(|at| Warning {
-            path: format!("{at}.compression"),
-            message: format!(
+        let ignored = drop_compression(&mut config).into_iter().map(|at| {
+            let message = format!(
                 "spec {version} does not know this field (3.1 does) and ignores it; raise ignition.version"
-            ),
+            );
+            Warning::unknown_field(format!("{at}.compression"), message)
         });
         checker.warnings.extend(ignored);
     }

@@ -299,11 +299,11 @@ pub(crate) fn notes(config: &Config) -> Vec<Warning> {
     let unset = unset.map(|(i, _)| (format!("storage.files[{i}].mode"), "0644"));
     let folders = s.directories.iter().enumerate().filter(|(_, d)| d.mode.is_none());
     let unset = unset.chain(folders.map(|(i, _)| (format!("storage.directories[{i}].mode"), "0755")));
-    let unset = unset.map(|(path, read)| Warning {
-        path,
-        message: format!(
+    let unset = unset.map(|(path, read)| {
+        let message = format!(
             "Ignition of spec 2 makes it 0000 where no mode is given; here it is {read}, write the mode"
-        ),
+        );
+        Warning::effect(path, message)
     });
     let special = |mode: Option<i64>| mode.is_some_and(|m| m & SPECIAL != 0);
     let files = s.files.iter().enumerate().filter(|(_, f)| special(f.mode));

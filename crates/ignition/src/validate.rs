@@ -160,19 +160,19 @@ pub fn lint(config: &Config) -> Vec<Warning> {
     let links = config.storage.links.iter().enumerate();
     let owned = links
         .filter(|(_, l)| l.hard == Some(true) && (l.user != Owner::default() || l.group != Owner::default()));
-    let ignored = owned.map(|(i, _)| Warning {
-        path: format!("storage.links[{i}]"),
-        message: "a hard link has the owner of its target, user and group are ignored; remove them"
-            .to_owned(),
+    let ignored = owned.map(|(i, _)| {
+        let message = "a hard link has the owner of its target, user and group are ignored; remove them";
+        Warning::effect(format!("storage.links[{i}]"), message)
     });
     let units = config.systemd.units.iter().enumerate();
     let lame = units.filter(|(_, u)| {
         let text = u.contents.as_deref().unwrap_or_default();
         u.enabled == Some(true) && !text.is_empty() && !unit::has_section(text, "Install")
     });
-    let warning = |(i, u): (usize, &Unit)| Warning {
-        path: format!("systemd.units[{i}].enabled"),
-        message: format!("{} has no [Install] section, so enabling it does nothing; add WantedBy=", u.name),
+    let warning = |(i, u): (usize, &Unit)| {
+        let message =
+            format!("{} has no [Install] section, so enabling it does nothing; add WantedBy=", u.name);
+        Warning::effect(format!("systemd.units[{i}].enabled"), message)
     };
     ignored.chain(lame.map(warning)).collect()
 }

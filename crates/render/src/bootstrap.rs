@@ -5,8 +5,8 @@ use crate::config::inputs::Inputs;
 use crate::config::plan::{plan as render, select};
 use crate::config::provenance::Provenance;
 use crate::config::streams;
-use crate::error::Finding;
 use crate::error::RenderError;
+use crate::error::{Finding, Rule};
 use crate::settings::generated::{self, GeneratedError, Settings};
 use crate::template::data::Data;
 use crate::template::{self, Rendering, TemplateError, TemplateSet};
@@ -195,11 +195,8 @@ impl Manifests {
             (api::names::GROUP, "ContainerRuntimeConfig") => self.runtime_configs.push(value),
             (api::names::GROUP, "OSImageStream") if name == CLUSTER => self.streams = Some(value),
             (group, kind) if group.ends_with("openshift.io") && NOT_YET.contains(&kind) => {
-                self.warnings.push(Finding {
-                    object: format!("{kind} {name}"),
-                    path: String::new(),
-                    message: "this kind is not rendered yet and has no effect".to_owned(),
-                });
+                let message = "this kind is not rendered yet and has no effect";
+                self.warnings.push(Finding::new(Rule::NotRendered, format!("{kind} {name}"), "", message));
             }
             _ => {}
         }
@@ -291,13 +288,10 @@ pub fn plan(
         // Installers write the wish only; which images it stands for is found out by looking into images.
         let listed = object.pointer("/status/availableStreams").is_some();
         if !listed {
-            out.warnings.push(Finding {
-                object: format!("OSImageStream {CLUSTER}"),
-                path: "status.availableStreams".to_owned(),
-                message:
-                    "is not there, and nothing here looks into images; those of ControllerConfig are used"
-                        .to_owned(),
-            });
+            let message =
+                "is not there, and nothing here looks into images; those of ControllerConfig are used";
+            let object = format!("OSImageStream {CLUSTER}");
+            out.warnings.push(Finding::new(Rule::OsImageStream, object, "status.availableStreams", message));
         }
         listed
     });

@@ -28,7 +28,7 @@ pub use config::provenance::{Origin, Provenance, ProvenanceError};
 pub use config::streams::Stream;
 pub use config::{history, provenance, streams};
 pub use desired::Overrides;
-pub use error::{Finding, Reason, RenderError};
+pub use error::{Finding, Reason, RenderError, Rule};
 pub use lint::{Lint, Severity, default_pools, lint, lint_with};
 pub use settings::container_runtime::ContainerRuntimeError;
 pub use settings::kubelet_config::KubeletConfigError;

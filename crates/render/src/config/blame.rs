@@ -4,9 +4,9 @@
 
 use crate::config::check::Component;
 use crate::config::provenance::Provenance;
-use crate::error::Finding;
+use crate::error::{Finding, RENDERED, Rule};
 use desired::Overrides;
-use desired::rules::{Broken, Compared, broken};
+use desired::rules::{Broken, Compared, Part, broken};
 
 /// Names, for every broken rule of a merged config, the MachineConfigs that ask for it: those that break it by
 /// themselves, else all that say something of that part.
@@ -31,16 +31,27 @@ pub(crate) fn blamed(
             who.retain(|(_, _, alone)| *alone);
         }
         let (object, path) = match who.as_slice() {
-            [] => ("the rendered MachineConfig".to_owned(), b.path(merged)),
+            [] => (RENDERED.to_owned(), b.path(merged)),
             [(one, path, _)] => (format!("MachineConfig {one}"), path.clone()),
             many => {
                 let names: Vec<&str> = many.iter().map(|(name, _, _)| *name).collect();
                 (format!("MachineConfigs {}", names.join(", ")), b.path(merged))
             }
         };
-        Finding { object, path, message: format!("{}; {}", b.why, b.remedy) }
+        Finding::new(rule_of(b), object, path, format!("{}; {}", b.why, b.remedy))
     };
     rules.iter().map(finding).collect()
+}
+
+fn rule_of(broken: &Broken<'_>) -> Rule {
+    match broken.part {
+        Part::Unit(_) => Rule::SystemdUnit,
+        Part::File(_) if broken.is_of_contents() => Rule::FileContents,
+        Part::Fips => Rule::MachineConfig,
+        Part::File(_) | Part::Section(_) | Part::Link(_) | Part::Directory(_) | Part::User(_) => {
+            Rule::Ignition
+        }
+    }
 }
 
 /// Files whose contents, compression and hash come from several MachineConfigs and do not go together. By Ignition's
@@ -74,10 +85,15 @@ pub(crate) fn blame(
     who.sort_unstable();
     who.dedup();
     let object = match who.as_slice() {
-        [] => "the rendered MachineConfig".to_owned(),
+        [] => RENDERED.to_owned(),
         [one] => format!("MachineConfig {one}"),
         many => format!("MachineConfigs {}", many.join(", ")),
     };
     let about = if name.is_empty() { String::new() } else { format!("{name}: ") };
-    Finding { object, path: format!("spec.config.{}", e.path), message: format!("{about}{}", e.message) }
+    Finding::new(
+        Rule::at(&e.path),
+        object,
+        format!("spec.config.{}", e.path),
+        format!("{about}{}", e.message),
+    )
 }

@@ -2,11 +2,11 @@
 //!
 //! What it is not: Ignition's own rules, which `ignition::validate` has.
 
-use crate::error::Finding;
+use crate::error::{Finding, Rule};
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
 use desired::rules::{MODE_MAX, unescaped};
-use ignition::{Config, Version};
+use ignition::{Config, Version, WarningKind};
 use serde_json::Value;
 
 /// Values of `kernelType`; empty means not said.
@@ -49,12 +49,17 @@ impl Component<'_> {
             let at = format!("spec.config.storage.files[{i}]");
             if let Some(b) = unescaped(f) {
                 let message = format!("{}; {}", b.why, b.remedy);
-                findings.push(Finding::on(self.name(), format!("{at}{}", b.field), message));
+                findings.push(Finding::on(
+                    Rule::FileContents,
+                    self.name(),
+                    format!("{at}{}", b.field),
+                    message,
+                ));
             }
             let append = f.append.iter().enumerate().map(|(n, r)| (format!("{at}.append[{n}]"), r));
             for (at, resource) in [(format!("{at}.contents"), &f.contents)].into_iter().chain(append) {
                 if let Err(e) = resource.check() {
-                    findings.push(Finding::on(self.name(), at, format!("{}: {e}", f.path)));
+                    findings.push(Finding::on(Rule::from(&e), self.name(), at, format!("{}: {e}", f.path)));
                 }
             }
         }
@@ -74,6 +79,7 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
     if !kernel.is_empty() && !KERNEL_TYPES.contains(&kernel) {
         let known = KERNEL_TYPES.join(", ");
         findings.push(Finding::on(
+            Rule::KernelType,
             &name,
             "spec.kernelType",
             format!("{kernel:?} is not known; use one of {known}"),
@@ -101,7 +107,7 @@ fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     let unknown = extensions.filter(|(_, e)| !EXTENSIONS.contains(&e.as_str()));
     let finding = |(i, e): (usize, &String)| {
         let message = format!("{e:?} is not a known extension; use some of {}", EXTENSIONS.join(", "));
-        Finding::on(&machine_config.name_any(), format!("spec.extensions[{i}]"), message)
+        Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), message)
     };
     unknown.map(finding).collect()
 }
@@ -111,24 +117,34 @@ fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Ve
     let parsed = ignition::parse_value(raw).map_err(|e| {
         let (place, message) = e.place();
         let path = if place.is_empty() { "spec.config".to_owned() } else { format!("spec.config.{place}") };
-        vec![Finding::on(name, path, message)]
+        vec![Finding::on(Rule::at(place), name, path, message)]
     })?;
     let warnings = parsed.warnings.into_iter().chain(ignition::lint(&parsed.config));
-    let warnings =
-        warnings.map(|w| Finding::on(name, format!("spec.config.{}", w.path), w.message)).collect();
+    let warning = |w: ignition::Warning| {
+        let rule = match w.kind {
+            WarningKind::UnknownField => Rule::UnknownField,
+            WarningKind::Effect => Rule::at(&w.path),
+        };
+        Finding::on(rule, name, format!("spec.config.{}", w.path), w.message)
+    };
+    let warnings = warnings.map(warning).collect();
     let mut findings = Vec::new();
     if parsed.version > Version::V3_5 {
         let message = "hosts read Ignition up to 3.5.0; write 3.5.0 here (3.6 adds no field)";
-        findings.push(Finding::on(name, "spec.config.ignition.version", message));
+        findings.push(Finding::on(Rule::Ignition, name, "spec.config.ignition.version", message));
     }
     if let Err(errors) = ignition::validate_as(&parsed.config, parsed.version) {
         let errors = errors.0.into_iter();
-        findings.extend(errors.map(|e| Finding::on(name, format!("spec.config.{}", e.path), e.message)));
+        findings.extend(
+            errors
+                .map(|e| Finding::on(Rule::at(&e.path), name, format!("spec.config.{}", e.path), e.message)),
+        );
     }
     for (i, f) in parsed.config.storage.files.iter().enumerate() {
         if let Some(mode) = f.mode.filter(|m| *m > MODE_MAX) {
             let message = format!("mode {mode:#o} of {} has bits above 0777; remove them", f.path);
-            findings.push(Finding::on(name, format!("spec.config.storage.files[{i}].mode"), message));
+            let path = format!("spec.config.storage.files[{i}].mode");
+            findings.push(Finding::on(Rule::FileMode, name, path, message));
         }
     }
     if findings.is_empty() { Ok((parsed.config, warnings)) } else { Err(findings) }

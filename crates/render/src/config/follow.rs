@@ -7,7 +7,7 @@ use crate::config::blame::blamed;
 use crate::config::check::validate_machine_config;
 use crate::config::inputs::Inputs;
 use crate::config::merge::Merged;
-use crate::error::{Finding, Reason};
+use crate::error::{Finding, Reason, Rule};
 use crate::version::Mode;
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
@@ -28,7 +28,7 @@ pub(crate) fn follow(
         Some(raw) => {
             let unreadable = |e| {
                 let name = other.map(|c| c.name_any()).unwrap_or_default();
-                Finding::on(&name, "spec.config", format!("the present config: {e}"))
+                Finding::on(Rule::Ignition, &name, "spec.config", format!("the present config: {e}"))
             };
             ignition::parse_value(raw).map_err(|e| (Reason::Irreconcilable, vec![unreadable(e)]))?.config
         }
@@ -57,7 +57,8 @@ pub(crate) fn follow(
     let mut warnings = if quiet { Vec::new() } else { blamed(&warned) };
     if old.is_some_and(|old| desired::shuts_core_out(old.config, new.config)) {
         warnings.push(Finding::on_pool(
-            inputs.pool,
+            Rule::LastLogin,
+            &inputs.pool.name_any(),
             "spec.config.passwd.users",
             "the last SSH key and password of the user core go: on nodes where no other user has one, nobody \
                       can log in; keep a key in one of this pool's MachineConfigs",

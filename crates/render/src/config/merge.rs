@@ -1,7 +1,7 @@
 //! Lays MachineConfigs over each other, in order, into one spec. Pure.
 
 use crate::config::check::Component;
-use crate::error::Finding;
+use crate::error::{Finding, Rule};
 use api::names::{WORKER, annotation};
 use api::v1::MachineConfigSpec;
 use ignition::Config;
@@ -52,7 +52,7 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
         if let Some((c, i)) = devel {
             let message =
                 format!("kernel-devel does not go with kernelType {kernel_type}; remove one of them");
-            return Err(Finding::on(c.name(), format!("spec.extensions[{i}]"), message));
+            return Err(Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message));
         }
     }
     // Generated MachineConfigs of old releases carried images; only the user's count.
@@ -60,11 +60,8 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
     let last = |field: fn(&MachineConfigSpec) -> &String, default: &String| {
         users().rev().map(field).find(|v| !v.is_empty()).unwrap_or(default).clone()
     };
-    let written = config.to_value().map_err(|e| Finding {
-        object: "the rendered MachineConfig".to_owned(),
-        path: "spec.config".to_owned(),
-        message: e.to_string(),
-    })?;
+    let written =
+        config.to_value().map_err(|e| Finding::on_rendered(Rule::Ignition, "spec.config", e.to_string()))?;
     let spec = MachineConfigSpec {
         os_image_url: last(|s| &s.os_image_url, &images.os),
         base_os_extensions_container_image: last(

@@ -3,7 +3,7 @@
 //! What it is not: its spec (see `merge`).
 
 use crate::config::provenance::Provenance;
-use crate::error::Finding;
+use crate::error::{Finding, Rule};
 use crate::size;
 use crate::version::Versions;
 use api::k8s::{ObjectReference, OwnerReference, ResourceExt as _};
@@ -78,7 +78,7 @@ pub(crate) fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
             "{path} takes {size} bytes of at most {MAX_RENDERED_BYTES} for all; make it smaller, pack it \
              (compression: gzip), or leave it to a container image"
         );
-        Finding::on(&name, format!("spec.config.storage.files[{i}].contents"), message)
+        Finding::on(Rule::TooLarge, &name, format!("spec.config.storage.files[{i}].contents"), message)
     };
     // A small file is not the cause.
     files.into_iter().take(SHOWN).filter(|f| f.0 > MAX_RENDERED_BYTES / 20).map(finding).collect()
@@ -86,13 +86,12 @@ pub(crate) fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
 
 /// Does the object fit into the store? A warning when it soon will not.
 pub(crate) fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
-    let object = || "the rendered MachineConfig".to_owned();
     let size = size::of(rendered);
     let message = format!(
         "{size} bytes of at most {MAX_RENDERED_BYTES}; make files smaller, pack them (compression: gzip), or leave \
          large ones to a container image"
     );
-    let finding = Finding { object: object(), path: String::new(), message };
+    let finding = Finding::on_rendered(Rule::TooLarge, "", message);
     match size {
         n if n > MAX_RENDERED_BYTES => Err(finding),
         n if n > MAX_RENDERED_BYTES / 5 * 4 => Ok(Some(finding)),

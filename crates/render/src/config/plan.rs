@@ -11,7 +11,7 @@ use crate::config::name::name;
 use crate::config::object::{fits, keep, largest, reference, rendered};
 use crate::config::provenance::{self, Provenance};
 use crate::config::streams;
-use crate::error::{Finding, Reason, RenderError};
+use crate::error::{Finding, Reason, RenderError, Rule};
 use crate::version::{Mode, Versions};
 use api::k8s::{ObjectMeta, ObjectReference, ResourceExt as _};
 use api::names::annotation;
@@ -55,7 +55,12 @@ pub fn select<'a>(
             Ok(true) => picked.push(mc),
             Ok(false) => {}
             Err(e) => {
-                let finding = Finding::on_pool(pool, "spec.machineConfigSelector", e.to_string());
+                let finding = Finding::on_pool(
+                    Rule::Selector,
+                    &pool.name_any(),
+                    "spec.machineConfigSelector",
+                    e.to_string(),
+                );
                 return Err(RenderError::one(&pool.name_any(), Reason::Selector, finding));
             }
         }
@@ -74,7 +79,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
     if configs.is_empty() {
         let message = "no MachineConfig has labels that this picks; label one, or correct the selector";
-        let finding = Finding::on_pool(pool, "spec.machineConfigSelector", message);
+        let finding = Finding::on_pool(Rule::Selector, &pool_name, "spec.machineConfigSelector", message);
         return Err(fail(Reason::NoConfigs, vec![finding]));
     }
     if mode == Mode::Cluster {
@@ -90,13 +95,18 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     let overridden = merged.spec.os_image_url != base.os;
     if overridden && pool.spec.os_image_stream.is_some() {
         let message = "a MachineConfig of this pool sets osImageURL; remove that or the stream";
-        let finding = Finding::on_pool(pool, "spec.osImageStream", message);
+        let finding = Finding::on_pool(Rule::OsImageStream, &pool_name, "spec.osImageStream", message);
         return Err(fail(Reason::Refused, vec![finding]));
     }
     if overridden && !merged.spec.os_image_url.contains("sha256:") {
         let by = order.iter().rev().find(|mc| mc.spec.os_image_url == merged.spec.os_image_url);
         let name = by.map(|mc| mc.name_any()).unwrap_or_default();
-        warnings.push(Finding::on(&name, "spec.osImageURL", "should name the image by digest (…@sha256:…)"));
+        warnings.push(Finding::on(
+            Rule::OsImage,
+            &name,
+            "spec.osImageURL",
+            "should name the image by digest (…@sha256:…)",
+        ));
     }
     // Whether another image has runc only a look into it could say.
     if let Some(stream) = stream.filter(|_| !overridden)
@@ -177,14 +187,13 @@ fn versions_agree(
     // Absent where no operator stands: there is nothing to disagree with.
     let by = annotation_of(&controller_config.metadata, annotation::GENERATED_BY_VERSION);
     if let Some(by) = by.filter(|by| *by != versions.raw) {
-        return Err(Finding {
-            object: format!("ControllerConfig {}", controller_config.name_any()),
-            path: format!("metadata.annotations[{}]", annotation::GENERATED_BY_VERSION),
-            message: format!(
-                "is {by:?}, this controller is {:?}; waiting for the operator to update it",
-                versions.raw
-            ),
-        });
+        let message = format!(
+            "is {by:?}, this controller is {:?}; waiting for the operator to update it",
+            versions.raw
+        );
+        let object = format!("ControllerConfig {}", controller_config.name_any());
+        let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_VERSION);
+        return Err(Finding::new(Rule::Version, object, path, message));
     }
     for mc in configs {
         let by = annotation_of(&mc.metadata, annotation::GENERATED_BY_CONTROLLER).unwrap_or_default();
@@ -195,7 +204,7 @@ fn versions_agree(
                  delete it, or take the annotation away to keep it as your own",
                 versions.hash
             );
-            return Err(Finding::on(&mc.name_any(), path, message));
+            return Err(Finding::on(Rule::Version, &mc.name_any(), path, message));
         }
     }
     Ok(())

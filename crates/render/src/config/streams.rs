@@ -6,7 +6,7 @@
 
 use crate::config::merge::OsImages;
 use crate::config::provenance::Provenance;
-use crate::error::Finding;
+use crate::error::{Finding, RENDERED, Rule};
 use crate::version::{Mode, Versions};
 use api::k8s::ResourceExt as _;
 use api::names::{ARBITER, MASTER, WORKER, annotation};
@@ -55,11 +55,10 @@ pub fn stream(
     let named = own(pool).map(|name| (name, pool_name.clone()));
     let named =
         named.or_else(|| worker.filter(|_| custom).and_then(own).map(|name| (name, WORKER.to_owned())));
-    let at_pool = |pool: &str, message| Finding {
-        object: format!("MachineConfigPool {pool}"),
-        path: "spec.osImageStream.name".to_owned(),
-        message,
+    let at_pool = |pool: &str, message: String| {
+        Finding::on_pool(Rule::OsImageStream, pool, "spec.osImageStream.name", message)
     };
+    let at_list = |path: &str, message: String| Finding::new(Rule::OsImageStream, OBJECT, path, message);
     let Some(object) = object else {
         return match named {
             Some((name, pool)) => {
@@ -75,14 +74,10 @@ pub fn stream(
         .pointer("/metadata/annotations")
         .and_then(|a| a.get(annotation::RELEASE_IMAGE_VERSION)?.as_str());
     if let Some(by) = by.filter(|by| mode == Mode::Cluster && *by != versions.hash) {
-        return Err(Finding {
-            object: OBJECT.to_owned(),
-            path: format!("metadata.annotations[{}]", annotation::RELEASE_IMAGE_VERSION),
-            message: format!(
-                "is {by:?}, this controller is {:?}; waiting for it to be made anew",
-                versions.hash
-            ),
-        });
+        let message =
+            format!("is {by:?}, this controller is {:?}; waiting for it to be made anew", versions.hash);
+        let path = format!("metadata.annotations[{}]", annotation::RELEASE_IMAGE_VERSION);
+        return Err(at_list(&path, message));
     }
     let all = object.pointer("/status/availableStreams").and_then(Value::as_array);
     let all: Vec<&Value> = all.into_iter().flatten().collect();
@@ -97,24 +92,19 @@ pub fn stream(
                 &pool,
                 format!("is {name:?}, which {OBJECT} does not list; it lists: {known}; use one of those"),
             ),
-            None => Finding {
-                object: OBJECT.to_owned(),
-                path: "status.defaultStream".to_owned(),
-                message: format!(
+            None => {
+                let message = format!(
                     "is {default:?}, which status.availableStreams does not list; it lists: {known}; name one of those"
-                ),
-            },
+                );
+                at_list("status.defaultStream", message)
+            }
         });
     };
     let image = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let images = OsImages { os: image("osImage"), extensions: image("osExtensionsImage") };
     if images.os.is_empty() {
         let message = format!("stream {name:?} has no osImage; write its pull spec");
-        return Err(Finding {
-            object: OBJECT.to_owned(),
-            path: "status.availableStreams".to_owned(),
-            message,
-        });
+        return Err(at_list("status.availableStreams", message));
     }
     Ok(Some(Stream { name: name.clone(), images }))
 }
@@ -156,9 +146,8 @@ pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Pro
     );
     let i = config.storage.files.iter().position(|f| f.path == file.path).unwrap_or_default();
     let path = format!("spec.config.storage.files[{i}].contents");
-    let object =
-        by.map_or_else(|| "the rendered MachineConfig".to_owned(), |name| format!("MachineConfig {name}"));
-    Some(Finding { object, path, message })
+    let object = by.map_or_else(|| RENDERED.to_owned(), |name| format!("MachineConfig {name}"));
+    Some(Finding::new(Rule::OsImageStream, object, path, message))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use super::finding::{Lint, Severity};
 use crate::config::check::Component;
+use crate::error::Rule;
 
 /// What one MachineConfig may say and seldom means.
 pub(super) fn careless(component: &Component<'_>) -> Vec<Lint> {
@@ -24,18 +25,23 @@ pub(super) fn careless(component: &Component<'_>) -> Vec<Lint> {
         let at = format!("spec.config.storage.files[{i}]");
         if f.mode.is_none() && !owner && f.contents.source.is_some() {
             let message = format!("{} has no mode; it becomes 0644", f.path);
-            say("file-mode", format!("{at}.mode"), message, "write the mode, for example 0644");
+            say(Rule::FileMode, format!("{at}.mode"), message, "write the mode, for example 0644");
         }
         if f.mode.is_some_and(|m| m & 0o002 != 0) {
             let message = format!("every user of the host may write {}", f.path);
-            say("file-mode", format!("{at}.mode"), message, "take the last write bit away, for example 0644");
+            say(
+                Rule::FileMode,
+                format!("{at}.mode"),
+                message,
+                "take the last write bit away, for example 0644",
+            );
         }
         // 644 where 0644 was meant: the owner could not read it.
         if let Some(mode) = f.mode.filter(|m| m & 0o400 == 0) {
             let message =
                 format!("mode {mode:#o} ({mode} decimal) of {} does not let its owner read it", f.path);
             say(
-                "file-mode",
+                Rule::FileMode,
                 format!("{at}.mode"),
                 message,
                 "write octal with a leading zero in YAML, decimal in JSON",
@@ -46,7 +52,7 @@ pub(super) fn careless(component: &Component<'_>) -> Vec<Lint> {
         if a.split_whitespace().count() != 1 && !a.contains('"') {
             let message = format!("{:?} is not one argument", desired::mask::argument(a));
             say(
-                "kernel-argument",
+                Rule::KernelArgument,
                 format!("spec.kernelArguments[{i}]"),
                 message,
                 "write one list entry for each",

@@ -3,6 +3,7 @@
 //! What it is not: what MachineConfigs say (see `careless`) and make together (see `pool`).
 
 use super::finding::{Lint, Severity};
+use crate::error::Rule;
 use crate::settings::container_runtime::ContainerRuntimeConfig;
 use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
@@ -50,38 +51,46 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
         };
         if kind.is_empty() || group.is_empty() {
             let message = format!("a document of {origin} has no apiVersion and kind");
-            say(Severity::Error, "manifest", "", message, "write both, or take the document out");
+            say(Severity::Error, Rule::Manifest, "", message, "write both, or take the document out");
             continue;
         }
         if name.is_empty() {
             say(
                 Severity::Error,
-                "manifest",
+                Rule::Manifest,
                 "metadata.name",
                 format!("has no name (in {origin})"),
                 "give it one",
             );
         } else if let Some(first) = seen.insert((kind.clone(), name.clone()), origin) {
             let message = format!("stands in {first} and in {origin}");
-            say(Severity::Error, "duplicate", "metadata.name", message, "keep one of them, or rename one");
+            say(
+                Severity::Error,
+                Rule::Duplicate,
+                "metadata.name",
+                message,
+                "keep one of them, or rename one",
+            );
         }
         let shape = "correct the field; the CRD has the types";
         match (group, kind.as_str()) {
             (GROUP, "MachineConfig") => match api::shape::read::<MachineConfig>(value) {
                 Ok(mc) => read.configs.push((mc, value.clone())),
-                Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
+                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
             },
             (GROUP, "MachineConfigPool") => match api::shape::read(value) {
                 Ok(pool) => read.pools.push(pool),
-                Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
+                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
             },
             (GROUP, "ControllerConfig") => match api::shape::read(value) {
                 Ok(config) => read.controller_config = Some(config),
-                Err(e) => say(Severity::Error, "manifest", "spec", e.to_string(), shape),
+                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
             },
             (GROUP, "OSImageStream") if name == CLUSTER => read.streams = Some(value.clone()),
             (GROUP, "KubeletConfig") => match KubeletConfig::read(value) {
-                Err(e) => say(Severity::Error, "kubelet-config", "spec", e.to_string(), "correct the field"),
+                Err(e) => {
+                    say(Severity::Error, Rule::KubeletConfig, "spec", e.to_string(), "correct the field")
+                }
                 Ok(config) => {
                     for field in config.unknown() {
                         let message =
@@ -89,7 +98,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                         let path = format!("spec.kubeletConfig.{field}");
                         say(
                             Severity::Warning,
-                            "unknown-field",
+                            Rule::UnknownField,
                             &path,
                             message,
                             "correct its name, or take it out",
@@ -101,7 +110,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 if let Err(e) = ContainerRuntimeConfig::read(value) {
                     say(
                         Severity::Error,
-                        "container-runtime-config",
+                        Rule::ContainerRuntimeConfig,
                         "spec",
                         e.to_string(),
                         "correct the field",
@@ -112,14 +121,14 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
             | ("operator.openshift.io", "ImageContentSourcePolicy") => {
                 mirrors.push(value.clone());
                 if let Err(e) = MirrorSets::read(std::slice::from_ref(value)) {
-                    say(Severity::Error, "mirrors", "spec", e.to_string(), "correct the field");
+                    say(Severity::Error, Rule::Mirrors, "spec", e.to_string(), "correct the field");
                 }
             }
             (GROUP, other) if !OTHER_KINDS.contains(&other) => {
                 let message = format!("{other} is no kind of {GROUP}");
                 say(
                     Severity::Error,
-                    "manifest",
+                    Rule::Manifest,
                     "kind",
                     message,
                     "use MachineConfig, MachineConfigPool or the like",
@@ -133,7 +142,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
     {
         let (severity, object, path) = (Severity::Error, "mirror sets together".to_owned(), String::new());
         let (message, remedy) = (e.to_string(), "correct one of them".to_owned());
-        all.push(Lint { severity, object, path, rule: "mirrors", message, remedy });
+        all.push(Lint { severity, object, path, rule: Rule::Mirrors, message, remedy });
     }
     read
 }
@@ -147,6 +156,6 @@ pub(super) fn unknown_fields(all: &mut Vec<Lint>, mc: &MachineConfig, raw: &Valu
         let message = format!("{field} is no field of a MachineConfig and has no effect");
         let object = format!("MachineConfig {}", mc.name_any());
         let (severity, path) = (Severity::Warning, format!("spec.{field}"));
-        all.push(Lint { severity, object, path, rule: "unknown-field", message, remedy });
+        all.push(Lint { severity, object, path, rule: Rule::UnknownField, message, remedy });
     }
 }

@@ -13,6 +13,7 @@ pub use finding::{Lint, Severity};
 
 use crate::config::check::{Component, validate_machine_config};
 use crate::config::streams;
+use crate::error::Rule;
 use crate::template::data::Data as TemplateData;
 use crate::template::{self, Rendering, TemplateSet};
 use crate::tls::TlsProfile;
@@ -117,7 +118,7 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
         };
         let remedy = format!("set metadata.labels[{}] to the name of a pool", label::ROLE);
         let object = format!("MachineConfig {}", mc.name_any());
-        let (severity, rule, path) = (Severity::Warning, "no-pool", "metadata.labels".to_owned());
+        let (severity, rule, path) = (Severity::Warning, Rule::NoPool, "metadata.labels".to_owned());
         all.push(Lint { severity, object, path, rule, message: message.to_owned(), remedy });
     }
     all.sort_by(|a, b| {
@@ -144,7 +145,7 @@ fn made_from(
     match template::generate(&Rendering::new(templates, data), &versions) {
         Ok(made) => made,
         Err(e) => {
-            let (object, path, rule) = (format!("template {}", e.path), String::new(), "template");
+            let (object, path, rule) = (format!("template {}", e.path), String::new(), Rule::Template);
             let remedy = "correct the template, or the ControllerConfig's field that it names".to_owned();
             all.push(Lint { severity: Severity::Error, object, path, rule, message: e.message, remedy });
             Vec::new()
@@ -173,7 +174,53 @@ mod tests {
     }
 
     fn rules(manifests: &[(String, Value)]) -> Vec<(Severity, &'static str, String)> {
-        lint(manifests).into_iter().map(|l| (l.severity, l.rule, l.path)).collect()
+        lint(manifests).into_iter().map(|l| (l.severity, l.rule.word(), l.path)).collect()
+    }
+
+    #[test]
+    fn rules_are_words_of_which_no_two_are_alike() {
+        let all = [
+            Rule::Manifest,
+            Rule::Duplicate,
+            Rule::MachineConfig,
+            Rule::Ignition,
+            Rule::UnknownField,
+            Rule::FileMode,
+            Rule::FileContents,
+            Rule::RemoteSource,
+            Rule::SystemdUnit,
+            Rule::KernelArgument,
+            Rule::KernelType,
+            Rule::Extension,
+            Rule::OsImage,
+            Rule::OsImageStream,
+            Rule::Selector,
+            Rule::NoPool,
+            Rule::Contested,
+            Rule::LastLogin,
+            Rule::TooLarge,
+            Rule::Version,
+            Rule::Template,
+            Rule::KubeletConfig,
+            Rule::ContainerRuntimeConfig,
+            Rule::Mirrors,
+            Rule::NotRendered,
+        ];
+        let words: BTreeSet<&str> = all.iter().map(|rule| rule.word()).collect();
+        assert_eq!(words.len(), all.len());
+        for (path, rule) in [
+            ("storage.files[3].mode", Rule::FileMode),
+            ("storage.files[3].contents.source", Rule::FileContents),
+            ("storage.files[3].append[0].source", Rule::FileContents),
+            ("storage.files[3].path", Rule::Ignition),
+            ("storage.directories[0].mode", Rule::FileMode),
+            ("systemd.units[0].dropins[1].name", Rule::SystemdUnit),
+            ("ignition.version", Rule::Ignition),
+            ("", Rule::Ignition),
+        ] {
+            assert_eq!(Rule::at(path), rule, "{path}");
+        }
+        assert_eq!(json!(Rule::OsImageStream), "os-image-stream");
     }
 
     #[test]
@@ -284,7 +331,7 @@ mod tests {
         let file = json!([{"path": "/a", "mode": 420, "contents": {"source": "data:,a"}}]);
         let found = lint(&[mk_files("50-a", "worker", file.clone()), mk_files("60-b", "worker", file)]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].rule, found[0].object.as_str()), ("contested", "MachineConfig 60-b"));
+        assert_eq!((found[0].rule, found[0].object.as_str()), (Rule::Contested, "MachineConfig 60-b"));
         assert!(found[0].message.contains("contents, mode of /a") && found[0].message.contains("50-a"));
     }
 
@@ -299,10 +346,10 @@ mod tests {
         let good = set("path: /a\nmode: 0644\ncontents: {inline: hello}\n");
         let found = lint_with(&mine, &good);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].rule, found[0].object.as_str()), ("contested", "MachineConfig 50-a"));
+        assert_eq!((found[0].rule, found[0].object.as_str()), (Rule::Contested, "MachineConfig 50-a"));
         assert!(found[0].message.contains("00-worker"), "{found:?}");
         let found = lint_with(&mine, &set("path: {{ nothing }}\n"));
-        assert_eq!((found[0].severity, found[0].rule), (Severity::Error, "template"), "{found:?}");
+        assert_eq!((found[0].severity, found[0].rule), (Severity::Error, Rule::Template), "{found:?}");
         assert!(found[0].object.contains("worker/00-worker/_base/files/a.yaml"), "{found:?}");
     }
 
@@ -372,7 +419,7 @@ mod tests {
         for row in rows {
             let found = lint(std::slice::from_ref(&row));
             assert!(
-                found.iter().any(|l| l.severity == Severity::Error || l.rule == "kernel-argument"),
+                found.iter().any(|l| l.severity == Severity::Error || l.rule == Rule::KernelArgument),
                 "{row:?}: {found:?}"
             );
             assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
@@ -391,7 +438,7 @@ mod tests {
         let locked = users("60-b", json!({"passwordHash": "!"}));
         let key = users("70-c", json!({"sshAuthorizedKeys": ["ssh-ed25519 A"]}));
         let told = |all: &[(String, Value)]| -> Vec<Lint> {
-            lint(all).into_iter().filter(|l| l.rule == "last-login").collect()
+            lint(all).into_iter().filter(|l| l.rule == Rule::LastLogin).collect()
         };
         for sound in [vec![open.clone()], vec![open.clone(), locked.clone(), key.clone()], vec![key]] {
             assert_eq!(told(&sound), [], "{sound:?}");

@@ -9,7 +9,7 @@ use crate::config::merge::sort;
 use crate::config::plan::{RenderPlan, plan, select};
 use crate::config::provenance::{self, Kind};
 use crate::config::streams::Stream;
-use crate::error::{Finding, Reason};
+use crate::error::{Finding, Reason, Rule};
 use crate::version::{Mode, Versions};
 use api::k8s::ResourceExt as _;
 use api::names::{CORE_USER, annotation};
@@ -39,11 +39,9 @@ pub(super) fn lint_pool(
     contested(all, pool, &components);
     if good.is_empty() {
         if names.is_empty() {
-            let finding = Finding {
-                object: format!("MachineConfigPool {}", pool.name_any()),
-                path: "spec.machineConfigSelector".to_owned(),
-                message: "picks none of these MachineConfigs; label one, or correct the selector".to_owned(),
-            };
+            let message = "picks none of these MachineConfigs; label one, or correct the selector";
+            let finding =
+                Finding::on_pool(Rule::Selector, &pool.name_any(), "spec.machineConfigSelector", message);
             all.push(of(Severity::Warning, finding));
         }
         return Some(names);
@@ -91,7 +89,7 @@ fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Com
         severity: Severity::Warning,
         object: format!("MachineConfig {}", origin.set_by),
         path: at.map_or_else(|| "spec.config.passwd".to_owned(), |at| format!("spec.config.{at}")),
-        rule: "last-login",
+        rule: Rule::LastLogin,
         message: format!(
             "in pool {} nobody can log in as core: it has no SSH key, and its password is empty or locked{before}",
             pool.name_any()
@@ -122,7 +120,7 @@ fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[Compon
             severity: Severity::Warning,
             object: format!("MachineConfig {set_by}"),
             path,
-            rule: "contested",
+            rule: Rule::Contested,
             message: format!(
                 "in pool {} it sets {what}, and so does {losers}, without effect",
                 pool.name_any()
