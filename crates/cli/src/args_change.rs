@@ -1,13 +1,17 @@
 //! What can be said about the past and the next try: `history`, `undo`, `retry`.
 
 use crate::args::Cluster;
+use crate::args_render::ShowSecrets;
 use crate::output::Format;
 use clap::Args;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The newest comes first. Who wrote a MachineConfig is what its managedFields say: the program and the time of its last \
-    write; a person's name stands in the API server's audit log only.\n\nExamples:\n  mco history worker\n  \
+    after_help = "The newest comes first. \"Last written by\" names the field manager of the MachineConfig's last write, as its \
+    managedFields have it: a program, such as kubectl-client-side-apply or argocd-controller, and the time. \"Kept by\" names \
+    the Argo CD application, Flux object or Helm release that its labels and annotations point to: the person who made the \
+    change stands in the history of that source. A cluster by itself knows a person's name in the API server's audit log \
+    only, where that is on.\n\nExamples:\n  mco history worker\n  \
     mco history worker -o json | jq '.configs[] | {config, rendered, current}'"
 )]
 pub(crate) struct History {
@@ -44,6 +48,8 @@ pub(crate) struct Undo {
     /// Take the pin away: the pool follows its MachineConfigs again
     #[arg(long)]
     pub(crate) release: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowSecrets,
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,

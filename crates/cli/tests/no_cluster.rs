@@ -1,6 +1,7 @@
 //! The program where there is no cluster: exit codes, messages, and readers that go away.
 #![allow(clippy::unwrap_used)] // A test that cannot go on ends.
 
+use clap::CommandFactory as _;
 use std::process::{Command, Output, Stdio};
 
 fn mco(args: &[&str]) -> Output {
@@ -139,29 +140,75 @@ fn every_command_that_speaks_to_a_cluster_takes_a_context() {
     let two = dir.path().join("two");
     std::fs::write(&two, TWO).unwrap();
     let two = two.to_str().unwrap();
-    let commands: [&[&str]; 15] = [
-        &["install"],
-        &["status"],
-        &["plan"],
-        &["pause", "worker"],
-        &["resume", "worker"],
-        &["explain", "worker"],
-        &["render", "-f", "-", "--diff"],
-        &["controller", "start", "--templates", "/"],
-        &["server", "start", "--apiserver-url", "https://a"],
-        &["operator", "start", "--once"],
-        &["token", "create", "worker"],
-        &["token", "list"],
-        &["token", "revoke", "x"],
-        &["pointer", "worker"],
-        &["daemon", "start", "--root-mount", "/", "--metrics-url", "off"],
-    ];
-    for command in commands {
-        let args: Vec<&str> =
-            command.iter().copied().chain(["--kubeconfig", two, "--context", "nope"]).collect();
+    let mut asked = vec![];
+    for (path, command) in leaves(&cli::args::Mco::command()) {
+        let has = |id: &str| command.get_arguments().any(|a| a.get_id() == id);
+        assert_eq!(has("kubeconfig"), has("context"), "{path:?} takes one and not the other");
+        if !has("context") {
+            continue;
+        }
+        let args: Vec<String> = path
+            .iter()
+            .cloned()
+            .chain(required(&command))
+            .chain(more(&path).iter().map(|a| (*a).to_owned()))
+            .chain(["--kubeconfig", two, "--context", "nope"].map(str::to_owned))
+            .collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let out = mco(&args);
         let text = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.code() == Some(1) && text.contains("nope"), "{args:?}: {text}");
+        asked.push(path.join(" "));
+    }
+    for known in ["status", "history", "undo", "retry", "token create", "controller start"] {
+        assert!(asked.iter().any(|path| path == known), "{known} is not among {asked:?}");
+    }
+}
+
+/// Every command that does something, with the words that lead to it.
+fn leaves(command: &clap::Command) -> Vec<(Vec<String>, clap::Command)> {
+    let mut all = vec![];
+    for sub in command.get_subcommands() {
+        let name = sub.get_name().to_owned();
+        match sub.has_subcommands() {
+            false => all.push((vec![name], sub.clone())),
+            true => all.extend(leaves(sub).into_iter().map(|(mut path, leaf)| {
+                path.insert(0, name.clone());
+                (path, leaf)
+            })),
+        }
+    }
+    all
+}
+
+/// Something for each argument that must be given.
+fn required(command: &clap::Command) -> Vec<String> {
+    let value = |argument: &clap::Arg| {
+        let name = argument.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
+        match name.unwrap_or_default().as_str() {
+            "DIR" => "/",
+            "URL" => "https://a",
+            "FILE|DIR" | "FILE" => "-",
+            _ => "worker",
+        }
+    };
+    let needed = command.get_arguments().filter(|a| a.is_required_set());
+    needed
+        .flat_map(|a| match a.get_long() {
+            Some(long) => vec![format!("--{long}"), value(a).to_owned()],
+            None => vec![value(a).to_owned()],
+        })
+        .collect()
+}
+
+/// What some need besides, to get as far as the cluster.
+fn more(path: &[String]) -> &'static [&'static str] {
+    match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["render"] => &["--diff"],
+        ["operator", "start"] => &["--once"],
+        ["daemon", "start"] => &["--root-mount", "/", "--metrics-url", "off"],
+        ["token", "revoke"] => &["x"],
+        _ => &[],
     }
 }
 

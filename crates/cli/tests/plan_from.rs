@@ -465,6 +465,18 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
             "{refuse}"
         );
     }
+    // A drain, and no reboot.
+    let drains = change("drains.yaml", config("50-drains", "/etc/drains.conf", "x"));
+    let actions = json!([{"type": "Drain"}, {"type": "Restart", "restart": {"serviceName": "crio.service"}}]);
+    let files = json!([{"path": "/etc/drains.conf", "actions": actions}]);
+    let drain = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {"files": files}}});
+    write(&from.join("drain.yaml"), &[drain]);
+    for (refuse, code) in [("reboot", 0), ("drain", 3), ("restart", 3), ("reload", 3)] {
+        let said = mco(&["plan", "--from", from_text, "-f", &drains, "--refuse", refuse]);
+        assert_eq!(said.code, code, "{refuse}: {}{}", said.out, said.err);
+    }
+    std::fs::remove_file(from.join("drain.yaml")).unwrap();
     let policy = change("policy.yaml", config("50-policy", "/etc/containers/policy.json", "%7B%7D"));
     for (refuse, code) in [("reboot", 0), ("drain", 0), ("restart", 0), ("reload", 3)] {
         assert_eq!(

@@ -1,10 +1,10 @@
 //! `mco controller`.
 
 use crate::args::{ControllerBootstrap, ControllerStart};
-use crate::{client, exit};
+use crate::{connect, exit};
 
 pub(super) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
-    let client = client::connect_with(&a.cluster, controller::tune).await?;
+    let client = connect::connect_with(&a.cluster, controller::tune).await?;
     let options = controller::Options {
         metrics_listen: a.metrics_listen.0,
         leader_elect: a.leader_elect,

@@ -3,7 +3,7 @@
 use crate::args_render::Explain;
 use crate::explain::{Explanation, Source};
 use crate::output::Kind;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::names::annotation;
 use api::v1::{MachineConfig, MachineConfigPool};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(a: Explain) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let explanation =
         tokio::time::timeout(REQUEST_TIMEOUT, gather(&client, &a.pool)).await.map_err(|_| {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())

@@ -3,7 +3,7 @@
 
 use crate::args_change::History;
 use crate::output::Kind;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::k8s::{Node, ObjectMeta, Time};
 use api::names::annotation;
@@ -47,7 +47,7 @@ struct Row {
 }
 
 pub(super) async fn run(a: History) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let past = tokio::time::timeout(LISTS, gather(&client, &a.pool))
         .await
         .map_err(|_| anyhow::anyhow!("no answer from the API server within {} s", LISTS.as_secs()))??;
@@ -116,7 +116,8 @@ pub(super) fn line(change: &Change) -> String {
         Some(written) => {
             let at = written.at.as_ref().map(|t| format!(" at {}", t.0)).unwrap_or_default();
             let since = if change.written_since { ", after this config was rendered" } else { "" };
-            format!("; last written by {}{at}{since}", written.by)
+            let kept = written.kept_by.as_ref().map(|k| format!(", kept by {k}")).unwrap_or_default();
+            format!("; last written by {}{at}{since}{kept}", written.by)
         }
     };
     format!("{name}: {}{who}", things.join(", "))

@@ -4,7 +4,7 @@
 //! standard output or files.
 
 use crate::args::{Balancer, Install};
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::CONTROLLER_CONFIG;
@@ -44,8 +44,8 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     options.found.cluster_dns_ip = Some(DEFAULT_DNS_IP.to_owned());
     // Without one: objects for a cluster that is not there yet.
     let config = match a.dry_run {
-        true => client::config_if_any(&a.cluster).await?,
-        false => Some(client::config(&a.cluster).await?),
+        true => connect::config_if_any(&a.cluster).await?,
+        false => Some(connect::config(&a.cluster).await?),
     };
     let client = match config {
         None => {
@@ -56,7 +56,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
             options.found.api_server_url =
                 Some(config.cluster_url.to_string().trim_end_matches('/').to_owned());
             options.found.api_server_ca = Some(pem(config.root_cert.as_deref().unwrap_or_default()));
-            let client = client::client(config)?;
+            let client = connect::client(config)?;
             look(&client, &mut options).await?;
             follow(&mut options, (a.open, a.require_token), a.balancers, there(&client).await?);
             Some(client)

@@ -13,6 +13,7 @@ mod plan_objects;
 mod plan_settings;
 mod pointer;
 mod render;
+mod rendered_now;
 mod retry;
 mod server;
 mod status;

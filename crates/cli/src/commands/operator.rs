@@ -1,11 +1,11 @@
 //! `mco operator`.
 
 use crate::args_boot::OperatorStart;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use operator::keep::{self, Options};
 
 pub(super) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let options = Options { require_token: a.require_token };
     if a.once {
         for done in keep::pass(&client, options).await? {

@@ -3,7 +3,7 @@
 use crate::args_rollout::Pause;
 use crate::output::Kind;
 use crate::status::{Followed, Phase, PoolRow};
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::v1::MachineConfigPool;
 use kube::api::{Api, Patch, PatchParams};
@@ -32,7 +32,7 @@ struct Done {
 }
 
 pub(super) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let mut cluster = Followed::start(&client).await?;
     let before = cluster.snapshot(&a.pools);
     if let Some(missing) = a.pools.iter().find(|p| !before.pools.iter().any(|row| row.name == **p)) {

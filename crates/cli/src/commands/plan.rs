@@ -10,7 +10,7 @@ use super::render::{Documents, Rendered, laid_over, pool_of, rendered};
 use crate::args_rollout::{Plan, Refuse};
 use crate::dump::{self, Dump};
 use crate::output::Kind;
-use crate::{client, exit, manifests, output};
+use crate::{connect, exit, manifests, output};
 use anyhow::{Context, bail};
 use api::k8s::Time;
 use api::v1::MachineConfig;
@@ -28,7 +28,7 @@ pub(super) async fn run(a: Plan) -> anyhow::Result<u8> {
     let Dump { objects, notes } = match a.from.is_empty() {
         false => dump::read(&a.from)?,
         true => {
-            let client = client::connect(&a.cluster).await?;
+            let client = connect::connect(&a.cluster).await?;
             Dump { objects: from_cluster(&client, !a.files.is_empty()).await?, notes: vec![] }
         }
     };

@@ -57,21 +57,50 @@ pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyho
         }
         let settings = SETTINGS.iter().filter(|_| contents);
         for (group, version, kind) in OPTIONAL.iter().chain(settings) {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            match api.list(&ListParams::default()).await {
-                Ok(found) => all.extend(found.items.iter().map(|o| versioned(o, group, version, kind))),
-                Err(kube::Error::Api(e)) if e.code == 404 => {}
-                Err(e) => return Err(e).with_context(|| format!("cannot list {kind}s")),
-            }
+            all.extend(list_if_there(client, group, version, kind).await?);
         }
         all.extend(list::<Pod>(client, "", "Pod").await?);
         all.extend(list::<PodDisruptionBudget>(client, "policy", "PodDisruptionBudget").await?);
         Ok(all)
     };
+    in_time(lists).await
+}
+
+/// What a pool's rendered config follows from: pools, MachineConfigs with their contents, and what says which OS images they
+/// get.
+pub(super) async fn for_rendering(client: &kube::Client) -> anyhow::Result<Documents> {
+    let lists = async {
+        let mut all = list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?;
+        all.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
+        all.extend(list::<MachineConfig>(client, GROUP, "MachineConfig").await?);
+        for (group, version, kind) in [(GROUP, "v1", "OSImageStream"), (CONFIG, "v1", "FeatureGate")] {
+            all.extend(list_if_there(client, group, version, kind).await?);
+        }
+        Ok(all)
+    };
+    in_time(lists).await
+}
+
+async fn in_time<T>(lists: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::time::timeout(LISTS_TIMEOUT, lists)
         .await
         .map_err(|_| anyhow::anyhow!("no answer from the API server within {} s", LISTS_TIMEOUT.as_secs()))?
+}
+
+/// Objects of a kind that need not be installed.
+async fn list_if_there(
+    client: &kube::Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> anyhow::Result<Documents> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match api.list(&ListParams::default()).await {
+        Ok(found) => Ok(found.items.iter().map(|o| versioned(o, group, version, kind)).collect()),
+        Err(kube::Error::Api(e)) if e.code == 404 => Ok(Documents::new()),
+        Err(e) => Err(e).with_context(|| format!("cannot list {kind}s")),
+    }
 }
 
 async fn list<K>(client: &kube::Client, group: &str, kind: &str) -> anyhow::Result<Documents>

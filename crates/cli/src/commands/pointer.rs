@@ -1,7 +1,7 @@
 //! `mco pointer`: the few lines that a machine is provisioned with.
 
 use crate::args_boot::Pointer as Arguments;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls::{BUNDLE, CA};
@@ -26,7 +26,7 @@ pub(super) async fn run(a: Arguments) -> anyhow::Result<u8> {
             let known: Vec<&str> = Version::ALL.iter().map(|v| v.as_str()).collect();
             format!("--ignition-version {:?}: write one of {}", a.ignition_version, known.join(", "))
         })?;
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     if ask(pools.get_opt(&a.pool)).await?.is_none() {
         bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);

@@ -1,7 +1,7 @@
 //! `mco render`: manifests in, rendered configs or a diff out.
 
 use crate::args_render::Render;
-use crate::{client, exit, manifests};
+use crate::{connect, exit, manifests};
 use anyhow::{Context, bail};
 use api::names::{self, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -32,7 +32,7 @@ pub(super) async fn run(a: Render) -> anyhow::Result<u8> {
         None => TemplateSet::default(),
     };
     if a.diff {
-        let client = client::connect(&a.cluster).await?;
+        let client = connect::connect(&a.cluster).await?;
         let live = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await.map_err(|_| {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
         })??;
@@ -83,9 +83,22 @@ pub(super) fn rendered(
     templates: &TemplateSet,
     only: &[String],
 ) -> anyhow::Result<Rendered> {
+    let (all, warnings) = render_all(documents, templates, only)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(all)
+}
+
+/// The same, with the warnings as values.
+pub(super) fn render_all(
+    documents: Documents,
+    templates: &TemplateSet,
+    only: &[String],
+) -> anyhow::Result<(Rendered, Vec<String>)> {
     let (done, mut documents): (Documents, Documents) =
         documents.into_iter().partition(|(_, v)| pool_of(v).is_some());
-    let mut all = Rendered::new();
+    let (mut all, mut warnings) = (Rendered::new(), vec![]);
     for (origin, value) in done {
         if let Some(pool) = pool_of(&value) {
             let mc =
@@ -110,9 +123,7 @@ pub(super) fn rendered(
     if documents.iter().any(|(_, v)| is(v, "MachineConfigPool")) {
         let versions = Versions { raw: names::VERSION_RAW.to_owned(), hash: names::VERSION_HASH.to_owned() };
         let output = plan(&Manifests::read(documents)?, templates, None, &versions)?;
-        for warning in &output.warnings {
-            tracing::warn!("{warning}");
-        }
+        warnings = output.warnings.iter().map(ToString::to_string).collect();
         let by_name: BTreeMap<String, MachineConfig> =
             output.machine_configs.into_iter().map(|mc| (mc.name_any(), mc)).collect();
         for pool in output.pools {
@@ -121,7 +132,7 @@ pub(super) fn rendered(
             }
         }
     }
-    Ok(all)
+    Ok((all, warnings))
 }
 
 fn is(value: &Value, kind: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::args_change::Retry;
 use crate::output::Kind;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::annotation;
@@ -28,7 +28,7 @@ struct Asked {
 }
 
 pub(super) async fn run(a: Retry) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let nodes: Api<Node> = Api::all(client);
     // All are looked at before the first one is asked: a wrong name changes nothing.
     let mut all = vec![];

@@ -1,13 +1,13 @@
 //! `mco server`.
 
 use crate::args::{Listening, ServerBootstrap, ServerStart};
-use crate::{client, exit};
+use crate::{connect, exit};
 use prometheus_client::registry::Registry;
 use server::{BootstrapOptions, Limits, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
 use std::sync::Arc;
 
 pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
-    let client = client::connect_with(&a.cluster, server::tune).await?;
+    let client = connect::connect_with(&a.cluster, server::tune).await?;
     let options = StartOptions {
         listen: listen(a.listen),
         apiserver_url: a.apiserver_url,

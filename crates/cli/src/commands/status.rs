@@ -1,15 +1,20 @@
 //! `mco status`.
 
+use super::rendered_now;
 use crate::args_status::Status;
 use crate::output::{Format, Kind};
 use crate::status::{Filter, Followed, Phase, Snapshot};
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// When an API server that could not be asked is asked again.
+const AGAIN: client::Backoff =
+    client::Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
+
 pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
     let end = timeout.and_then(|t| Instant::now().checked_add(t));
     let start = Followed::start(&client);
@@ -25,6 +30,7 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
     };
     let filter = filter(&a);
     let mut last: Option<Snapshot> = None;
+    let mut misses = 0;
     loop {
         let now = cluster.snapshot(&a.pools);
         for wanted in &a.pools {
@@ -41,7 +47,20 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
                  its end the nodes that are in no pool"
             );
         }
-        let (outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
+        let (mut outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
+        let (mut behind, mut look_again) = (None, None);
+        if a.until_updated && now.is_updated() {
+            let seen: Vec<_> = now.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
+            match rendered_now::behind(&client, &seen).await {
+                Ok(why) => behind = why,
+                Err(error) => {
+                    behind = Some(format!("whether all is rendered is not known: {error:#}"));
+                    look_again = Some(Instant::now() + AGAIN.delay(misses));
+                    misses += 1;
+                }
+            }
+        }
+        outcome = outcome.filter(|_| behind.is_none());
         if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {
             show(&a, &shown, last.is_none())?;
         }
@@ -52,14 +71,14 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
             return Ok(code);
         }
         last = Some(shown);
-        match end {
+        let until = [end, look_again].into_iter().flatten().min();
+        match until {
             None => cluster.changed().await,
-            Some(end) => {
-                if tokio::time::timeout_at(end, cluster.changed()).await.is_err() {
-                    eprintln!("mco: not updated in time: {}", now.waits_for());
-                    return Ok(exit::TIMEOUT);
-                }
-            }
+            Some(until) => drop(tokio::time::timeout_at(until, cluster.changed()).await),
+        }
+        if end.is_some_and(|end| Instant::now() >= end) {
+            eprintln!("mco: not updated in time: {}", behind.unwrap_or_else(|| now.waits_for()));
+            return Ok(exit::TIMEOUT);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::args_boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
 use crate::output::Kind;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
 use api::names::annotation::FIRST_BOOT_NODES;
@@ -31,7 +31,7 @@ pub(super) async fn run(command: Command) -> anyhow::Result<u8> {
 }
 
 async fn create(a: TokenCreate) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     if tokio::time::timeout(CALL, pools.get_opt(&a.pool)).await.context("no answer")??.is_none() {
         bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);
@@ -184,7 +184,7 @@ async fn records(client: &Client) -> anyhow::Result<Vec<Record>> {
 }
 
 async fn list(a: TokenList) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let now = Timestamp::now();
     let mut records = records(&client).await?;
     records.retain(|r| a.pool.as_ref().is_none_or(|p| *p == r.pool));
@@ -195,7 +195,7 @@ async fn list(a: TokenList) -> anyhow::Result<u8> {
 }
 
 async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let mut ids = a.ids;
     if a.spent {
         let now = Timestamp::now();

@@ -9,11 +9,10 @@ use super::plan_objects::from_cluster;
 use super::render::{pool_of, rendered};
 use crate::args_change::Undo;
 use crate::output::Kind;
-use crate::{client, exit, output};
+use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::k8s::{ObjectMeta, Time};
 use api::v1::{MachineConfig, MachineConfigPool};
-use desired::mask::Secrets;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use render::TemplateSet;
@@ -49,7 +48,7 @@ struct Undoing {
 }
 
 pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
-    let client = client::connect(&a.cluster).await?;
+    let client = connect::connect(&a.cluster).await?;
     let objects = from_cluster(&client, true).await?;
     let situation = plan::situation(&objects)?;
     let Some(pool) = situation.pools.get(&a.pool).cloned() else {
@@ -78,7 +77,7 @@ pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
     let policy = plan::policy(objects.iter().map(|(_, v)| v))?;
     let then = plan::situation(&objects)?.with_target(&a.pool, &to.name_any());
     let change = (from != to.name_any())
-        .then(|| plan::change(&a.pool, &from, &to, &configs, &policy, &then, &now, Secrets::Hide))
+        .then(|| plan::change(&a.pool, &from, &to, &configs, &policy, &then, &now, a.show.secrets()))
         .transpose()?;
     let metadata: BTreeMap<&str, &ObjectMeta> =
         all.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, &c.metadata))).collect();

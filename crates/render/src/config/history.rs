@@ -86,13 +86,44 @@ pub struct Written {
     /// When.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
+    /// What keeps the object there, as its labels and annotations say, where a tool of GitOps or packages does: who changed
+    /// it stands in that tool's source. `Argo CD application shop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_by: Option<String>,
+}
+
+/// What keeps an object, by the marks that such tools put on what is theirs: Argo CD's tracking annotation and label
+/// (argo-cd.readthedocs.io, "Resource Tracking"), the labels of Flux' Kustomizations and HelmReleases, Helm's release
+/// annotations, and the label `app.kubernetes.io/managed-by`.
+fn kept_by(metadata: &ObjectMeta) -> Option<String> {
+    let label = |key: &str| metadata.labels.as_ref()?.get(key).cloned();
+    let note = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
+    let tracked = note("argocd.argoproj.io/tracking-id");
+    let tracked = tracked.and_then(|id| id.split_once(':').map(|(app, _)| app.to_owned()));
+    if let Some(app) = tracked.or_else(|| label("argocd.argoproj.io/instance")) {
+        return Some(format!("Argo CD application {app}"));
+    }
+    for (kind, key) in
+        [("Kustomization", "kustomize.toolkit.fluxcd.io"), ("HelmRelease", "helm.toolkit.fluxcd.io")]
+    {
+        if let Some(name) = label(&format!("{key}/name")) {
+            let namespace = label(&format!("{key}/namespace")).map(|n| n + "/").unwrap_or_default();
+            return Some(format!("Flux {kind} {namespace}{name}"));
+        }
+    }
+    if let Some(release) = note("meta.helm.sh/release-name") {
+        let namespace = note("meta.helm.sh/release-namespace").map(|n| n + "/").unwrap_or_default();
+        return Some(format!("Helm release {namespace}{release}"));
+    }
+    label("app.kubernetes.io/managed-by")
 }
 
 /// The last write of an object.
 pub fn last_write(metadata: &ObjectMeta) -> Option<Written> {
     let entries = metadata.managed_fields.iter().flatten().filter(|e| e.subresource.is_none());
     let last = entries.max_by(|a, b| a.time.cmp(&b.time))?;
-    Some(Written { by: last.manager.clone().unwrap_or_default(), at: last.time.clone() })
+    let by = last.manager.clone().unwrap_or_default();
+    Some(Written { by, at: last.time.clone(), kept_by: kept_by(metadata) })
 }
 
 /// The steps between rendered configs, given oldest first. `sources`: the MachineConfigs as they are now, by name.
@@ -277,6 +308,33 @@ mod tests {
             "spec": {"kernelArguments": kargs, "config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}}},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn what_keeps_an_object_is_said_by_the_marks_of_gitops_tools() {
+        let argo = json!({"annotations": {"argocd.argoproj.io/tracking-id":
+            "shop:machineconfiguration.openshift.io/MachineConfig:/50-motd"}});
+        for (metadata, want) in [
+            (json!({}), None),
+            (json!({"labels": {"machineconfiguration.openshift.io/role": "worker"}}), None),
+            (argo, Some("Argo CD application shop")),
+            (json!({"labels": {"argocd.argoproj.io/instance": "shop"}}), Some("Argo CD application shop")),
+            (
+                json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "nodes",
+                    "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}}),
+                Some("Flux Kustomization flux-system/nodes"),
+            ),
+            (json!({"labels": {"helm.toolkit.fluxcd.io/name": "n"}}), Some("Flux HelmRelease n")),
+            (
+                json!({"labels": {"app.kubernetes.io/managed-by": "Helm"},
+                    "annotations": {"meta.helm.sh/release-name": "nodes"}}),
+                Some("Helm release nodes"),
+            ),
+            (json!({"labels": {"app.kubernetes.io/managed-by": "terraform"}}), Some("terraform")),
+        ] {
+            let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+            assert_eq!(kept_by(&metadata).as_deref(), want);
+        }
     }
 
     #[test]
