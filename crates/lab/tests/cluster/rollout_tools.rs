@@ -224,6 +224,8 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     for word in [&*first, "reboot (/etc/tools)", "2 nodes, at most 1 at once", "would be pinned", CHANGE] {
         assert!(said.code == 0 && said.out.contains(word), "{word}: {said:?}");
     }
+    let shown = cluster.mco(&["undo", "worker", "--dry-run", "--to", &first, "--show-secrets"]).await;
+    assert_eq!(shown.code, 0, "{shown:?}");
     assert_eq!(cluster.rendered("worker").await, second);
     let said = cluster.mco(&["undo", "worker", "--to", "rendered-worker-nope", "--yes"]).await;
     assert!(said.code == 1 && said.err.contains("mco history worker"), "{said:?}");
@@ -276,6 +278,16 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     assert!(since.iter().all(|n| n["phase"] == "done" && n["since"].is_string()), "{shown}");
     let said = cluster.mco(&["undo", "worker", "--release"]).await;
     assert!(said.code == 0 && said.out.contains("is not pinned"), "{said:?}");
+
+    // What was applied a moment ago and is in no rendered config yet is waited for: all looks updated until then.
+    running.kill().await;
+    cluster.create(machine_config("60-late", "worker", one_file("/etc/late", "x"))).await;
+    let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2s"]).await;
+    assert!(said.code == 4 && said.err.contains("has not rendered that yet"), "{said:?}");
+    let running = controller(&cluster, free);
+    let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2m"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    cluster.settled("worker", 2, &["60-late"], &[]).await;
 
     // A pool that cannot get there is not waited for; one that takes too long is given up.
     cluster.mco(&["pause", "worker"]).await;

@@ -9,8 +9,10 @@ use crate::product::controllers::Controller;
 use crate::product::{Cluster, lab, machine_config, one_file, tail, text};
 use crate::support;
 use crate::support::{Answer, PATIENCE, connect_as};
+use api::boot_token::{ENTROPY, Record, Token};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::Role;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -208,12 +210,43 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("daemonset.apps/machine-config-server serverside-applied"), "{}", said.out);
 
+    // A boot token where the version before kept them: `mco install` brings it over and names it in the rights.
+    let old = Token::new(&[9; ENTROPY]);
+    let mut old = Record::new(&old, "worker").to_secret();
+    old.metadata.namespace = Some(NAMESPACE.to_owned());
+    let name = old.name_any();
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let tokens: Api<Secret> = Api::namespaced(cluster.client.clone(), api::boot_token::NAMESPACE);
+    let roles: Api<Role> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    secrets.create(&PostParams::default(), &old).await.unwrap();
+    let said = cluster.mco(&["install", "--image=registry.example.com/mco:1", url]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(tokens.get_opt(&name).await.unwrap().is_some(), "it is brought over");
+    for part in ["operator", "server"] {
+        let role = roles.get(&format!("machine-config-{part}-token-move")).await.unwrap();
+        let rules = role.rules.unwrap();
+        assert_eq!(rules.len(), 1);
+        assert_eq!(rules[0].resource_names, Some(vec![name.clone()]), "{part}");
+    }
+
     // The operator makes what the server's pod waits for.
     let operator_account = speak_as(&cluster, dir.path(), "machine-config-operator").await;
     let operator =
         Part::start(dir.path(), "operator", &operator_account, &["operator", "start", "--require-token"]);
     let pem = field(&cluster, NAMESPACE, SERVING, "tls.crt").await;
     let token = field(&cluster, NAMESPACE, "node-bootstrapper-token", "token").await;
+
+    // The token is revoked: the operator removes the old Secret, and then has no right to any there.
+    tokens.delete(&name, &DeleteParams::default()).await.unwrap();
+    cluster
+        .wait("the old token and the rights to it are gone", async || {
+            let role = async |part: &str| roles.get_opt(&format!("machine-config-{part}-token-move")).await;
+            let gone = secrets.get_opt(&name).await.unwrap().is_none()
+                && role("operator").await.unwrap().is_none()
+                && role("server").await.unwrap().is_none();
+            gone.then_some(())
+        })
+        .await;
 
     // The controller takes the nodes through a rollout that drains a pod.
     let account = speak_as(&cluster, dir.path(), "machine-config-controller").await;
