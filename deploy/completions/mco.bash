@@ -1393,7 +1393,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__undo)
-            opts="-y -o -h --kubeconfig --context --kubeconfig-list --to --release --yes --dry-run --output --log --log-json --no-color --help"
+            opts="-y -o -h --kubeconfig --context --kubeconfig-list --to --release --show-secrets --yes --dry-run --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -151,6 +151,7 @@ yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand undo" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand undo" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
 complete -c mco -n "__fish_mco_using_subcommand undo" -l release -d 'Take the pin away: the pool follows its MachineConfigs again'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
 complete -c mco -n "__fish_mco_using_subcommand undo" -s y -l yes -d 'Do not ask'
 complete -c mco -n "__fish_mco_using_subcommand undo" -l dry-run -d 'Say what it would do and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand undo" -l log-json -d 'One JSON object per log line'

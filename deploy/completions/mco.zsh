@@ -194,6 +194,7 @@ yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
 '--release[Take the pin away\: the pool follows its MachineConfigs again]' \
+'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
 '-y[Do not ask]' \
 '--yes[Do not ask]' \
 '(-y --yes)--dry-run[Say what it would do and do nothing]' \
