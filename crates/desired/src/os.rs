@@ -1,19 +1,51 @@
 //! What a config wants of the operating system.
 //!
-//! What it is not: how a host gets there (see `host`).
+//! What it is not: what a host is found to have, nor how it gets from there to what is wanted (see `host`).
 
 use serde::{Deserialize, Serialize};
 
 /// What a MachineConfig says about the operating system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OsState {
+pub struct OsWanted {
     /// The image; empty when the config leaves it to the host.
     pub image: String,
-    /// Kernel arguments that the config adds, in order.
+    /// Kernel arguments that the config adds, in order. An entry may hold several (see [`arguments`]).
     pub kernel_arguments: Vec<String>,
     /// `default`, `realtime` or `64k-pages`.
     pub kernel_type: String,
     /// Extensions.
     pub extensions: Vec<String>,
+}
+
+/// The single kernel arguments of a list of entries, as the reference takes them apart: at white space, but for what stands
+/// between double quotes, which are kept. There are no escapes.
+#[must_use]
+pub fn arguments(entries: &[String]) -> Vec<String> {
+    let mut out = Vec::new();
+    for entry in entries {
+        let (mut argument, mut quoted) = (String::new(), false);
+        for c in entry.chars() {
+            quoted ^= c == '"';
+            // White space of the C locale: no other counts.
+            if !quoted && matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r') {
+                out.extend(Some(std::mem::take(&mut argument)).filter(|a| !a.is_empty()));
+            } else {
+                argument.push(c);
+            }
+        }
+        out.extend(Some(argument).filter(|a| !a.is_empty()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_taken_apart_at_white_space_outside_of_quotes() {
+        let entries = ["a  b=1\tc", "", "d=\"x y\" e", "\"", "f\u{a0}g"].map(str::to_owned);
+        assert_eq!(arguments(&entries), ["a", "b=1", "c", "d=\"x y\"", "e", "\"", "f\u{a0}g"]);
+    }
 }

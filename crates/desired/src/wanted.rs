@@ -10,7 +10,7 @@ use ignition::{Config, Owner, Unit};
 
 use crate::content::Content;
 use crate::finding::{Irreconcilable, Scope};
-use crate::os::OsState;
+use crate::os::OsWanted;
 use crate::paths;
 use crate::rules::{self, MODE_MAX};
 
@@ -113,7 +113,7 @@ pub struct Wanted {
     /// Managed paths, in the order in which they are written.
     pub paths: Paths,
     /// What it says of the operating system.
-    pub os: OsState,
+    pub os: OsWanted,
     /// Its FIPS flag.
     pub fips: bool,
     /// Entries that can be applied to no host, each with its place.
@@ -223,7 +223,7 @@ impl Wanted {
         for (i, u) in config.systemd.units.iter().enumerate() {
             unit_paths(u, &format!("spec.config.systemd.units[{i}]"), &mut want);
         }
-        let os = OsState {
+        let os = OsWanted {
             image: spec.os_image_url.clone(),
             kernel_arguments: spec.kernel_arguments.clone().unwrap_or_default(),
             kernel_type: canonical_kernel(&spec.kernel_type).to_owned(),

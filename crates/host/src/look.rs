@@ -147,10 +147,11 @@ impl Host {
             }
         }
         facts.boot = self.boot()?;
-        match self.os.supported() {
-            Ok(_) => facts.os = self.os.state()?,
+        match self.os.detect() {
+            Ok(_) => facts.os = Some(self.os.status()?),
             Err(why) => facts.os_unsupported = Some(why),
         }
+        facts.os_failure = self.os_failure()?;
         Ok(facts)
     }
 
@@ -326,6 +327,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         paths::ORIGINALS,
         paths::UNITS_PROBE,
         paths::SSHD_DROPIN_RECORD,
+        paths::OS_FAILURE,
     ];
     for path in fixed.into_iter().chain(LEAKED) {
         look(path.to_owned())?;

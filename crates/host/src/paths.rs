@@ -47,6 +47,8 @@ pub const SHADOW: &str = "/etc/shadow";
 pub const SHADOW_BACKUP: &str = "/etc/shadow-";
 /// The lock that tools hold while they change any of the above.
 pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
+/// Says that the machine was booted into the operating system of a config and came up in another.
+pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
 /// Whether the kernel runs in FIPS mode.
 pub const FIPS_ENABLED: &str = "/proc/sys/crypto/fips_enabled";
 /// Another one at each boot.

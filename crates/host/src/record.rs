@@ -80,6 +80,17 @@ impl Boot {
     }
 }
 
+/// A config whose operating system the machine did not come up in. As long as this is on the disk the config is not tried
+/// again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OsFailure {
+    /// The config.
+    pub config: String,
+    /// What was found instead.
+    pub why: String,
+}
+
 /// A reboot that is owed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

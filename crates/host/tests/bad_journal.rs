@@ -186,12 +186,12 @@ fn a_journal_of_a_newer_version_is_left_for_it() {
     interrupted(dir.path());
     let begin = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
     let text = fs::read_to_string(&begin).unwrap();
-    let newer = text.replace("\"format\":2", "\"format\":4");
+    let newer = text.replace("\"format\":2", "\"format\":5");
     assert_ne!(newer, text);
     fs::write(&begin, &newer).unwrap();
     for _ in 0..2 {
         let error = mk(dir.path()).recover().unwrap_err();
-        assert!(matches!(error, Error::JournalNewer { found: 4, known: 3, .. }), "{error}");
+        assert!(matches!(error, Error::JournalNewer { found: 5, known: 4, .. }), "{error}");
         assert!(error.to_string().contains("start that version on this host again"), "{error}");
     }
     assert_eq!(fs::read_to_string(&begin).unwrap(), newer);
@@ -270,4 +270,26 @@ fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_plan
     let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
     host.apply(&plan).unwrap();
     assert!(dir.path().join("etc/later").exists());
+}
+
+/// Before the fourth format a journal said of the operating system what two configs want. No host could change anything of
+/// it then; such a journal is undone as to all else.
+#[test]
+fn a_journal_of_before_there_was_a_back_end_for_the_operating_system_is_undone() {
+    use sha2::{Digest, Sha256};
+    let dir = mk_host_tree();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    interrupted(dir.path());
+    assert_ne!(tree(dir.path(), &["/"], &SKIP), before);
+    let path = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
+    let sealed: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut journal: serde_json::Value = serde_json::from_str(sealed["journal"].as_str().unwrap()).unwrap();
+    let os = |image: &str| json!({"image": image, "kernelArguments": ["a"], "kernelType": "default", "extensions": []});
+    journal["os"] = json!([os("one"), os("two")]);
+    journal["format"] = json!(3);
+    let text = journal.to_string();
+    let sum = Sha256::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    fs::write(&path, json!({"format": 3, "sha256": sum, "journal": text}).to_string()).unwrap();
+    assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
+    assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
 }

@@ -15,7 +15,9 @@ use api::v1::MachineConfigSpec;
 use chain::{Machine, chains};
 use common::{is_root, mk_host, mk_host_tree};
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, RebootStatus, Root, Unsupported, plan};
+use host::{
+    DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, RebootStatus, Recovery, Root, Unsupported, plan,
+};
 
 #[test]
 fn every_recorded_step_ends_as_the_reference_ended() {
@@ -25,12 +27,15 @@ fn every_recorded_step_ends_as_the_reference_ended() {
     let (mut total, mut bad) = (0, Vec::new());
     for chain in chains() {
         let dir = mk_host_tree();
-        let host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+        let os = FakeOs::default();
+        let host = mk_host(dir.path(), &os, Arc::new(NoFaults));
         let mut systemd = FakeSystemd::new(host.root());
         let mut reboot = |host: &mut Host| {
             host.reboot("test").unwrap();
             assert_eq!(systemd.reboot_requested().unwrap().as_deref(), Some("test"));
             systemd.complete_reboot().unwrap();
+            os.boot();
+            assert!(matches!(host.recover(), Ok(Recovery::Nothing | Recovery::Finished { .. })));
             assert!(matches!(host.reboot_status(), Ok(RebootStatus::Rebooted(_))));
         };
         let (steps, differs) = Machine::new(dir.path(), host, &[]).lead(&chain, &mut reboot);

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{is_root, mk_host};
+use host::OsBackend;
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, Recovery};
 use pairs::pairs;
-use prepared::{Prepared, copy, mk_os, prepare, same, state};
+use prepared::{Prepared, boot, copy, mk_os, prepare, same, state};
 
 /// What happens at the chosen point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,16 +88,17 @@ impl Prepared {
         let passed = faults.count();
         let now = state(dir.path(), &os);
         let want = match recovery {
-            Recovery::Finished { .. } => &self.new,
-            Recovery::Undone { .. } => &self.old,
+            Recovery::Finished { .. } | Recovery::AwaitsBoot { .. } => &self.new,
+            Recovery::Undone { .. } | Recovery::RolledBack { .. } => &self.old,
             Recovery::Nothing if now == self.new => &self.new,
             Recovery::Nothing => &self.old,
         };
         same(&now, want, &format!("{about}: {recovery:?}"));
-        assert_eq!(
-            host.recover().unwrap(),
-            Recovery::Nothing,
-            "{about}: a second recovery has something to do"
+        let again = host.recover().unwrap();
+        let waits = matches!(again, Recovery::AwaitsBoot { .. }) && again == recovery;
+        assert!(
+            waits || again == Recovery::Nothing,
+            "{about}: a second recovery has something to do: {again:?}"
         );
         same(&state(dir.path(), &os), &now, &format!("{about}: a second recovery"));
         passed
@@ -119,6 +121,116 @@ impl Prepared {
             Err(e) => same(&now, &self.old, &format!("{about}: {e}")),
         }
     }
+}
+
+impl Prepared {
+    /// Ends the process at a point of the change, recovers, lets the machine boot into what is staged or fall back, and ends
+    /// the process again at a point of the recovery after the boot. Disk and operating system agree afterwards. Gives the
+    /// number of points that the recovery after the boot passed.
+    fn kill_and_boot(&self, at: usize, falls_back: bool, after_boot: Option<usize>) -> usize {
+        let about = format!("{}: killed at {at}, falls back {falls_back}, {after_boot:?}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let done = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).apply(&self.plan);
+        assert!(done.is_ok() || done.is_err_and(|e| e.killed()), "{about}");
+        let before = mk_host(dir.path(), &os, Arc::new(NoFaults)).recover().unwrap();
+        let waits = matches!(before, Recovery::AwaitsBoot { .. });
+        assert_eq!(os.clone().status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
+        if falls_back {
+            os.fall_back();
+        }
+        boot(dir.path(), &os);
+        if let Some(point) = after_boot {
+            let killed = mk_host(dir.path(), &os, Strike::at(point, What::Kill)).recover();
+            assert!(killed.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
+        }
+        let faults = Strike::at(0, What::Nothing);
+        let mut host = mk_host(dir.path(), &os, faults.clone());
+        let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        let passed = faults.count();
+        let status = os.clone().status().unwrap();
+        let is_new = waits && !falls_back;
+        let want = if is_new { &self.new } else { &self.old };
+        assert_eq!((&status.booted, &status.staged), (want.1.next(), &None), "{about}: {recovery:?}");
+        same(&(state(dir.path(), &os).0, want.1.clone()), want, &format!("{about}: {recovery:?}"));
+        let name = host.current_config().unwrap().unwrap().name;
+        assert_eq!(name, if is_new { "new" } else { "old" }, "{about}: {recovery:?}");
+        let rolled_back = waits && falls_back;
+        assert_eq!(host.os_failure().unwrap().is_some(), rolled_back, "{about}: {recovery:?}");
+        if after_boot.is_none() {
+            let fits = match recovery {
+                Recovery::Finished { .. } => is_new,
+                Recovery::RolledBack { .. } => rolled_back,
+                Recovery::Nothing => !waits,
+                Recovery::Undone { .. } | Recovery::AwaitsBoot { .. } => false,
+            };
+            assert!(fits, "{about}: {recovery:?}");
+        }
+        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{about}");
+        passed
+    }
+}
+
+#[test]
+fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_comes_up_either_way() {
+    if !is_root() {
+        return;
+    }
+    let mut kills = 0;
+    for pair in pairs::os_pairs() {
+        let prepared = prepare(&pair);
+        // One more than there are: the change is through then.
+        for at in (0..=prepared.points()).rev().step_by(5) {
+            for falls_back in [false, true] {
+                let passed = prepared.kill_and_boot(at, falls_back, None);
+                kills += 1;
+                for again in (0..passed).skip(at % 7).step_by(7) {
+                    prepared.kill_and_boot(at, falls_back, Some(again));
+                    kills += 1;
+                }
+            }
+        }
+    }
+    println!("{kills} kills");
+    assert!(kills > 200, "{kills}");
+}
+
+#[test]
+fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_failed_is_not_tried_again() {
+    if !is_root() {
+        return;
+    }
+    let pair = pairs::os_pairs().remove(0);
+    let p = prepare(&pair);
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    host.fetch(&p.plan).unwrap();
+    host.fetch(&p.plan).unwrap();
+    assert_eq!(os.fetches(), 1, "what is there is not fetched again");
+    host.apply(&p.plan).unwrap();
+    // Another one before the boot: the first is undone, and the other planned again.
+    let back = |host: &mut host::Host| {
+        let facts = host.probe(&pair.new, &pair.old).unwrap();
+        host::plan(&pair.new, &pair.old, &prepared::names("new", "old"), &prepared::policy(), &facts).unwrap()
+    };
+    let plan = back(&mut host);
+    let error = host.apply(&plan).unwrap_err();
+    assert!(matches!(&error, Error::Interrupted { desired } if desired == "new"), "{error}");
+    same(&state(dir.path(), &os), &p.old, "given up before its boot");
+    // The boot fails: what failed is refused with the reason until somebody removes the record, or another one is wanted.
+    host.apply(&p.plan).unwrap();
+    os.fall_back();
+    prepared::boot(dir.path(), &os);
+    assert!(matches!(host.recover().unwrap(), Recovery::RolledBack { .. }));
+    let again = |host: &mut host::Host, desired: &str| {
+        let facts = host.probe(&pair.old, &pair.new).unwrap();
+        host::plan(&pair.old, &pair.new, &prepared::names("old", desired), &prepared::policy(), &facts)
+    };
+    let bad = again(&mut host, "new").unwrap_err();
+    let text = bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(bad.len() == 1 && text.contains("fake:1") && text.contains(host::paths::OS_FAILURE), "{text}");
+    let other = again(&mut host, "newer").unwrap();
+    host.apply(&other).unwrap();
+    assert_eq!(host.os_failure().unwrap(), None);
 }
 
 /// Every `nth` point of every pair, and of the recovery after it.

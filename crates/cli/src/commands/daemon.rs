@@ -47,6 +47,14 @@ pub(super) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
             format!("undone: a change to {desired} was interrupted; the host is in {config}\n")
         }
         Recovery::Finished { config } => format!("finished: the host is in {config}\n"),
+        Recovery::AwaitsBoot { config } => {
+            format!("the host is in {config} once it has booted into the operating system that is staged\n")
+        }
+        Recovery::RolledBack { config, desired, why } => {
+            format!(
+                "undone: the host is in {config}, not in {desired}, as it did not boot into its operating system: {why}\n"
+            )
+        }
     })?;
     Ok(exit::OK)
 }

@@ -15,7 +15,7 @@ use crate::node::machine::SERVED_FILE;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
-use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsState, RebootStatus};
+use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, OsWanted, RebootStatus};
 use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -132,16 +132,21 @@ fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
     })
 }
 
-/// What the machine has of the operating system as it booted.
-fn found_os(host: &Host, wanted: &OsState, facts: &Facts) -> Result<OsState, DaemonError> {
-    let has = if facts.os_unsupported.is_some() {
+/// What the machine has, as it booted, of what a config wants of the operating system. All else is the machine's own.
+fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, DaemonError> {
+    let Some(os) = facts.os.as_ref().map(OsStatus::next) else {
         // Whoever made the image or the boot loader's entry may have set them.
         let running = host.root().text(CMDLINE).map_err(|e| DaemonError::FirstBoot { why: e.to_string() })?;
-        running.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-    } else {
-        facts.os.kernel_arguments.clone()
+        let has: Vec<String> = running.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        let kernel_arguments = present(&wanted.kernel_arguments, &has);
+        return Ok(OsWanted { kernel_arguments, ..OsWanted::default() });
     };
-    Ok(OsState { kernel_arguments: present(&wanted.kernel_arguments, &has), ..facts.os.clone() })
+    Ok(OsWanted {
+        image: if wanted.image.is_empty() { String::new() } else { os.image.clone() },
+        kernel_arguments: present(&wanted.kernel_arguments, &os.kernel_arguments),
+        kernel_type: os.kernel_type.clone(),
+        extensions: wanted.extensions.iter().filter(|e| os.extensions.contains(e)).cloned().collect(),
+    })
 }
 
 /// The entries of `wanted` that are all there among `has`. An entry may hold several arguments.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::node::machine::FIRSTBOOT_FILE;
 use host::fault::NoFaults;
-use host::{FakeOs, FakeSystemd, Options, OsBackend, OsState, Root, Unsupported};
+use host::{FakeOs, FakeSystemd, Options, OsBackend, Root, Unsupported};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -118,8 +118,8 @@ fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() 
     let mut os = FakeOs::default();
     machine.os = Some(os.clone());
     assert_eq!(machine.complete().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
-    let OsState { kernel_arguments, .. } = os.state().unwrap();
-    assert_eq!(kernel_arguments, ["nosmt", "hugepages=4"]);
+    let kernel_arguments = os.status().unwrap().next().kernel_arguments.clone();
+    assert_eq!(kernel_arguments, ["ro", "nosmt", "hugepages=4"]);
     assert!(matches!(machine.host().reboot_status().unwrap(), RebootStatus::Owed(_)));
     assert!(!machine.has(FIRSTBOOT_FILE));
     // A crash before the input was put away: the second try finds all done, and the reboot still owed.

@@ -153,6 +153,12 @@ impl Machine {
             Recovery::Finished { config } => {
                 tracing::info!(%config, "an update that was interrupted is through");
             }
+            Recovery::AwaitsBoot { config } => {
+                tracing::info!(%config, "an update is through but for the boot into its operating system");
+            }
+            Recovery::RolledBack { config, desired, why } => {
+                tracing::error!(%config, %desired, %why, "the machine did not come up in the operating system of an update: it has been undone");
+            }
         }
         if !self.root.found(FIRSTBOOT_FILE)?.is_absent() {
             tracing::warn!("{FIRSTBOOT_FILE} was left by the first boot; renamed");
@@ -266,6 +272,8 @@ impl Machine {
             self.refuse_drifted(&mut host, &change)?;
         }
         host.check_room(&plan)?;
+        // The node is in service while this is done.
+        host.fetch(&plan)?;
         for note in &plan.notes {
             tracing::info!("{note}");
         }

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use desired::OsState;
-use serde::Serialize;
+use desired::mask::argument;
+use serde::{Serialize, Serializer};
 
 use crate::disk::found::{Attributes, Found};
 use crate::disk::obstacle::Obstacle;
 use crate::plan::sshd::SshdAnswers;
 use crate::plan::step::Secret;
 use crate::plan::trust::TrustTool;
-use crate::record::Boot;
+use crate::record::{Boot, OsFailure};
+use crate::system::os::OsStatus;
 use crate::system::systemd::UnitFileState;
 use crate::system::users::Users;
 
@@ -81,8 +82,11 @@ pub struct Facts {
     pub trust_tool: Option<TrustTool>,
     /// Why the operating system cannot be changed here; `None` when it can.
     pub os_unsupported: Option<String>,
-    /// What the operating system will boot into.
-    pub os: OsState,
+    /// What it has of the operating system; `None` where that cannot be changed.
+    #[serde(serialize_with = "without_secrets")]
+    pub os: Option<OsStatus>,
+    /// The config whose operating system the machine did not come up in.
+    pub os_failure: Option<OsFailure>,
     /// Whether the kernel runs in FIPS mode; `None` when it does not say.
     pub fips: Option<bool>,
     /// The force file is there.
@@ -104,4 +108,18 @@ impl Facts {
     pub fn found(&self, path: &str) -> &Found {
         self.paths.get(path).map_or(&Found::Absent, |at| &at.found)
     }
+}
+
+/// Kernel arguments can hold passwords.
+#[allow(clippy::ref_option, reason = "what serde hands over")]
+fn without_secrets<S: Serializer>(os: &Option<OsStatus>, s: S) -> Result<S::Ok, S::Error> {
+    let mut os = os.clone();
+    if let Some(OsStatus { booted, staged, previous }) = &mut os {
+        for deployment in [Some(booted), staged.as_mut(), previous.as_mut()].into_iter().flatten() {
+            for a in &mut deployment.kernel_arguments {
+                *a = argument(a).into_owned();
+            }
+        }
+    }
+    os.serialize(s)
 }

@@ -7,6 +7,7 @@ pub(crate) mod disruption;
 pub(crate) mod facts;
 pub(crate) mod folders;
 pub(crate) mod keys;
+pub(crate) mod os;
 pub(crate) mod policy;
 pub(crate) mod preview;
 pub(crate) mod registries;
@@ -23,9 +24,10 @@ use api::v1::MachineConfigSpec;
 use desired::{Irreconcilable, Scope, Want, Wanted, irreconcilable};
 use serde::Serialize;
 
-use crate::paths::CURRENT_CONFIG;
+use crate::paths::{CURRENT_CONFIG, OS_FAILURE};
 use crate::plan::disruption::{Changes, Disruption, disruption};
 use crate::plan::facts::Facts;
+use crate::plan::os::OsChange;
 use crate::plan::policy::DisruptionPolicy;
 use crate::plan::step::Step;
 use crate::plan::steps::Steps;
@@ -56,6 +58,15 @@ impl HostPlan {
     pub fn is_empty(&self) -> bool {
         let note = |s: &Step| matches!(s, Step::Write { path, .. } if path == CURRENT_CONFIG);
         self.steps.iter().all(note) && self.disruption.is_none()
+    }
+
+    /// What becomes of the operating system.
+    #[must_use]
+    pub fn os_change(&self) -> Option<&OsChange> {
+        self.steps.iter().find_map(|s| match s {
+            Step::Os { change } => Some(change),
+            _ => None,
+        })
     }
 }
 
@@ -125,7 +136,7 @@ impl Change {
 
     /// What the host has of the operating system, where that is not what the current config says.
     #[must_use]
-    pub fn from_os(mut self, found: desired::OsState) -> Self {
+    pub fn from_os(mut self, found: desired::OsWanted) -> Self {
         self.old.os = found;
         // As a config that says none.
         if self.old.os.kernel_type.is_empty() {
@@ -200,6 +211,18 @@ fn way(change: &Change, policy: &DisruptionPolicy, facts: &Facts) -> Result<Host
                 scope: Scope::Config,
             });
         }
+    }
+    if let Some(failure) = facts.os_failure.as_ref().filter(|f| f.config == names.desired)
+        && let Some(field) = changes.os.first()
+    {
+        bad.push(Irreconcilable {
+            path: (*field).to_owned(),
+            why: format!("this machine was booted into it and came up otherwise: {}", failure.why),
+            remedy: format!(
+                "see why (journalctl -b -1, and what the boot loader says), then remove {OS_FAILURE} to let it try again"
+            ),
+            scope: Scope::Machine,
+        });
     }
     let disruption = disruption(&changes, old, new, policy, facts, &mut notes, &mut bad);
     let mut steps =

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use desired::mask::argument;
-use desired::{Content, OsState};
+use desired::Content;
 use serde::{Serialize, Serializer};
 
 use crate::system::systemd::ServiceAction;
 
 use crate::disk::found::Attributes;
+use crate::plan::os::OsChange;
 
 /// A password's hash: never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -141,14 +141,11 @@ pub enum Step {
         /// The day, counted from 1970-01-01, that the user database is told.
         day: u64,
     },
-    /// Bring the operating system to another state at the next boot.
+    /// Stage another state of the operating system for the next boot.
     Os {
-        /// From this.
-        #[serde(serialize_with = "without_secrets")]
-        from: OsState,
-        /// To this.
-        #[serde(serialize_with = "without_secrets")]
-        to: OsState,
+        /// What changes.
+        #[serde(serialize_with = "shown")]
+        change: OsChange,
     },
     /// Let systemd read its units again.
     DaemonReload,
@@ -167,10 +164,8 @@ pub enum Step {
 }
 
 /// A plan is shown to people: kernel arguments can hold passwords.
-fn without_secrets<S: Serializer>(os: &OsState, s: S) -> Result<S::Ok, S::Error> {
-    let mut os = os.clone();
-    os.kernel_arguments = os.kernel_arguments.iter().map(|a| argument(a).into_owned()).collect();
-    os.serialize(s)
+fn shown<S: Serializer>(change: &OsChange, s: S) -> Result<S::Ok, S::Error> {
+    change.shown().serialize(s)
 }
 
 impl Step {
@@ -226,21 +221,7 @@ impl fmt::Display for Step {
                 write!(f, "{verb} {}", units.join(" "))
             }
             Self::Password { user, .. } => write!(f, "set the password hash of {user}"),
-            Self::Os { from, to } => {
-                f.write_str("stage the operating system:")?;
-                let arguments = |os: &OsState| {
-                    os.kernel_arguments.iter().map(|a| argument(a).into_owned()).collect::<Vec<_>>()
-                };
-                let mut part = |what: &str, a: &dyn fmt::Debug, b: &dyn fmt::Debug, same: bool| {
-                    if same { Ok(()) } else { write!(f, " {what} {a:?} -> {b:?}") }
-                };
-                part("image", &from.image, &to.image, from.image == to.image)?;
-                let same = from.kernel_arguments == to.kernel_arguments;
-                part("kernel arguments", &arguments(from), &arguments(to), same)?;
-                let same = from.kernel_type == to.kernel_type;
-                part("kernel type", &from.kernel_type, &to.kernel_type, same)?;
-                part("extensions", &from.extensions, &to.extensions, from.extensions == to.extensions)
-            }
+            Self::Os { change } => write!(f, "stage the operating system: {change}"),
             Self::DaemonReload => f.write_str("daemon-reload"),
             Self::TellSshd { unit } => write!(f, "reload {unit}, if it runs"),
             Self::Service { action, unit } => write!(f, "{} {unit}", action.verb()),

@@ -16,6 +16,7 @@ use crate::disk::root::split;
 use crate::paths;
 use crate::plan::disruption::{Changes, Disruption};
 use crate::plan::facts::Facts;
+use crate::plan::os::OsChange;
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
 use crate::record::{CurrentConfig, Names, PendingReboot};
@@ -61,8 +62,11 @@ impl Steps<'_> {
         self.mask_again();
         self.core_user();
         let sshd = self.keys_count() || self.steps.iter().any(|s| s.paths().contains(&DROPIN));
-        if !self.changes.os.is_empty() {
-            self.steps.push(Step::Os { from: self.old.os.clone(), to: self.new.os.clone() });
+        if !self.changes.os.is_empty()
+            && let Some(status) = &self.facts.os
+            && let Some(change) = OsChange::between(&self.old.os, &self.new.os, status.next())
+        {
+            self.steps.push(Step::Os { change });
         }
         self.bookkeeping(names, desired, disruption);
         let units_changed = self.steps.iter().any(|s| {
@@ -366,6 +370,10 @@ impl Steps<'_> {
         desired: &MachineConfigSpec,
         disruption: &Disruption,
     ) {
+        if !self.found(paths::OS_FAILURE).is_absent() {
+            let (path, why) = (paths::OS_FAILURE.to_owned(), "of a try before this one");
+            self.steps.push(Step::Remove { path, why });
+        }
         let config = CurrentConfig { name: names.desired.clone(), spec: desired.clone() };
         match config.to_json() {
             Ok(json) => self.write(paths::CURRENT_CONFIG, Content::new(json), PRIVATE),

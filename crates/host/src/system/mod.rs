@@ -4,6 +4,7 @@
 //! What it is not: what is to become of them (see `plan`).
 
 pub(crate) mod dbus;
+pub(crate) mod fake_os;
 pub(crate) mod fake_systemd;
 pub(crate) mod os;
 pub(crate) mod programs;

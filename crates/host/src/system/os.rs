@@ -1,10 +1,17 @@
-//! The operating system below the files: image, kernel and its arguments, extensions. A trait with the states it can
-//! be brought to, because rpm-ostree and bootc hosts can do this and others cannot.
+//! The operating system below the files: image, kernel and its arguments, extensions. What a host has of it, and a trait
+//! for what can change it: rpm-ostree, bootc and boot loaders do it in different ways, and many hosts cannot.
+//!
+//! ```text
+//! detect ─► status ─► plan (see `plan::os`) ─► fetch ─► (drain) ─► mark ─► stage ─► (reboot) ─► status
+//!                                                                    └───── undo ◄┘
+//! ```
+//!
+//! What it is not: what a config wants (see `desired::OsWanted`), nor what is to be done about it (see `plan::os`).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use desired::OsState;
+use desired::mask::argument;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// An operation on the operating system that failed.
 #[derive(Debug, thiserror::Error)]
@@ -14,24 +21,93 @@ pub struct OsError {
     pub why: String,
 }
 
-/// The operating system of one host. A change takes effect at the next boot.
+/// One bootable state of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deployment {
+    /// The image that it was made of; empty where there is no such thing.
+    pub image: String,
+    /// All kernel arguments in order, the host's own among them. Those that the boot loader adds by itself, such as the
+    /// name of the kernel's file, are left out.
+    pub kernel_arguments: Vec<String>,
+    /// `default`, `realtime` or `64k-pages`.
+    pub kernel_type: String,
+    /// Extensions that are installed.
+    pub extensions: Vec<String>,
+}
+
+/// What a host has, and what it will boot into.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OsStatus {
+    /// What runs.
+    pub booted: Deployment,
+    /// What takes its place at the next boot.
+    pub staged: Option<Deployment>,
+    /// What can be booted where that fails.
+    pub previous: Option<Deployment>,
+}
+
+impl OsStatus {
+    /// What the host will boot into, if nothing goes wrong.
+    #[must_use]
+    pub fn next(&self) -> &Deployment {
+        self.staged.as_ref().unwrap_or(&self.booted)
+    }
+}
+
+/// Kernel arguments can hold passwords: shown to people, they are masked.
+pub(crate) fn masked<S: Serializer>(arguments: &[String], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(arguments.iter().map(|a| argument(a)))
+}
+
+/// What names the state that a host would boot into: for the back end alone to read. The journal keeps it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub String);
+
+impl fmt::Debug for Token {
+    /// It may hold kernel arguments.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<token>")
+    }
+}
+
+/// What changes the operating system of one host. Nothing that it does is seen before the next boot.
 pub trait OsBackend: Send + fmt::Debug {
-    /// The name of the host's system that can do this, or why none of it can be done here.
+    /// The name of what can do it on this host, or why none of it can be done here.
     ///
     /// # Errors
     /// A text for the user: what kind of host it would take.
-    fn supported(&self) -> Result<&'static str, String>;
-    /// What it will boot into.
+    fn detect(&self) -> Result<&'static str, String>;
+    /// What the host has.
     ///
     /// # Errors
     /// The host cannot say.
-    fn state(&mut self) -> Result<OsState, OsError>;
-    /// Makes the host boot into `to` instead of `from`. Called again with the same states it changes nothing; called
-    /// with the states exchanged it takes the change back.
+    fn status(&mut self) -> Result<OsStatus, OsError>;
+    /// Brings what a deployment needs to the host: an image, packages. It may take long, changes nothing of what boots, and
+    /// is run before the node is drained. Run again it does nothing, or goes on where it was cut.
+    ///
+    /// # Errors
+    /// It cannot be had, or there is no room for it.
+    fn fetch(&mut self, target: &Deployment) -> Result<(), OsError>;
+    /// Names what the host would boot into now, for [`OsBackend::undo`]. Taken before anything is staged, as a crash may
+    /// come between the two.
+    ///
+    /// # Errors
+    /// The host cannot say.
+    fn mark(&mut self) -> Result<Token, OsError>;
+    /// Makes the host boot into a deployment whose parts were fetched. Short; run again with the same one it changes
+    /// nothing.
     ///
     /// # Errors
     /// The host refuses or fails.
-    fn stage(&mut self, from: &OsState, to: &OsState) -> Result<(), OsError>;
+    fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
+    /// Makes the host boot into what the token names; what was staged is dropped. Run again it changes nothing.
+    ///
+    /// # Errors
+    /// The host refuses or fails.
+    fn undo(&mut self, before: &Token) -> Result<(), OsError>;
 }
 
 /// A host on which none of it can be changed.
@@ -42,35 +118,32 @@ pub struct Unsupported;
 const UNSUPPORTED: &str = "only rpm-ostree and bootc hosts can change it; on this host take it out of the MachineConfig, \
                            or set it with the tools of the distribution";
 
+fn unsupported<T>() -> Result<T, OsError> {
+    Err(OsError { why: UNSUPPORTED.to_owned() })
+}
+
 impl OsBackend for Unsupported {
-    fn supported(&self) -> Result<&'static str, String> {
+    fn detect(&self) -> Result<&'static str, String> {
         Err(UNSUPPORTED.to_owned())
     }
 
-    fn state(&mut self) -> Result<OsState, OsError> {
-        Ok(OsState::default())
+    fn status(&mut self) -> Result<OsStatus, OsError> {
+        unsupported()
     }
 
-    fn stage(&mut self, from: &OsState, to: &OsState) -> Result<(), OsError> {
-        if from == to { Ok(()) } else { Err(OsError { why: UNSUPPORTED.to_owned() }) }
-    }
-}
-
-/// An operating system in memory. Clones share it, so that it outlives a daemon that is restarted.
-#[derive(Clone, Debug, Default)]
-pub struct FakeOs(Arc<Mutex<OsState>>);
-
-impl OsBackend for FakeOs {
-    fn supported(&self) -> Result<&'static str, String> {
-        Ok("fake")
+    fn fetch(&mut self, _: &Deployment) -> Result<(), OsError> {
+        unsupported()
     }
 
-    fn state(&mut self) -> Result<OsState, OsError> {
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    fn mark(&mut self) -> Result<Token, OsError> {
+        unsupported()
     }
 
-    fn stage(&mut self, _: &OsState, to: &OsState) -> Result<(), OsError> {
-        to.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(())
+    fn stage(&mut self, _: &Deployment) -> Result<(), OsError> {
+        unsupported()
+    }
+
+    fn undo(&mut self, _: &Token) -> Result<(), OsError> {
+        unsupported()
     }
 }

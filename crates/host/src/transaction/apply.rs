@@ -3,7 +3,6 @@
 //! What it is not: a choice of any kind (see `plan`), nor what becomes of a change after a crash (see `recover`).
 
 use api::text::chain;
-use desired::OsState;
 
 use crate::disk::batch::{MANY, Quick, together};
 use crate::disk::found::FsError;
@@ -14,6 +13,7 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::plan::step::{Step, UnitAction};
+use crate::system::os::{OsBackend, OsError};
 use crate::system::systemd::{ServiceAction, Systemd, SystemdError};
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
@@ -36,16 +36,27 @@ impl Host {
     /// was changed.
     pub fn apply(&mut self, plan: &HostPlan) -> Result<Applied, Error> {
         let _lock = Lock::take(&self.root)?;
-        if let Recovery::Undone { desired, .. } = self.recover_locked()? {
-            return Err(Error::Interrupted { desired });
-        }
+        let recovery = self.recover_locked()?;
         let applied = Applied { steps: plan.steps.len(), reboot: plan.disruption.needs_reboot() };
-        if plan.steps.is_empty() {
-            return Ok(applied);
+        match recovery {
+            Recovery::Undone { desired, .. } | Recovery::RolledBack { desired, .. } => {
+                return Err(Error::Interrupted { desired });
+            }
+            Recovery::Nothing | Recovery::Finished { .. } | Recovery::AwaitsBoot { .. }
+                if plan.steps.is_empty() =>
+            {
+                return Ok(applied);
+            }
+            Recovery::AwaitsBoot { config } => {
+                self.take_back_committed()?;
+                return Err(Error::Interrupted { desired: config });
+            }
+            Recovery::Nothing | Recovery::Finished { .. } => {}
         }
-        let os = self.os.state()?;
+        self.fetch(plan)?;
+        let before_os = plan.os_change().map(|_| self.os.mark()).transpose()?;
         let boot = self.boot()?;
-        let journal = match Journal::begin(&self.root, plan, &os, boot) {
+        let journal = match Journal::begin(&self.root, plan, before_os, boot) {
             Ok(journal) => journal,
             Err(e) if e.killed() => return Err(e),
             Err(e) => {
@@ -65,6 +76,10 @@ impl Host {
                 return Err(self.back_out(&journal, "commit the change".to_owned(), e.into()));
             }
             tracing::warn!(error = %e, "the change is through; the disk may not know it yet");
+        }
+        if journal.os_change().is_some() {
+            // Its boot decides.
+            return Ok(applied);
         }
         if let Err(e) = Journal::clear(&self.root, Some(&journal)) {
             if e.killed() {
@@ -132,15 +147,32 @@ impl Host {
         }
     }
 
-    pub(crate) fn stage_os(&mut self, from: &OsState, to: &OsState) -> Result<(), Error> {
-        let (call, on) = ("stage the operating system", to.image.as_str());
+    /// Brings to the host what a plan needs of the operating system. May take long, and changes nothing that runs or boots:
+    /// to be done before the node is drained. Done again it does nothing.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub fn fetch(&mut self, plan: &HostPlan) -> Result<(), Error> {
+        match plan.os_change() {
+            Some(change) => Ok(self.os.fetch(&change.to)?),
+            None => Ok(()),
+        }
+    }
+
+    /// One call of the operating system's back end, with the fault points around it.
+    pub(crate) fn os_call(
+        &mut self,
+        call: &'static str,
+        f: impl FnOnce(&mut dyn OsBackend) -> Result<(), OsError>,
+    ) -> Result<(), Error> {
+        let on = "the operating system";
         let fault = |root: &Root, before| {
             root.faults()
                 .at(Point { call, on, before })
                 .map_err(|f| FsError::new(call, on, crate::fault::as_io(f)))
         };
         fault(&self.root, true)?;
-        self.os.stage(from, to)?;
+        f(self.os.as_mut())?;
         fault(&self.root, false)?;
         Ok(())
     }
@@ -201,7 +233,7 @@ impl Host {
                 }
             }
             Step::Password { user, hash, day } => crate::transaction::shadow::set(root, user, &hash.0, *day)?,
-            Step::Os { from, to } => self.stage_os(from, to)?,
+            Step::Os { change } => self.os_call("stage", |os| os.stage(&change.to))?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
             Step::TellSshd { unit } => {
                 // Its file counts at the latest when it starts again: no reason to take the change back.

@@ -2,7 +2,9 @@
 //!
 //! Flow: [`Journal::begin`] writes what stands at every path that the plan touches (contents in one file beside it),
 //! the enablement links, and the steps in words; only then does the first byte of the host change. The change is
-//! through at the moment in which `begin.json` is renamed to `done.json`. As long as it has its first name,
+//! through at the moment in which `begin.json` is renamed to `done.json`. One that stages another operating system stays
+//! under that name until a boot has come up in it (`finalised.json`); where a boot comes up otherwise, it gets its first
+//! name back. As long as it has its first name,
 //! [`Journal::undo`] brings every path back to what was written down; it compares before it acts, so it can be
 //! stopped anywhere and started again. It is the only undo: for an error, and after a crash.
 //!
@@ -15,7 +17,7 @@ mod undo;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use desired::{OsState, sha256};
+use desired::{OsWanted, sha256};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -25,8 +27,10 @@ use crate::disk::xattr::Like;
 use crate::error::Error;
 use crate::paths::{JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
+use crate::plan::os::OsChange;
 use crate::plan::step::Step;
 use crate::record::{Boot, Names};
+use crate::system::os::Token;
 use crate::system::systemd::ServiceAction;
 use crate::transaction::shadow;
 use links::Links;
@@ -37,6 +41,8 @@ const BEGIN: &str = "/var/lib/machine-config-daemon/journal/begin.json";
 const DONE: &str = "/var/lib/machine-config-daemon/journal/done.json";
 /// The change has been taken back.
 const UNDONE: &str = "/var/lib/machine-config-daemon/journal/undone.json";
+/// The change is through, and the boot that it waited for has come up in it.
+const FINALISED: &str = "/var/lib/machine-config-daemon/journal/finalised.json";
 /// Old contents of files, one after the other.
 const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
 /// Services have been told of the change.
@@ -85,6 +91,16 @@ struct Before {
     was: Was,
 }
 
+/// What undoes a change of the operating system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum OsUndo {
+    /// What the host would boot into before, and what the change makes of it.
+    Staged { before: Token, change: Box<OsChange> },
+    /// Of the third format and before, when no host had a back end that could have changed anything: what two configs said.
+    Older(OsWanted, OsWanted),
+}
+
 /// The journal as it stands on the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Journal {
@@ -103,8 +119,8 @@ pub(crate) struct Journal {
     aside: Vec<(String, String)>,
     /// What enables units. `None` when the plan does not touch that.
     links: Option<Links>,
-    /// What the operating system would boot into before the change, and what the change makes of it.
-    pub(crate) os: Option<(OsState, OsState)>,
+    /// The change of the operating system, and what undoes it.
+    os: Option<OsUndo>,
     /// Services that are told at the end.
     pub(crate) services: Vec<(ServiceAction, String)>,
     /// systemd reads its units again.
@@ -119,7 +135,9 @@ pub(crate) struct Journal {
 
 /// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
 /// number.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
+/// The format of a journal without a change of the operating system, which waits for no boot once it is committed.
+const FORMAT_WITHOUT_OS: u32 = 3;
 /// The format of a journal in which no folder and no hard link is to be put back: readers of before the third one know
 /// all of it.
 const FORMAT_WITHOUT_FOLDERS: u32 = 2;
@@ -168,7 +186,7 @@ pub(crate) enum Stage {
     Nothing,
     /// Under way.
     Begun(Journal),
-    /// Through, with things left to clear.
+    /// Through, with things left to clear, or waiting for its boot.
     Done(Journal),
     /// Taken back, with things left to clear.
     Undone,
@@ -176,7 +194,12 @@ pub(crate) enum Stage {
 
 impl Journal {
     /// Writes down what the plan will change. Nothing but the journal's own folder is changed.
-    pub(crate) fn begin(root: &Root, plan: &HostPlan, os: &OsState, boot: Boot) -> Result<Self, Error> {
+    pub(crate) fn begin(
+        root: &Root,
+        plan: &HostPlan,
+        before_os: Option<Token>,
+        boot: Boot,
+    ) -> Result<Self, Error> {
         let mut before = Vec::new();
         let mut seen = BTreeSet::new();
         let mut aside = Vec::new();
@@ -232,17 +255,20 @@ impl Journal {
         }
         let is_new = |b: &Before| b.same_as.is_some() || matches!(b.was, Was::Dir { attributes: Some(_) });
         let journal = Self {
-            format: if before.iter().any(is_new) { FORMAT } else { FORMAT_WITHOUT_FOLDERS },
+            format: match &before_os {
+                Some(_) => FORMAT,
+                None if before.iter().any(is_new) => FORMAT_WITHOUT_OS,
+                None => FORMAT_WITHOUT_FOLDERS,
+            },
             names: plan.names.clone(),
             steps: plan.steps.iter().map(ToString::to_string).collect(),
             before,
             passwords,
             aside,
             links,
-            os: plan.steps.iter().find_map(|s| match s {
-                Step::Os { to, .. } => Some((os.clone(), to.clone())),
-                _ => None,
-            }),
+            os: before_os
+                .zip(plan.os_change())
+                .map(|(before, change)| OsUndo::Staged { before, change: Box::new(change.clone()) }),
             services: plan
                 .steps
                 .iter()
@@ -321,9 +347,29 @@ impl Journal {
         Ok(!root.found(SERVICES)?.is_absent())
     }
 
-    /// The change is through: from here on it is never undone.
+    /// The change is through: from here on it is never undone, unless it waits for a boot that fails (see
+    /// [`Journal::os_change`]).
     pub(crate) fn commit(root: &Root) -> Result<(), FsError> {
         root.rename(BEGIN, DONE)
+    }
+
+    /// A change that was through and is to be undone after all: it is under way again.
+    pub(crate) fn reopen(root: &Root) -> Result<(), FsError> {
+        root.rename(DONE, BEGIN)
+    }
+
+    /// The boot that a change was through but for has come up as it wants: from here on it is never undone.
+    pub(crate) fn finalise(root: &Root) -> Result<(), FsError> {
+        root.rename(DONE, FINALISED)
+    }
+
+    /// What the change makes of the operating system, and what names the state before. Such a change is over when a later
+    /// boot has come up in it; until then the journal of a committed one stays.
+    pub(crate) fn os_change(&self) -> Option<(&Token, &OsChange)> {
+        match self.os.as_ref()? {
+            OsUndo::Staged { before, change } => Some((before, change)),
+            OsUndo::Older(..) => None,
+        }
     }
 
     /// Everything is as before.
@@ -359,11 +405,11 @@ impl Journal {
                 other => other?,
             }
         }
-        for path in [BEGIN, DONE, UNDONE, DATA, SERVICES] {
+        for path in [BEGIN, DONE, UNDONE, FINALISED, DATA, SERVICES] {
             root.discard_temporary(path)?;
         }
         // The file that says where the change stands goes last.
-        for path in [DATA, SERVICES, DONE, UNDONE] {
+        for path in [DATA, SERVICES, DONE, UNDONE, FINALISED] {
             root.remove(path)?;
         }
         Ok(())

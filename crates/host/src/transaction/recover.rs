@@ -8,7 +8,8 @@ use crate::disk::found::{Attributes, Found};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::plan::steps::PRIVATE_DIR_MODE;
+use crate::plan::steps::{PRIVATE, PRIVATE_DIR_MODE};
+use crate::record::OsFailure;
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
@@ -43,15 +44,30 @@ pub enum Recovery {
         /// The config that it is in.
         config: String,
     },
+    /// A change is through but for the boot into the operating system that it has staged, which is still to come.
+    AwaitsBoot {
+        /// The config that the host is in then.
+        config: String,
+    },
+    /// The boot that a change waited for came up otherwise: the whole change was undone, and the host is in `config`. The
+    /// other one is not tried again (see [`OsFailure`]).
+    RolledBack {
+        /// The config that it is in.
+        config: String,
+        /// The config that it was on its way to.
+        desired: String,
+        /// What was found after the boot.
+        why: String,
+    },
 }
 
 impl Host {
     pub(crate) fn undo(&mut self, journal: &Journal, tell: Tell) -> Result<(), Error> {
         journal.undo(&self.root)?;
-        if let Some((before, after)) = &journal.os
-            && self.os.state()? != *before
+        if let Some((before, _)) = journal.os_change()
+            && self.os.mark()? != *before
         {
-            self.stage_os(after, before)?;
+            self.os_call("undo", |os| os.undo(before))?;
         }
         if journal.daemon_reload {
             // The files are what counts; systemd reads them at the latest at the next boot.
@@ -137,17 +153,69 @@ impl Host {
                 Journal::clear(&self.root, None)?;
                 Ok(Recovery::Nothing)
             }
-            Stage::Done(journal) => {
-                Journal::clear(&self.root, Some(&journal))?;
-                Ok(Recovery::Finished { config: journal.names.desired })
-            }
+            Stage::Done(journal) => self.after_commit(&journal),
             Stage::Begun(journal) => {
                 tracing::warn!(desired = %journal.names.desired, "a change was interrupted, undoing it");
                 let tell = if journal.boot.lasts(&self.boot()?) { Tell::Marked } else { Tell::Started };
                 self.undo(&journal, tell)?;
+                let has_os = journal.os_change().is_some();
                 let names = journal.names;
-                Ok(Recovery::Undone { config: names.current, desired: names.desired })
+                let failure = self.os_failure()?.filter(|f| has_os && f.config == names.desired);
+                let (config, desired) = (names.current, names.desired);
+                Ok(match failure {
+                    Some(OsFailure { why, .. }) => Recovery::RolledBack { config, desired, why },
+                    None => Recovery::Undone { config, desired },
+                })
             }
         }
+    }
+
+    /// A change is through. One that has staged an operating system is over when the machine has booted: finalised where it
+    /// came up in that, undone with all else of the change where it did not.
+    fn after_commit(&mut self, journal: &Journal) -> Result<Recovery, Error> {
+        let (config, desired) = (journal.names.current.clone(), journal.names.desired.clone());
+        if let Some((_, change)) = journal.os_change() {
+            if journal.boot.lasts(&self.boot()?) {
+                return Ok(Recovery::AwaitsBoot { config: desired });
+            }
+            if let Err(why) = change.came_up(&self.os.status()?) {
+                tracing::error!(%desired, %why, "the machine did not come up in the operating system that was staged, undoing the change");
+                let failure = OsFailure { config: desired.clone(), why: why.clone() };
+                let path = paths::OS_FAILURE;
+                let json = serde_json::to_vec(&failure)
+                    .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
+                self.root.write_bytes(path, &json, PRIVATE)?;
+                Journal::reopen(&self.root)?;
+                self.undo(journal, Tell::Started)?;
+                return Ok(Recovery::RolledBack { config, desired, why });
+            }
+            Journal::finalise(&self.root)?;
+        }
+        Journal::clear(&self.root, Some(journal))?;
+        Ok(Recovery::Finished { config: desired })
+    }
+
+    /// Undoes a change that waits for its boot: another one takes its place before that.
+    pub(crate) fn take_back_committed(&mut self) -> Result<(), Error> {
+        if let Stage::Done(journal) = Journal::stage(&self.root)? {
+            tracing::warn!(desired = %journal.names.desired, "a change that waits for its boot is given up, undoing it");
+            Journal::reopen(&self.root)?;
+            self.undo(&journal, Tell::Marked)?;
+        }
+        Ok(())
+    }
+
+    /// The config whose operating system the machine did not come up in, if that is on record.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn os_failure(&self) -> Result<Option<OsFailure>, Error> {
+        let path = paths::OS_FAILURE;
+        let bytes = self.root.read_if_there(path)?;
+        let unreadable = |e: serde_json::Error| Error::Config {
+            name: path.to_owned(),
+            why: format!("{e}; remove it, and the config that failed is tried again"),
+        };
+        bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }
 }

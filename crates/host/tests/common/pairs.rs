@@ -1,5 +1,5 @@
 //! Pairs of configs that together use everything that a plan can do.
-#![allow(unreachable_pub, reason = "a module of a test")]
+#![allow(unreachable_pub, dead_code, reason = "a module of a test")]
 
 use api::v1::MachineConfigSpec;
 use serde_json::{Value, json};
@@ -50,21 +50,28 @@ fn users(users: &[Value]) -> MachineConfigSpec {
     spec(&[], &[], users)
 }
 
+fn unit(name: &str, enabled: bool) -> Value {
+    json!({"name": name, "contents": ENABLED, "enabled": enabled})
+}
+
+fn core(keys: &[&str], hash: Option<&str>) -> Value {
+    let mut user = json!({"name": "core", "sshAuthorizedKeys": keys});
+    if let Some(hash) = hash {
+        user["passwordHash"] = json!(hash);
+    }
+    user
+}
+
+fn pair(about: &'static str, old: MachineConfigSpec, new: MachineConfigSpec) -> Pair {
+    Pair { about, old, new }
+}
+
 /// All of them.
 pub fn pairs() -> Vec<Pair> {
     let none = MachineConfigSpec::default;
-    let unit = |name: &str, enabled: bool| json!({"name": name, "contents": ENABLED, "enabled": enabled});
-    let core = |keys: &[&str], hash: Option<&str>| {
-        let mut user = json!({"name": "core", "sshAuthorizedKeys": keys});
-        if let Some(hash) = hash {
-            user["passwordHash"] = json!(hash);
-        }
-        user
-    };
     let big = |name: &str, text: &str, n: usize| -> Vec<Value> {
         (0..n).map(|i| file(&format!("/etc/many/{name}{i}"), text)).collect()
     };
-    let pair = |about, old, new| Pair { about, old, new };
     let mut out = vec![
         pair(
             "two files in a new folder",
@@ -208,4 +215,35 @@ pub fn pairs() -> Vec<Pair> {
     everything_new.kernel_arguments = Some(vec!["quiet".to_owned()]);
     out.push(pair("everything at once", everything_old, everything_new));
     out
+}
+
+/// Changes that stage another operating system beside what they do to files.
+pub fn os_pairs() -> Vec<Pair> {
+    let with = |mut spec: MachineConfigSpec, image: &str, arguments: &[&str]| {
+        spec.os_image_url = image.to_owned();
+        spec.kernel_arguments = Some(arguments.iter().map(|a| (*a).to_owned()).collect());
+        spec
+    };
+    let old = spec(
+        &[file("/etc/app/a", "1"), file("/etc/issue.net", "mine"), file("/etc/gone", "x")],
+        &[unit("one.service", true)],
+        &[core(&[KEY], None)],
+    );
+    let new = spec(
+        &[file("/etc/app/a", "2"), file("/var/opt/new", "x")],
+        &[unit("one.service", false), unit("two.service", true)],
+        &[],
+    );
+    vec![
+        pair(
+            "an image and files",
+            with(old.clone(), "", &[]),
+            with(new.clone(), "fake:2", &["quiet", "a=1 b"]),
+        ),
+        pair(
+            "kernel arguments go",
+            with(old, "fake:2", &["quiet", "nosmt"]),
+            with(new, "fake:2", &["nosmt"]),
+        ),
+    ]
 }

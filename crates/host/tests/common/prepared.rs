@@ -8,7 +8,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, FakeOs, FilePolicy, HostPlan, Names, OsBackend, OsState, PolicyAction, plan};
+use host::{
+    DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, HostPlan, Names, OsBackend, OsStatus, PolicyAction,
+    plan,
+};
 
 use crate::common::{mk_host, mk_host_tree, mk_temp, tree};
 use crate::pairs::Pair;
@@ -24,10 +27,10 @@ pub type Tree = BTreeMap<String, String>;
 pub struct Prepared {
     pub about: &'static str,
     pub base: tempfile::TempDir,
-    pub base_os: OsState,
+    pub base_os: OsStatus,
     pub plan: HostPlan,
-    pub old: (Tree, OsState),
-    pub new: (Tree, OsState),
+    pub old: (Tree, OsStatus),
+    pub new: (Tree, OsStatus),
 }
 
 pub fn policy() -> DisruptionPolicy {
@@ -45,12 +48,12 @@ pub fn names(current: &str, desired: &str) -> Names {
     Names { current: current.to_owned(), desired: desired.to_owned() }
 }
 
-pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsState) {
-    (tree(at, &["/"], &SKIP), os.clone().state().unwrap())
+pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsStatus) {
+    (tree(at, &["/"], &SKIP), os.clone().status().unwrap())
 }
 
 /// Two states are the same, or what differs is told.
-pub fn same(now: &(Tree, OsState), want: &(Tree, OsState), about: &str) {
+pub fn same(now: &(Tree, OsStatus), want: &(Tree, OsStatus), about: &str) {
     let differs: Vec<String> = now
         .0
         .keys()
@@ -62,10 +65,16 @@ pub fn same(now: &(Tree, OsState), want: &(Tree, OsState), about: &str) {
     assert_eq!(now.1, want.1, "{about}");
 }
 
-pub fn mk_os(state: &OsState) -> FakeOs {
-    let mut os = FakeOs::default();
-    os.stage(&OsState::default(), state).unwrap();
-    os
+pub fn mk_os(status: &OsStatus) -> FakeOs {
+    FakeOs::new(status.clone())
+}
+
+/// The machine boots: another boot id, an empty `/run`, and the operating system that was staged, unless it falls back.
+pub fn boot(at: &Path, os: &FakeOs) {
+    let mut systemd = FakeSystemd::new(&host::Root::open(at).unwrap());
+    systemd.complete_reboot().unwrap();
+    let _ = std::fs::remove_file(at.join("run/machine-config-daemon-boot"));
+    os.boot();
 }
 
 pub fn copy(from: &Path) -> tempfile::TempDir {
@@ -84,6 +93,8 @@ pub fn prepare(pair: &Pair) -> Prepared {
     let facts = host.probe(&start, &pair.old).unwrap();
     let first = plan(&start, &pair.old, &names("", "old"), &policy(), &facts).unwrap();
     host.apply(&first).unwrap();
+    boot(base.path(), &os);
+    host.recover().unwrap();
     let facts = host.probe(&pair.old, &pair.new).unwrap();
     let plan = plan(&pair.old, &pair.new, &names("old", "new"), &policy(), &facts).unwrap();
     let old = state(base.path(), &os);

@@ -1,0 +1,295 @@
+//! What becomes of the operating system: what two configs want of it and what the host will boot into, in; the deployment
+//! that it is to boot into instead, out. And whether a boot came up in it. Pure.
+//!
+//! Only what a MachineConfig says is touched: kernel arguments and extensions that the host itself has stay, in their
+//! order. Kernel arguments of the old config go, those of the new one come after all others, as the reference does it
+//! (`--delete-if-present` for each old one, `--append` for each new one).
+//!
+//! What it is not: how a host does it (see `system::os`).
+
+use std::fmt;
+
+use desired::mask::argument;
+use desired::{OsWanted, arguments};
+use serde::{Deserialize, Serialize};
+
+use crate::system::os::{Deployment, OsStatus, masked};
+
+/// A change of the operating system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OsChange {
+    /// What the host would boot into without it.
+    pub from: Deployment,
+    /// What it is to boot into.
+    pub to: Deployment,
+    /// What the config says, with which the booted state is compared.
+    pub wanted: OsWanted,
+    /// Kernel arguments of the config before that are to be gone.
+    pub gone: Vec<String>,
+}
+
+/// As it is shown to people: what differs, without secrets.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Shown<'c> {
+    image: Option<(&'c str, &'c str)>,
+    #[serde(serialize_with = "masked_list")]
+    removed_arguments: Vec<String>,
+    #[serde(serialize_with = "masked_list")]
+    added_arguments: Vec<String>,
+    kernel_type: Option<(&'c str, &'c str)>,
+    removed_extensions: Vec<&'c str>,
+    added_extensions: Vec<&'c str>,
+}
+
+#[allow(clippy::ptr_arg, reason = "what serde hands over")]
+fn masked_list<S: serde::Serializer>(list: &Vec<String>, s: S) -> Result<S::Ok, S::Error> {
+    masked(list, s)
+}
+
+impl OsChange {
+    /// Plans it. `now`: what the host will boot into. `None`: that is what is wanted already.
+    #[must_use]
+    pub fn between(old: &OsWanted, new: &OsWanted, now: &Deployment) -> Option<Self> {
+        let (had, has) = (arguments(&old.kernel_arguments), arguments(&new.kernel_arguments));
+        let mut kernel_arguments = without(&now.kernel_arguments, &had);
+        kernel_arguments.extend(has.iter().cloned());
+        let mut extensions = now.extensions.clone();
+        extensions.retain(|e| !old.extensions.contains(e) || new.extensions.contains(e));
+        let added = new.extensions.iter().filter(|e| !now.extensions.contains(e));
+        extensions.extend(added.cloned());
+        // A config that names no image leaves the host the one that it has.
+        let image = if new.image.is_empty() { now.image.clone() } else { new.image.clone() };
+        let to = Deployment { image, kernel_arguments, kernel_type: new.kernel_type.clone(), extensions };
+        let gone = without(&had, &has);
+        (to != *now).then(|| Self { from: now.clone(), to, wanted: new.clone(), gone })
+    }
+
+    /// Whether a boot came up in what was wanted: nothing that the config says is missing, and nothing that it gave up is
+    /// there. What else the host has is its own.
+    ///
+    /// # Errors
+    /// What differs, for people.
+    pub fn came_up(&self, status: &OsStatus) -> Result<(), String> {
+        let booted = &status.booted;
+        let Self { from, to, wanted, gone } = self;
+        if to.image != booted.image {
+            return Err(format!("it runs the image {:?} and not {:?}", booted.image, to.image));
+        }
+        if to.kernel_type != booted.kernel_type {
+            return Err(format!("its kernel is {:?} and not {:?}", booted.kernel_type, to.kernel_type));
+        }
+        if let Some(missing) = wanted.extensions.iter().find(|e| !booted.extensions.contains(e)) {
+            return Err(format!("the extension {missing} is missing"));
+        }
+        let extra = |e: &&String| from.extensions.contains(e) && !to.extensions.contains(e);
+        if let Some(left) = booted.extensions.iter().find(extra) {
+            return Err(format!("the extension {left} is still there"));
+        }
+        let missing = without(&arguments(&wanted.kernel_arguments), &booted.kernel_arguments);
+        if let Some(missing) = missing.first() {
+            return Err(format!("the kernel argument {} is missing", argument(missing)));
+        }
+        let count = |list: &[String], a: &String| list.iter().filter(|b| *b == a).count();
+        let left = |a: &&String| count(&booted.kernel_arguments, a) > count(&to.kernel_arguments, a);
+        match gone.iter().find(left) {
+            Some(left) => Err(format!("the kernel argument {} is still there", argument(left))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn shown(&self) -> Shown<'_> {
+        let Self { from, to, .. } = self;
+        Shown {
+            image: (from.image != to.image).then_some((from.image.as_str(), to.image.as_str())),
+            removed_arguments: without(&from.kernel_arguments, &to.kernel_arguments),
+            added_arguments: without(&to.kernel_arguments, &from.kernel_arguments),
+            kernel_type: (from.kernel_type != to.kernel_type)
+                .then_some((from.kernel_type.as_str(), to.kernel_type.as_str())),
+            removed_extensions: from
+                .extensions
+                .iter()
+                .filter(|e| !to.extensions.contains(e))
+                .map(String::as_str)
+                .collect(),
+            added_extensions: to
+                .extensions
+                .iter()
+                .filter(|e| !from.extensions.contains(e))
+                .map(String::as_str)
+                .collect(),
+        }
+    }
+}
+
+/// A list without these, each taken out once, the last of its kind: what a config adds stands behind the host's own.
+fn without(list: &[String], these: &[String]) -> Vec<String> {
+    let mut out = list.to_vec();
+    for one in these {
+        if let Some(at) = out.iter().rposition(|a| a == one) {
+            out.remove(at);
+        }
+    }
+    out
+}
+
+impl fmt::Display for OsChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.shown();
+        let mut parts = Vec::new();
+        if let Some((from, to)) = shown.image {
+            parts.push(format!("image {from:?} -> {to:?}"));
+        }
+        let arguments = |sign: char, list: &[String]| -> Vec<String> {
+            list.iter().map(|a| format!("{sign}{}", argument(a))).collect()
+        };
+        let mut kernel = arguments('-', &shown.removed_arguments);
+        kernel.extend(arguments('+', &shown.added_arguments));
+        if !kernel.is_empty() {
+            parts.push(format!("kernel arguments {}", kernel.join(" ")));
+        } else if self.from.kernel_arguments != self.to.kernel_arguments {
+            parts.push("kernel arguments in another order".to_owned());
+        }
+        if let Some((from, to)) = shown.kernel_type {
+            parts.push(format!("kernel type {from:?} -> {to:?}"));
+        }
+        let mut extensions: Vec<String> = shown.removed_extensions.iter().map(|e| format!("-{e}")).collect();
+        extensions.extend(shown.added_extensions.iter().map(|e| format!("+{e}")));
+        if !extensions.is_empty() {
+            parts.push(format!("extensions {}", extensions.join(" ")));
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// `image | kernel arguments | kernel type | extensions`, of a config.
+    fn wanted(text: &str) -> OsWanted {
+        let Deployment { image, kernel_arguments, kernel_type, extensions } = deployment(text);
+        OsWanted { image, kernel_arguments, kernel_type, extensions }
+    }
+
+    fn deployment(text: &str) -> Deployment {
+        let parts: Vec<&str> = text.split('|').map(str::trim).collect();
+        let part = |i: usize| parts.get(i).copied().unwrap_or_default();
+        let kernel_type = if part(2).is_empty() { "default" } else { part(2) };
+        Deployment {
+            image: part(0).to_owned(),
+            kernel_arguments: words(part(1)),
+            kernel_type: kernel_type.to_owned(),
+            extensions: words(part(3)),
+        }
+    }
+
+    #[test]
+    fn only_what_the_configs_say_is_touched() {
+        for (about, old, new, now, to, shown) in [
+            ("nothing", "", "", "i1 | ro", "", ""),
+            ("an image", "", "i2", "i1 | ro", "i2 | ro", "image \"i1\" -> \"i2\""),
+            ("an image that is there", "i1", "i2", "i2 | ro", "", ""),
+            ("an image is given up", "i2", "", "i2 | ro", "", ""),
+            ("arguments come", "", "| a b=1", "i | ro x", "i | ro x a b=1", "kernel arguments +a +b=1"),
+            ("arguments go", "| a b", "| b", "i | ro a x b", "i | ro x b", "kernel arguments -a"),
+            ("one that the host has too", "| ro", "", "i | ro x ro", "i | ro x", "kernel arguments -ro"),
+            ("one that is gone already", "| a", "| b", "i | ro", "i | ro b", "kernel arguments +b"),
+            ("twice", "| a", "| a a", "i | a ro", "i | ro a a", "kernel arguments +a"),
+            (
+                "another order",
+                "| a=1 b a=2",
+                "| a=2 b a=1",
+                "i | ro a=1 b a=2",
+                "i | ro a=2 b a=1",
+                "kernel arguments in another order",
+            ),
+            (
+                "a kernel",
+                "",
+                "| | realtime",
+                "i | ro",
+                "i | ro | realtime",
+                "kernel type \"default\" -> \"realtime\"",
+            ),
+            (
+                "a kernel is given up",
+                "| | realtime",
+                "",
+                "i | | realtime",
+                "i",
+                "kernel type \"realtime\" -> \"default\"",
+            ),
+            (
+                "extensions",
+                "| | | usbguard ipsec",
+                "| | | ipsec kerberos",
+                "i | | | mine usbguard ipsec",
+                "i | | | mine ipsec kerberos",
+                "extensions -usbguard +kerberos",
+            ),
+            (
+                "all together",
+                "i1 | a | | usbguard",
+                "i2 | b | realtime | ipsec",
+                "i1 | ro a | | usbguard mine",
+                "i2 | ro b | realtime | mine ipsec",
+                "image \"i1\" -> \"i2\", kernel arguments -a +b, kernel type \"default\" -> \"realtime\", extensions -usbguard +ipsec",
+            ),
+        ] {
+            let (old, new, now) = (wanted(old), wanted(new), deployment(now));
+            let change = OsChange::between(&old, &new, &now);
+            let got = change.as_ref().map(|c| c.to.clone());
+            assert_eq!(got, Some(deployment(to)).filter(|_| !to.is_empty()), "{about}");
+            let Some(change) = change else { continue };
+            assert_eq!(change.to_string(), shown, "{about}");
+            let status = |booted: &Deployment| OsStatus { booted: booted.clone(), ..OsStatus::default() };
+            assert_eq!(change.came_up(&status(&change.to)), Ok(()), "{about}");
+            // The way back ends where it began, but for the order of the host's own and ours.
+            let back = OsChange::between(&new, &old, &change.to);
+            let sorted = |d: &Deployment| {
+                let mut d = d.clone();
+                d.kernel_arguments.sort();
+                d.extensions.sort();
+                d
+            };
+            if !["one that is gone already", "an image", "twice"].contains(&about)
+                && !old.image.is_empty() == !new.image.is_empty()
+            {
+                assert_eq!(sorted(&back.unwrap().to), sorted(&now), "{about}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_boot_into_anything_else_is_told_with_what_differs() {
+        let now = deployment("i1 | ro a | | usbguard");
+        let change = OsChange::between(
+            &wanted("i1 | a | | usbguard"),
+            &wanted("i2 | token=hush | realtime | ipsec"),
+            &now,
+        )
+        .unwrap();
+        for (booted, why) in [
+            ("i2 | ro token=hush | realtime | ipsec", ""),
+            ("i2 | other ro token=hush | realtime | ipsec mine", ""),
+            ("i1 | ro a | | usbguard", "it runs the image \"i1\" and not \"i2\""),
+            ("i2 | ro token=hush | | ipsec", "its kernel is \"default\" and not \"realtime\""),
+            ("i2 | ro token=hush | realtime", "the extension ipsec is missing"),
+            ("i2 | ro token=hush | realtime | ipsec usbguard", "the extension usbguard is still there"),
+            ("i2 | ro | realtime | ipsec", "the kernel argument "),
+            ("i2 | ro a token=hush | realtime | ipsec", "the kernel argument a is still there"),
+        ] {
+            let status = OsStatus { booted: deployment(booted), ..OsStatus::default() };
+            let said = change.came_up(&status).err().unwrap_or_default();
+            assert!(said.starts_with(why) && said.is_empty() == why.is_empty(), "{booted}: {said}");
+            assert!(!said.contains("hush"), "{said}");
+        }
+        assert!(!change.to_string().contains("hush"), "{change}");
+    }
+}

@@ -1,0 +1,108 @@
+//! [`FakeOs`]: an operating system in memory that behaves as real ones do. What is staged is not booted, a boot makes it
+//! the booted one and keeps the one before, and a boot can fail and come up in the old one.
+//!
+//! For tests and simulated nodes. What it is not: an operating system; nothing is stored.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::system::os::{Deployment, OsBackend, OsError, OsStatus, Token};
+
+#[derive(Debug, Default)]
+struct State {
+    status: OsStatus,
+    /// Images that are on the host.
+    fetched: BTreeSet<String>,
+    fetches: usize,
+    /// The next boot does not come up in what is staged.
+    falls_back: bool,
+}
+
+/// The fake. Clones share it, so that it outlives a daemon that is restarted.
+#[derive(Clone, Debug)]
+pub struct FakeOs(Arc<Mutex<State>>);
+
+impl Default for FakeOs {
+    /// One that has booted an image with a kernel argument of its own.
+    fn default() -> Self {
+        let booted = Deployment {
+            image: "fake:1".to_owned(),
+            kernel_arguments: vec!["ro".to_owned()],
+            kernel_type: "default".to_owned(),
+            extensions: Vec::new(),
+        };
+        Self::new(OsStatus { booted, ..OsStatus::default() })
+    }
+}
+
+impl FakeOs {
+    /// One that has this.
+    #[must_use]
+    pub fn new(status: OsStatus) -> Self {
+        let fetched = [&status.booted].into_iter().chain(&status.staged).map(|d| d.image.clone()).collect();
+        Self(Arc::new(Mutex::new(State { status, fetched, ..State::default() })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the machine boot: into what is staged, unless it is to fall back; then that is gone.
+    pub fn boot(&self) {
+        let mut state = self.state();
+        let staged = state.status.staged.take();
+        let falls_back = std::mem::take(&mut state.falls_back);
+        if let Some(staged) = staged.filter(|_| !falls_back) {
+            let before = std::mem::replace(&mut state.status.booted, staged);
+            state.status.previous = Some(before);
+        }
+    }
+
+    /// The next boot comes up in what is booted now.
+    pub fn fall_back(&self) {
+        self.state().falls_back = true;
+    }
+
+    /// How often something was fetched that was not there.
+    #[must_use]
+    pub fn fetches(&self) -> usize {
+        self.state().fetches
+    }
+}
+
+impl OsBackend for FakeOs {
+    fn detect(&self) -> Result<&'static str, String> {
+        Ok("fake")
+    }
+
+    fn status(&mut self) -> Result<OsStatus, OsError> {
+        Ok(self.state().status.clone())
+    }
+
+    fn fetch(&mut self, target: &Deployment) -> Result<(), OsError> {
+        let mut state = self.state();
+        if state.fetched.insert(target.image.clone()) {
+            state.fetches += 1;
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Result<Token, OsError> {
+        let next = serde_json::to_string(self.state().status.next());
+        next.map(Token).map_err(|e| OsError { why: e.to_string() })
+    }
+
+    fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
+        let mut state = self.state();
+        if !target.image.is_empty() && !state.fetched.contains(&target.image) {
+            return Err(OsError { why: format!("{} is not on the host: fetch it first", target.image) });
+        }
+        state.status.staged = Some(target.clone()).filter(|t| *t != state.status.booted);
+        Ok(())
+    }
+
+    fn undo(&mut self, before: &Token) -> Result<(), OsError> {
+        let before = serde_json::from_str(&before.0).map_err(|e| OsError { why: e.to_string() })?;
+        self.stage(&before)
+    }
+}
