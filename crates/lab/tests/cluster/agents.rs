@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use api::k8s::Node;
 use api::names::annotation as a;
 use api::v1::{MachineConfig, MachineConfigNode, MachineConfigPool};
-use daemon::{Exit, Parts, run_with};
+use daemon::{AgentOptions, Exit, run_with};
 use host::fault::NoFaults;
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -96,7 +96,11 @@ fn run(
     tokio::spawn(async move {
         loop {
             let (host, mut systemd) = machine(dir.path())?;
-            let parts = Parts { drift_period: Some(DRIFT_PERIOD), watch_disk, ..Parts::new(&name, host) };
+            let parts = AgentOptions {
+                drift_period: Some(DRIFT_PERIOD),
+                watch_disk,
+                ..AgentOptions::new(&name, host)
+            };
             match run_with(client.clone(), parts, stop.clone()).await? {
                 Exit::Stopped => return Ok(()),
                 Exit::Rebooting => systemd.complete_reboot()?,
@@ -335,13 +339,15 @@ async fn a_node_that_is_sent_to_an_image_says_that_it_cannot_and_goes_on_with_co
     node.until(&one, "Unreconcilable").await?;
     let reason = node.note(a::REASON).await?;
     assert!(reason.contains("os@sha256:0") && reason.contains("MachineOSConfig"), "{reason}");
-    assert_eq!(node.read("etc/app.conf").as_deref(), Some("one"), "the config went without its image");
+    assert_eq!(
+        node.read("var/lib/kubelet/config.json").as_deref(),
+        Some("one"),
+        "the config went without its image"
+    );
     node.set(a::DESIRED_IMAGE, "").await?;
     node.until(&two, "Done").await?;
-    assert_eq!(
-        (node.note(a::REASON).await?, node.read("etc/app.conf").as_deref()),
-        (String::new(), Some("two"))
-    );
+    assert_eq!(node.note(a::REASON).await?, "");
+    assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("two"));
     node.end().await
 }
 
