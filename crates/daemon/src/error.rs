@@ -17,10 +17,10 @@ pub enum DaemonError {
         remedy: String,
     },
     /// No thread to talk to systemd with.
-    #[error("no runtime: {0}")]
+    #[error("cannot start the runtime: {0}")]
     Runtime(#[source] std::io::Error),
     /// The kubeconfig, or the pod's service account.
-    #[error("no way to the API server: {why}")]
+    #[error("cannot connect to the API server: {why}")]
     Client {
         /// Why.
         why: String,
@@ -43,8 +43,8 @@ pub enum DaemonError {
         /// Why it did not work.
         why: String,
     },
-    /// The host cannot be looked at.
-    #[error("the host cannot be looked at: {why}")]
+    /// The host cannot be read.
+    #[error("the host cannot be read: {why}")]
     Look {
         /// Why.
         why: String,

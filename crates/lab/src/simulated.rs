@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The config of a node that has joined and was not sent to its pool's yet.
 pub use daemon::protocol::EMPTY_CONFIG;
 use daemon::protocol::NodeFacts;
-use daemon::{Exit, Feed, Parts, run_with};
+use daemon::{AgentOptions, Exit, NodeUpdates, run_with};
 use futures::StreamExt;
 use host::fault::NoFaults;
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
@@ -77,7 +77,7 @@ impl NodeFeeds {
     }
 
     /// The feed of one node; ask for it before the Node is created.
-    pub(crate) fn feed(&self, name: &str) -> Feed {
+    pub(crate) fn feed(&self, name: &str) -> NodeUpdates {
         lock(&self.shared.feeds).entry(name.to_owned()).or_insert_with(|| watch::channel(None).0).subscribe()
     }
 }
@@ -143,7 +143,7 @@ impl SimulatedNode {
         client: Client,
         root: &Path,
         kubelet: Arc<KubeletStandIn>,
-        feed: Feed,
+        feed: NodeUpdates,
         setup: SimulatedSetup,
     ) -> Result<Self> {
         make_tree(root)?;
@@ -190,7 +190,7 @@ struct Life {
     client: Client,
     root: std::path::PathBuf,
     kubelet: Arc<KubeletStandIn>,
-    feed: Feed,
+    feed: NodeUpdates,
     setup: SimulatedSetup,
     stop: CancellationToken,
 }
@@ -223,7 +223,8 @@ impl Life {
         let root = Root::open_with(&self.root, options, Arc::new(NoFaults)).map_err(|error| text(&error))?;
         let mut systemd = FakeSystemd::new(&root);
         let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
-        let parts = Parts { feed: Some(self.feed.clone()), ..Parts::new(self.kubelet.name(), host) };
+        let parts =
+            AgentOptions { updates: Some(self.feed.clone()), ..AgentOptions::new(self.kubelet.name(), host) };
         let exit =
             run_with(self.client.clone(), parts, self.stop.clone()).await.map_err(|error| text(&error))?;
         if exit == Exit::Rebooting {

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 /// Goes from a pod onto the host whose root folder is mounted there, and begins anew; nothing where it is `/`.
 pub(super) fn enter(root_mount: &Path) -> anyhow::Result<()> {
-    daemon::enter_host(root_mount, std::env::args_os())?;
+    daemon::chroot_into_host(root_mount, std::env::args_os())?;
     Ok(())
 }
 
 pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
     if let Some(from) = a.once_from {
-        let once = daemon::once(&a.root_mount, &from, a.skip_reboot).await?;
+        let once = daemon::apply_once(&a.root_mount, &from, a.skip_reboot).await?;
         let next = match (once.reboot, a.skip_reboot) {
             (false, _) => "",
             (true, false) => "; rebooting",
@@ -27,13 +27,13 @@ pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
         return Ok(exit::OK);
     }
     let kubelet = a.kubelet_healthz_endpoint;
-    let options = daemon::Options {
+    let options = daemon::StartOptions {
         kubeconfig: a.cluster.kubeconfig,
         context: a.cluster.context,
         root_mount: a.root_mount,
         metrics: a.metrics_url.0,
         kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
-        ..daemon::Options::new(a.node_name)
+        ..daemon::StartOptions::new(a.node_name)
     };
     Box::pin(daemon::start(options, super::shutdown_signal()?)).await?;
     Ok(exit::OK)
@@ -112,7 +112,7 @@ pub(super) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
     };
     let (origin, config) = one(&a.file)?;
     let config = daemon::read_config(&origin, &config.to_string())?;
-    let planned = match daemon::plan_here(&a.root_mount, &config, &policy)? {
+    let planned = match daemon::plan_on_host(&a.root_mount, &config, &policy)? {
         Ok(plan) => {
             Planned { severity: Some(plan.disruption.severity()), plan: Some(plan), irreconcilable: vec![] }
         }

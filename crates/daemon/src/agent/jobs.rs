@@ -1,4 +1,4 @@
-//! The agent's jobs, one for each kind of action: the calls and the host work of it, and what is in hand after it.
+//! The agent's jobs, one for each kind of action: its calls, its work on the host, and the phase that follows.
 //!
 //! What it is not: the loop, the waits and the writes onto the Node (see `agent`), nor any decision.
 
@@ -12,7 +12,7 @@ use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::join::{self, Membership};
 use crate::protocol::{
-    Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, Note, Pair, RebootFact,
+    Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Job, Note, Pair, Phase, RebootFact,
 };
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
@@ -35,8 +35,8 @@ impl Agent {
             Ok(disk) => {
                 self.view.disk = disk;
                 self.view.checked = false;
-                if let Hand::Failed(Failure { job: Job::Recover, .. }) = self.view.hand {
-                    self.view.hand = Hand::Nothing;
+                if let Phase::Failed(Failure { job: Job::Recover, .. }) = self.view.phase {
+                    self.view.phase = Phase::Idle;
                 }
                 Next::Step
             }
@@ -57,8 +57,8 @@ impl Agent {
         if self.view.node.current.is_empty() {
             let notes = notes.into_iter().filter(|(k, _)| is_ours(k)).collect();
             match self.cluster.annotate_from_file(&notes).await {
-                Ok(node) => self.absorb_answer(&node),
-                Err(error) => return self.missed(&error),
+                Ok(node) => self.take_answer(&node),
+                Err(error) => return self.wait_after_error(&error),
             }
         }
         match self.host(|m| m.retire_first_annotations().and_then(|()| m.facts())).await {
@@ -165,7 +165,7 @@ impl Agent {
             Ok((None, disk)) => {
                 self.view.disk = disk;
                 self.view.checked = true;
-                self.view.hand = Hand::Nothing;
+                self.view.phase = Phase::Idle;
                 self.settings.metrics.drift(None);
                 Next::Step
             }
@@ -235,7 +235,7 @@ impl Agent {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
                 self.tell(&work.warnings());
                 self.work = Some(work);
-                self.view.hand = Hand::Prepared { pair, cost, asked: None };
+                self.view.phase = Phase::Prepared { pair, cost, asked: None };
                 self.view.checked = true;
                 self.reporter.reach(&self.view, &Milestone::Prepared(cost));
                 Next::Step
@@ -254,8 +254,8 @@ impl Agent {
     }
 
     pub(super) async fn apply(&mut self, pair: Pair) -> Next {
-        let (Some(work), Hand::Prepared { cost, .. }) = (self.work.take(), &self.view.hand) else {
-            self.view.hand = Hand::Nothing;
+        let (Some(work), Phase::Prepared { cost, .. }) = (self.work.take(), &self.view.phase) else {
+            self.view.phase = Phase::Idle;
             return Next::Step;
         };
         let reboots = cost.reboot;
@@ -286,8 +286,8 @@ impl Agent {
                 self.view.checked = true;
                 self.checked_at = Instant::now();
                 self.ever_checked = true;
-                self.lost = None;
-                self.view.hand = Hand::Applied { config: pair.to, asked: None };
+                self.failed_update = None;
+                self.view.phase = Phase::Applied { config: pair.to, asked: None };
                 Next::Step
             }
             Err(e) => self.failed_after(e.disturbing, Job::Update(pair), e.kind, e.event, e.text),
@@ -299,9 +299,9 @@ impl Agent {
         self.reporter.last_word().await;
         let mut why = format!("Node will reboot into config {config}");
         if !announced {
-            let minutes = self.view.mute.map(|since| self.view.now.left(since).as_secs() / 60);
+            let minutes = self.view.silent_since.map(|since| self.view.now.left(since).as_secs() / 60);
             why = format!(
-                "{why}, and cannot say so: the API server has taken no word for {} minutes; its pods have left, the change is on the disk",
+                "{why} without announcing it: no request to the API server has succeeded for {} minutes. The node is drained and the change is on the disk",
                 minutes.unwrap_or_default()
             );
             tracing::warn!("{why}");

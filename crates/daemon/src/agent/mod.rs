@@ -1,10 +1,10 @@
 //! The agent: does what [`protocol::step`] says, with the API server and the host, and looks again.
 //!
-//! What it is not: a place for decisions. Everything that it holds is in `View`; a new process finds the same on the
-//! Node and on the disk.
+//! What it is not: a place for decisions. Its state is in `View`; a new process finds the same on the Node and on the
+//! disk.
 //!
 //! ```text
-//! Feed (own Node) ─┐
+//! NodeUpdates (own Node) ─┐
 //! disk, boot id ───┼─► View ─► step ─► Action ─► patch | GET | host work (blocking thread) ─► View …
 //! clock ───────────┘
 //! ```
@@ -15,17 +15,19 @@ pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
-use crate::agent::options::{Exit, Reporting, Trouble};
+use crate::agent::options::Exit;
 use crate::cluster::calls::Cluster;
-use crate::cluster::node_watch::Feed;
+use crate::cluster::node_watch::NodeUpdates;
+use crate::cluster::report::Reporting;
 use crate::cluster::report::{Milestone, Reporter};
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
-use crate::node::drift_watch::{Drift, Looks};
+use crate::node::Trouble;
+use crate::node::drift_watch::{LookLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::{
-    Action, Changes, Cordon, DiskFacts, EventKind, Failure, FailureKind, Hand, Job, NodeFacts, Note, Pair,
+    Action, Changes, Cordon, DiskFacts, EventKind, Failure, FailureKind, Job, NodeFacts, Note, Pair, Phase,
     View, Waiting, backoff, disturbing_backoff, outage_backoff, step,
 };
 use api::k8s::Node;
@@ -53,31 +55,31 @@ const ABSENCE_IS_TOLD_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_m
 pub(crate) struct Agent {
     cluster: Cluster,
     machine: Arc<Machine>,
-    feed: Feed,
+    updates: NodeUpdates,
     shutdown: CancellationToken,
     settings: Settings,
     reporter: Reporter,
     view: View,
     /// When the disk was last compared with its config.
     checked_at: Instant,
-    /// It was, once, by this process.
+    /// This process has compared it at least once.
     ever_checked: bool,
-    /// Who tells when the disk changes.
-    drift: Drift,
-    /// How often that counts.
-    looks: Looks,
-    /// It was told, and looking has to wait until then.
+    /// Whether the disk is watched for changes.
+    watching: Watching,
+    /// How often such a change may lead to a comparison.
+    look_limit: LookLimit,
+    /// A change was seen; the comparison waits until then.
     look_due: Option<Instant>,
-    /// What `Hand::Prepared` stands for.
+    /// The update that `Phase::Prepared` speaks of.
     work: Option<Work>,
-    /// Calls that failed one after the other.
-    misses: u32,
-    /// The update that failed last, and how often one after the other.
-    lost: Option<(Pair, u32)>,
-    /// The version that the feed had when it was last looked at.
-    fed: String,
-    /// Since when the feed is older than what the API server last answered.
-    behind: Option<Instant>,
+    /// Calls in a row that failed.
+    failed_calls: u32,
+    /// The update that failed last, and how often in a row.
+    failed_update: Option<(Pair, u32)>,
+    /// The resource version of the watch's newest Node when it was last read.
+    watched_version: String,
+    /// Since when the updates is older than what the API server last answered.
+    behind_since: Option<Instant>,
     /// When to say, or say again, that the cluster has no such Node.
     tell_absence_at: Option<Moment>,
 }
@@ -104,7 +106,7 @@ impl Agent {
         settings: Settings,
         cluster: Cluster,
         machine: Arc<Machine>,
-        feed: Feed,
+        updates: NodeUpdates,
         shutdown: CancellationToken,
     ) -> Self {
         let view = View {
@@ -113,30 +115,30 @@ impl Agent {
             // Nobody has looked yet.
             disk: DiskFacts { open: true, ..DiskFacts::default() },
             checked: false,
-            hand: Hand::Nothing,
+            phase: Phase::Idle,
             trouble: None,
-            mute: Some(Moment::now()),
+            silent_since: Some(Moment::now()),
         };
         let reporter = Reporter::new(cluster.clone(), settings.reporting);
         let checked_at = Instant::now();
         Self {
             cluster,
             machine,
-            feed,
+            updates,
             shutdown,
             settings,
             reporter,
             view,
             checked_at,
             ever_checked: false,
-            drift: Drift::Off,
-            looks: Looks::new(checked_at),
+            watching: Watching::Off,
+            look_limit: LookLimit::new(checked_at),
             look_due: None,
             work: None,
-            misses: 0,
-            lost: None,
-            fed: String::new(),
-            behind: None,
+            failed_calls: 0,
+            failed_update: None,
+            watched_version: String::new(),
+            behind_since: None,
             tell_absence_at: None,
         }
     }
@@ -153,7 +155,7 @@ impl Agent {
             if self.shutdown.is_cancelled() {
                 return Ok(Exit::Stopped);
             }
-            self.absorb_feed();
+            self.take_watched_node();
             self.ask_when_behind().await;
             self.view.now = Moment::now();
             let action = step(&self.view);
@@ -166,12 +168,12 @@ impl Agent {
         }
     }
 
-    /// Looks at the disk. What cannot be looked at may be half changed.
+    /// LookLimit at the disk. What cannot be looked at may be half changed.
     async fn look(&mut self) {
         match self.host(Machine::facts).await {
             Ok(disk) => self.view.disk = disk,
             Err(error) => {
-                tracing::warn!(%error, "the disk cannot be looked at");
+                tracing::warn!(%error, "the state of the host cannot be read");
                 self.view.disk.open = true;
             }
         }
@@ -192,24 +194,25 @@ impl Agent {
     }
 
     /// Takes in the newest Node, unless a patch of ours has shown a newer one already.
-    fn absorb_feed(&mut self) {
+    fn take_watched_node(&mut self) {
         if let Some(trouble) = &mut self.settings.trouble {
             self.view.trouble.clone_from(&trouble.borrow_and_update());
         }
-        let newest = self.feed.borrow_and_update().clone().filter(|f| f.resource_version != self.fed);
+        let newest =
+            self.updates.borrow_and_update().clone().filter(|f| f.resource_version != self.watched_version);
         let Some(facts) = newest else { return };
-        self.fed.clone_from(&facts.resource_version);
+        self.watched_version.clone_from(&facts.resource_version);
         if is_older(&facts, &self.view.node) {
-            self.behind.get_or_insert_with(Instant::now);
+            self.behind_since.get_or_insert_with(Instant::now);
             return;
         }
-        self.absorb(facts);
+        self.take_node(facts);
     }
 
     /// A Node that stays older than the API server's last answer is asked for. No write of ours is under way meanwhile, so
     /// that this answer is what the cluster holds, whatever its version.
     async fn ask_when_behind(&mut self) {
-        if self.behind.is_none_or(|since| since.elapsed() < WATCH_CATCHES_UP) {
+        if self.behind_since.is_none_or(|since| since.elapsed() < WATCH_CATCHES_UP) {
             return;
         }
         match self.cluster.own_node().await {
@@ -219,10 +222,10 @@ impl Agent {
                     tracing::warn!(
                         had = %self.view.node.resource_version,
                         has = %facts.resource_version,
-                        "the cluster has an older Node than before: etcd was restored; going on from there"
+                        "the cluster has an older Node than before: etcd was restored; continuing from there"
                     );
                 }
-                self.absorb(facts);
+                self.take_node(facts);
             }
             Err(error) => {
                 let error = error.chain();
@@ -230,7 +233,7 @@ impl Agent {
                     error,
                     "the watch shows an older Node than before, and the Node cannot be read"
                 );
-                self.behind = Some(Instant::now());
+                self.behind_since = Some(Instant::now());
             }
         }
     }
@@ -262,15 +265,15 @@ impl Agent {
     }
 
     /// Takes a Node as the truth.
-    fn absorb(&mut self, facts: NodeFacts) {
-        self.behind = None;
+    fn take_node(&mut self, facts: NodeFacts) {
+        self.behind_since = None;
         if !self.view.node.seen {
-            self.view.mute = None;
+            self.view.silent_since = None;
         }
         // Not what stood there before this process began.
         let asked = facts.asks_again(&self.view.node);
         self.view.node = facts;
-        if asked && let Hand::Failed(failure) = &mut self.view.hand {
+        if asked && let Phase::Failed(failure) = &mut self.view.phase {
             tracing::info!(job = ?failure.job, "asked to try again now");
             failure.retry_at = Moment::now();
         }
@@ -281,13 +284,16 @@ impl Agent {
 
     /// Waits for a change of the Node, a time, or the end.
     async fn wait(&mut self, until: Option<Moment>) {
-        let asks = self.behind.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
+        let asks = self.behind_since.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
         let sleep = async {
             if let Some(left) = asks {
-                return tokio::time::sleep(until.map_or(left, |t| left.min(until_then(t)))).await;
+                return tokio::time::sleep(
+                    until.map_or(left, |t| left.min(crate::protocol::clock::until(t))),
+                )
+                .await;
             }
             match until {
-                Some(t) => tokio::time::sleep(until_then(t)).await,
+                Some(t) => tokio::time::sleep(crate::protocol::clock::until(t)).await,
                 None => std::future::pending().await,
             }
         };
@@ -300,39 +306,39 @@ impl Agent {
         };
         tokio::select! {
             () = self.shutdown.cancelled() => {}
-            changed = self.feed.changed() => {
+            changed = self.updates.changed() => {
                 if changed.is_err() {
-                    // Whoever feeds us is gone: nothing will ever change again.
-                    tracing::error!("nothing tells of the Node any more; restart the agent unless it is being stopped");
+                    // The sender is gone: no change of the Node will arrive any more.
+                    tracing::error!("the watch of the own Node has ended; restart the agent, unless it is stopping");
                     self.shutdown.cancelled().await;
                 }
             }
             () = sleep => {}
             () = comes_or_goes(&mut self.settings.trouble) => {}
-            () = self.drift.touched(), if look_due.is_none() => self.touched(),
+            () = self.watching.touched(), if look_due.is_none() => self.touched(),
             () = look => self.touched(),
         }
     }
 
     /// A managed path was touched: looks, or will when it may again.
     fn touched(&mut self) {
-        self.look_due = self.looks.take(Instant::now()).err();
+        self.look_due = self.look_limit.take(Instant::now()).err();
         if let Some(due) = self.look_due {
             let seconds = due.saturating_duration_since(Instant::now()).as_secs();
             tracing::info!(
                 again_in = seconds,
-                "managed paths are touched again and again: the disk is looked at less often"
+                "managed paths change again and again: the disk is compared with its config less often"
             );
             return;
         }
-        self.drift.seen();
+        self.watching.seen();
         self.look_again();
     }
 
     /// A managed path was touched: what the last comparison said no longer counts.
     fn look_again(&mut self) {
         self.view.checked = false;
-        if let Hand::Failed(failure) = &mut self.view.hand
+        if let Phase::Failed(failure) = &mut self.view.phase
             && matches!(failure.job, Job::Check { .. } | Job::Update(_))
         {
             failure.retry_at = Moment::now();
@@ -341,17 +347,17 @@ impl Agent {
 
     /// Watches the disk of a node that is done. It is compared once more then: nobody was looking before.
     async fn watch_disk(&mut self) -> bool {
-        if !self.settings.watch_disk || !matches!(self.drift, Drift::Off) {
+        if !self.settings.watch_disk || !matches!(self.watching, Watching::Off) {
             return false;
         }
-        self.drift = match self.host(|m| Ok(Drift::begin(m))).await {
+        self.watching = match self.host(|m| Ok(Watching::begin(m))).await {
             Ok(drift) => drift,
             Err(error) => {
-                tracing::warn!(%error, "the disk cannot be watched; it is looked at now and then");
-                Drift::Polled
+                tracing::warn!(%error, "the disk cannot be watched; it is compared with its config at intervals instead");
+                Watching::Polled
             }
         };
-        let Drift::Watched(guard) = &self.drift else { return false };
+        let Watching::Watched(guard) = &self.watching else { return false };
         let text = format!("Config Drift Monitor started, watching against {}", guard.config);
         self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStarted, text }]);
         self.view.checked = false;
@@ -361,7 +367,7 @@ impl Agent {
     /// What follows changes the disk: that is not drift.
     async fn stop_watching(&mut self) {
         self.look_due = None;
-        if let Drift::Watched(guard) = std::mem::replace(&mut self.drift, Drift::Off) {
+        if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);
             self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStopped, text }]);
@@ -402,7 +408,7 @@ impl Agent {
 
     /// Nothing to do: a disk that is not watched is looked at again in a while.
     fn idle(&mut self) -> Next {
-        let watched = matches!(self.drift, Drift::Watched(_));
+        let watched = matches!(self.watching, Watching::Watched(_));
         let Some(period) = self.settings.drift_period.filter(|_| !watched) else { return Next::Wait(None) };
         let left = period.saturating_sub(self.checked_at.elapsed());
         if left.is_zero() {
@@ -419,15 +425,15 @@ impl Agent {
     fn begin_wait(&mut self, why: &Waiting, until: Option<Moment>) -> Next {
         let now = self.view.now;
         let config = self.view.node.desired.clone();
-        let hand = &mut self.view.hand;
-        match (why, &mut *hand) {
-            (Waiting::Drain, Hand::Prepared { asked: asked @ None, .. }) => *asked = Some(now),
-            (Waiting::Drain, Hand::Prepared { .. } | Hand::Emptying { .. }) => return Next::Wait(until),
-            (Waiting::Drain, _) => *hand = Hand::Emptying { since: now },
-            (Waiting::Kubelet, Hand::Returned { .. }) => return Next::Wait(until),
-            (Waiting::Kubelet, _) => *hand = Hand::Returned { since: now },
-            (Waiting::Uncordon, Hand::Applied { asked: Some(_), .. }) => return Next::Wait(until),
-            (Waiting::Uncordon, _) => *hand = Hand::Applied { config, asked: Some(now) },
+        let phase = &mut self.view.phase;
+        match (why, &mut *phase) {
+            (Waiting::Drain, Phase::Prepared { asked: asked @ None, .. }) => *asked = Some(now),
+            (Waiting::Drain, Phase::Prepared { .. } | Phase::Redraining { .. }) => return Next::Wait(until),
+            (Waiting::Drain, _) => *phase = Phase::Redraining { since: now },
+            (Waiting::Kubelet, Phase::AwaitingKubelet { .. }) => return Next::Wait(until),
+            (Waiting::Kubelet, _) => *phase = Phase::AwaitingKubelet { since: now },
+            (Waiting::Uncordon, Phase::Applied { asked: Some(_), .. }) => return Next::Wait(until),
+            (Waiting::Uncordon, _) => *phase = Phase::Applied { config, asked: Some(now) },
             _ => return Next::Wait(until),
         }
         Next::Step
@@ -445,13 +451,13 @@ impl Agent {
         }
         let at = conditional.then(|| self.view.node.resource_version.clone());
         match self.cluster.annotate(&changes, cordon, at.as_deref()).await {
-            Ok(node) => self.absorb_answer(&node),
+            Ok(node) => self.take_answer(&node),
             Err(error) => {
                 if let Some(cordon) = cordon.filter(|_| error.is_client_error()) {
                     let (back, why) = (cordon == Cordon::End, error.chain());
                     self.reporter.reach(&self.view, &Milestone::NotCordoned { back, why });
                 }
-                return self.missed(&error);
+                return self.wait_after_error(&error);
             }
         }
         match cordon {
@@ -462,16 +468,16 @@ impl Agent {
         self.settings.metrics.state(&self.view.node, Timestamp::now());
         let now = self.view.now;
         let request = changes.get(annotation::DESIRED_DRAIN);
-        match (&mut self.view.hand, request.and_then(|r| r.strip_prefix("uncordon-"))) {
+        match (&mut self.view.phase, request.and_then(|r| r.strip_prefix("uncordon-"))) {
             // A request that is made once more is the same text, and begins with a cordon.
-            (Hand::Prepared { asked, .. }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
+            (Phase::Prepared { asked, .. }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
                 *asked = Some(now);
             }
-            (Hand::Emptying { since }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
+            (Phase::Redraining { since }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
                 *since = now;
             }
-            (hand, Some(config)) if !changes.contains_key(annotation::STATE) => {
-                *hand = Hand::Applied { config: config.to_owned(), asked: Some(now) };
+            (phase, Some(config)) if !changes.contains_key(annotation::STATE) => {
+                *phase = Phase::Applied { config: config.to_owned(), asked: Some(now) };
             }
             _ => {}
         }
@@ -479,7 +485,7 @@ impl Agent {
         match changes.get(annotation::STATE).map(String::as_str) {
             Some(state::DONE) => {
                 tracing::info!(config = %self.view.node.current, "done");
-                self.view.hand = Hand::Nothing;
+                self.view.phase = Phase::Idle;
                 self.settings.metrics.update_done(&self.view.node.current, Timestamp::now());
             }
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
@@ -495,22 +501,22 @@ impl Agent {
         Next::Step
     }
 
-    fn absorb_answer(&mut self, node: &Node) {
-        self.misses = 0;
-        self.view.mute = None;
-        self.absorb(NodeFacts::of(node));
+    fn take_answer(&mut self, node: &Node) {
+        self.failed_calls = 0;
+        self.view.silent_since = None;
+        self.take_node(NodeFacts::of(node));
     }
 
     /// The API server did not do what was asked: nothing is lost, look again in a while.
-    fn missed(&mut self, error: &CallError) -> Next {
-        self.misses = self.misses.saturating_add(1);
+    fn wait_after_error(&mut self, error: &CallError) -> Next {
+        self.failed_calls = self.failed_calls.saturating_add(1);
         // Who conflicts is heard.
-        let since = self.view.mute.unwrap_or_else(Moment::now);
-        self.view.mute = (!error.is_conflict()).then_some(since);
-        let wait = outage_backoff(self.misses, jitter());
+        let since = self.view.silent_since.unwrap_or_else(Moment::now);
+        self.view.silent_since = (!error.is_conflict()).then_some(since);
+        let wait = outage_backoff(self.failed_calls, jitter());
         // Somebody else was faster, and what they wrote is on its way here.
         let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
-        tracing::warn!(error = error.chain(), again_in = %wait, "the API server did not take it");
+        tracing::warn!(error = error.chain(), again_in = %wait, "a request to the API server failed; trying again");
         Next::Wait(Some(Moment::now() + wait))
     }
 
@@ -520,7 +526,7 @@ impl Agent {
         }
     }
 
-    /// Puts a failure in hand; the next step writes it onto the Node and waits.
+    /// Notes a failure; the next step writes it onto the Node and waits.
     async fn failed(
         &mut self,
         job: Job,
@@ -540,15 +546,15 @@ impl Agent {
         event: Option<EventKind>,
         reason: String,
     ) -> Next {
-        let before = match (&self.view.hand, &job, &self.lost) {
-            (Hand::Failed(f), _, _) if f.job == job => f.tries,
+        let before = match (&self.view.phase, &job, &self.failed_update) {
+            (Phase::Failed(f), _, _) if f.job == job => f.tries,
             // It was planned anew in between.
             (_, Job::Update(pair), Some((lost, tries))) if pair == lost => *tries,
             _ => 0,
         };
         let tries = before.saturating_add(1);
         if let Job::Update(pair) = &job {
-            self.lost = Some((pair.clone(), tries));
+            self.failed_update = Some((pair.clone(), tries));
         }
         let now = Moment::now();
         let wait = match kind {
@@ -565,7 +571,7 @@ impl Agent {
             self.tell(&[Note { kind, text: reason.clone() }]);
         }
         self.work = None;
-        self.view.hand = Hand::Failed(Failure { job, kind, reason, tries, retry_at });
+        self.view.phase = Phase::Failed(Failure { job, kind, reason, tries, retry_at });
         Next::Step
     }
 
@@ -594,9 +600,4 @@ async fn comes_or_goes(trouble: &mut Option<Trouble>) {
 fn is_older(facts: &NodeFacts, than: &NodeFacts) -> bool {
     let version = |f: &NodeFacts| f.resource_version.parse::<u64>().ok();
     facts.uid == than.uid && version(facts).zip(version(than)).is_some_and(|(new, old)| new < old)
-}
-
-/// How long until then; nothing if it is past.
-pub(crate) fn until_then(then: Moment) -> Duration {
-    then.left(Moment::now())
 }

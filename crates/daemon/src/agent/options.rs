@@ -2,24 +2,22 @@
 //!
 //! What it is not: the making of these parts (see `start`).
 
-use crate::cluster::node_watch::Feed;
+use crate::cluster::node_watch::NodeUpdates;
+use crate::cluster::report::Reporting;
 use crate::metrics::Metrics;
+use crate::node::Trouble;
 use host::Host;
 use std::time::Duration;
-use tokio::sync::watch;
-
-/// What is wrong on the host beside its config, as it comes and goes; with path and remedy.
-pub type Trouble = watch::Receiver<Option<String>>;
 
 /// What one agent works with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct AgentOptions {
     /// The host.
     pub host: Host,
     /// The name of the own Node.
     pub node_name: String,
     /// Where it learns of its Node. `None`: it watches that one object itself.
-    pub feed: Option<Feed>,
+    pub updates: Option<NodeUpdates>,
     /// What it tells beside the Node's annotations.
     pub reporting: Reporting,
     /// Watch the disk of a node that is done: a changed file is found within a second. Takes a thread and an inotify
@@ -38,34 +36,19 @@ pub struct Parts {
 /// small files that are in the page cache cost a few milliseconds.
 const DRIFT_PERIOD: Duration = Duration::from_secs(60);
 
-impl Parts {
+impl AgentOptions {
     /// An agent that watches its own Node and tells everything, and looks at its disk now and then.
     pub fn new(node_name: &str, host: Host) -> Self {
         Self {
             host,
             node_name: node_name.to_owned(),
-            feed: None,
+            updates: None,
             reporting: Reporting::default(),
             watch_disk: false,
             drift_period: Some(DRIFT_PERIOD),
             trouble: None,
             metrics: Metrics::default(),
         }
-    }
-}
-
-/// What an agent tells beside the Node's annotations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reporting {
-    /// Events on the Node.
-    pub events: bool,
-    /// A MachineConfigNode.
-    pub progress: bool,
-}
-
-impl Default for Reporting {
-    fn default() -> Self {
-        Self { events: true, progress: true }
     }
 }
 

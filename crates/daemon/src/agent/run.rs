@@ -2,10 +2,10 @@
 //!
 //! What it is not: a program (see `start`); many agents can share a process and a client.
 
-use crate::agent::options::{Exit, Parts};
+use crate::agent::options::{AgentOptions, Exit};
 use crate::agent::{Agent, Settings};
 use crate::cluster::calls::Cluster;
-use crate::cluster::node_watch::watch_own;
+use crate::cluster::node_watch::watch_own_node;
 use crate::error::DaemonError;
 use crate::node::machine::Machine;
 use kube::Client;
@@ -19,18 +19,19 @@ use tokio_util::sync::CancellationToken;
 /// An empty node name. Everything later is retried, and visible on the Node.
 pub async fn run_with(
     client: Client,
-    parts: Parts,
+    parts: AgentOptions,
     shutdown: CancellationToken,
 ) -> Result<Exit, DaemonError> {
-    let Parts { host, node_name, feed, reporting, watch_disk, drift_period, trouble, metrics } = parts;
+    let AgentOptions { host, node_name, updates, reporting, watch_disk, drift_period, trouble, metrics } =
+        parts;
     if node_name.is_empty() {
         return Err(DaemonError::NoName);
     }
-    let (feed, _watch) = match feed {
-        Some(feed) => (feed, None),
+    let (updates, _watch) = match updates {
+        Some(updates) => (updates, None),
         None => {
-            let (feed, guard) = watch_own(client.clone(), &node_name);
-            (feed, Some(guard))
+            let (updates, guard) = watch_own_node(client.clone(), &node_name);
+            (updates, Some(guard))
         }
     };
     let cluster = Cluster::new(client, &node_name);
@@ -39,7 +40,7 @@ pub async fn run_with(
         Settings { reporting, watch_disk, drift_period, trouble, metrics },
         cluster,
         machine,
-        feed,
+        updates,
         shutdown,
     );
     let span = tracing::info_span!("node", name = %node_name);

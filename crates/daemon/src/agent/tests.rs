@@ -30,9 +30,9 @@ fn agent_with(
         trouble: None,
         metrics: Metrics::default(),
     };
-    let (sender, feed) = watch::channel(None);
+    let (sender, updates) = watch::channel(None);
     let agent =
-        Agent::new(settings, Cluster::new(client, "worker-0"), machine, feed, CancellationToken::new());
+        Agent::new(settings, Cluster::new(client, "worker-0"), machine, updates, CancellationToken::new());
     (agent, sender)
 }
 
@@ -135,10 +135,10 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
     let (cost, work) = agent.machine.prepare(&a, &b, &policy).unwrap();
     let pair = Pair { from: "a".into(), to: "b".into() };
     agent.work = Some(work);
-    agent.view.hand = Hand::Prepared { pair: pair.clone(), cost, asked: None };
+    agent.view.phase = Phase::Prepared { pair: pair.clone(), cost, asked: None };
     disk.set(true);
     agent.apply(pair).await;
-    let Hand::Failed(failure) = &agent.view.hand else { panic!("{:?}", agent.view.hand) };
+    let Phase::Failed(failure) = &agent.view.phase else { panic!("{:?}", agent.view.phase) };
     assert!(failure.reason.contains("the undo is not complete"), "{}", failure.reason);
     assert!(dir.path().join("etc/one").exists());
     // The config is taken back.
@@ -180,8 +180,8 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     assert!(recorded(&agent), "the pods had left");
     agent.view.disk = agent.machine.facts().unwrap();
     agent.view.checked = true;
-    agent.view.hand = Hand::Applied { config: "a".into(), asked: None };
-    agent.view.mute = None;
+    agent.view.phase = Phase::Applied { config: "a".into(), asked: None };
+    agent.view.silent_since = None;
     // A person has uncordoned the node since.
     agent.view.node = NodeFacts {
         seen: true,

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Where the agent learns of its Node. `None`: there is no such Node.
-pub type Feed = watch::Receiver<Option<NodeFacts>>;
+pub type NodeUpdates = watch::Receiver<Option<NodeFacts>>;
 
 /// The first wait after the watch broke, and the longest. The library's own goes to a minute and more: an agent would
 /// stay deaf that long after the API server is back. Half of each wait is random.
@@ -67,16 +67,16 @@ where
 }
 
 /// Watches one Node until the guard is dropped.
-pub(crate) fn watch_own(client: Client, name: &str) -> (Feed, DropGuard) {
-    let (sender, feed) = watch::channel(None);
+pub(crate) fn watch_own_node(client: Client, name: &str) -> (NodeUpdates, DropGuard) {
+    let (sender, updates) = watch::channel(None);
     let stop = CancellationToken::new();
     let guard = stop.clone().drop_guard();
     let name = name.to_owned();
-    tokio::spawn(async move { stop.run_until_cancelled(pump(client, name, sender)).await });
-    (feed, guard)
+    tokio::spawn(async move { stop.run_until_cancelled(follow(client, name, sender)).await });
+    (updates, guard)
 }
 
-async fn pump(client: Client, name: String, sender: watch::Sender<Option<NodeFacts>>) {
+async fn follow(client: Client, name: String, sender: watch::Sender<Option<NodeFacts>>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = std::pin::pin!(watch_anew(Api::<Node>::all(client), config));
     let mut seen_in_list = false;
@@ -85,11 +85,11 @@ async fn pump(client: Client, name: String, sender: watch::Sender<Option<NodeFac
             Ok(watcher::Event::Init) => seen_in_list = false,
             Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node)) => {
                 seen_in_list = true;
-                put(&sender, Some(NodeFacts::of(&node)));
+                publish(&sender, Some(NodeFacts::of(&node)));
             }
-            Ok(watcher::Event::InitDone) if !seen_in_list => put(&sender, None),
+            Ok(watcher::Event::InitDone) if !seen_in_list => publish(&sender, None),
             Ok(watcher::Event::InitDone) => {}
-            Ok(watcher::Event::Delete(_)) => put(&sender, None),
+            Ok(watcher::Event::Delete(_)) => publish(&sender, None),
             Err(error) if is_forbidden(&error) => tracing::warn!(
                 node = %name, error = client::chain(&error),
                 "this agent may not watch the Node {name}: a node's own credentials reach the Node of that name only; \
@@ -112,7 +112,7 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 }
 
 /// Heartbeats change nothing that counts: they wake nobody up.
-fn put(sender: &watch::Sender<Option<NodeFacts>>, new: Option<NodeFacts>) {
+fn publish(sender: &watch::Sender<Option<NodeFacts>>, new: Option<NodeFacts>) {
     sender.send_if_modified(|old| {
         let same = match (old.as_ref(), new.as_ref()) {
             (Some(o), Some(n)) => {

@@ -1,10 +1,9 @@
-//! Tells how far an update is: events on the Node, and the conditions of the node's MachineConfigNode. A task of its own
-//! writes them, so that telling holds nothing up. While a write is under way, or the API server has much to do, later
+//! Reports how far an update is: events on the Node, and the conditions of the node's MachineConfigNode. A task of its
+//! own writes them, so that reporting holds nothing up. While a write is under way, or the API server has much to do, later
 //! steps gather and make the next one: each condition keeps the time of its own step, and the last word is always written.
 //!
 //! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
 
-use crate::agent::options::Reporting;
 use crate::cluster::calls::Cluster;
 use crate::cluster::progress_patch;
 use crate::protocol::{Cost, NodeFacts, Note, View, cut_reason, outage_backoff};
@@ -39,7 +38,22 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 /// Steps, and events, kept while the API server is away; older ones give way. Each condition's last step is among so many.
 const KEPT: usize = 64;
 
-/// A point of an update that is worth telling.
+/// What an agent tells beside the Node's annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reporting {
+    /// Events on the Node.
+    pub events: bool,
+    /// A MachineConfigNode.
+    pub progress: bool,
+}
+
+impl Default for Reporting {
+    fn default() -> Self {
+        Self { events: true, progress: true }
+    }
+}
+
+/// A point of an update that is reported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Milestone {
     /// The node is in the config that is wanted.
@@ -78,7 +92,7 @@ pub(crate) enum Milestone {
     Rebooted,
     /// It failed; the reason is on the Node.
     Degraded,
-    /// The node is in the config that is wanted, and something else is wrong on it; the reason is on the Node.
+    /// The node is in the wanted config, and something else is wrong on it; the reason is on the Node.
     Troubled,
 }
 
@@ -253,7 +267,7 @@ impl Reporter {
         let (done, answer) = oneshot::channel();
         self.send(Message::Flush(done));
         if tokio::time::timeout(LAST_WORD, answer).await.is_err() {
-            tracing::info!("the last steps of this update are not told: the API server does not answer");
+            tracing::info!("the last steps of this update are not reported: the API server does not answer");
         }
     }
 
@@ -335,7 +349,7 @@ impl Writer {
                     Err(error) => {
                         failures += 1;
                         let wait = outage_backoff(failures, jitter());
-                        tracing::warn!(error = error.chain(), again_in = %wait, "the node's progress could not be told");
+                        tracing::warn!(error = error.chain(), again_in = %wait, "the MachineConfigNode could not be updated; trying again");
                         Duration::try_from(wait).ok().map(|wait| Instant::now() + wait)
                     }
                 };
@@ -396,7 +410,10 @@ impl Writer {
                 self.missing = Some(Instant::now());
             }
             if error.is_client_error() {
-                tracing::warn!(error = error.chain(), "the node's progress is not told");
+                tracing::warn!(
+                    error = error.chain(),
+                    "the API server refuses the report of this update; it is not in the MachineConfigNode"
+                );
                 self.said.clear();
                 return Ok(());
             }

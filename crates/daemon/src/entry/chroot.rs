@@ -28,7 +28,7 @@ const MODE: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
 ///
 /// # Errors
 /// The program cannot be put there, the folder cannot be entered, or the program does not start there.
-pub fn enter_host(
+pub fn chroot_into_host(
     root_mount: &Path,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<Option<Infallible>, DaemonError> {
@@ -47,7 +47,7 @@ pub fn enter_host(
         Err(error) => {
             tracing::warn!(
                 %error,
-                "the program cannot stand on the host for good: what is interrupted by a power cut is made good when the agent runs again, not before the kubelet"
+                "the program cannot be installed on the host: after a power cut an interrupted update is recovered when this pod runs again, and not before the kubelet starts"
             );
             install(&root, VOLATILE).map_err(|why| fail(&format!("write {VOLATILE} there"), why))?;
             VOLATILE
@@ -55,7 +55,7 @@ pub fn enter_host(
     };
     drop(root);
     rustix::process::chroot(root_mount).map_err(|e| fail("make it the root folder", e.to_string()))?;
-    rustix::process::chdir("/").map_err(|e| fail("go there", e.to_string()))?;
+    rustix::process::chdir("/").map_err(|e| fail("change to it", e.to_string()))?;
     let mut args = args.into_iter();
     let mut command = Command::new(program);
     // Called by the name of its role it plays that role.
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn the_hosts_own_root_is_not_entered() {
-        assert!(enter_host(Path::new("/"), []).unwrap().is_none());
-        let error = enter_host(Path::new("/nowhere"), []).unwrap_err().to_string();
+        assert!(chroot_into_host(Path::new("/"), []).unwrap().is_none());
+        let error = chroot_into_host(Path::new("/nowhere"), []).unwrap_err().to_string();
         assert!(error.contains("/nowhere") && error.contains("--root-mount=/"), "{error}");
         assert!(
             crate::entry::start::recover(Path::new("/nowhere"))

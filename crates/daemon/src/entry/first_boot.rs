@@ -57,7 +57,7 @@ pub async fn first_boot(
     loop {
         let mut host = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
         let path = file.to_owned();
-        let done = tokio::task::spawn_blocking(move || complete(&mut host, &path)).await;
+        let done = tokio::task::spawn_blocking(move || complete_first_boot(&mut host, &path)).await;
         let error = match done {
             Ok(Ok(FirstBoot::Rebooting { config })) => {
                 // The kubelet must not start in between: this is waited for.
@@ -89,7 +89,7 @@ pub async fn first_boot(
 ///
 /// # Errors
 /// A file that cannot be read, and everything that this machine cannot do of what its config asks for.
-pub fn complete(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
+pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
     host.recover().map_err(DaemonError::Recover)?;
     let fail = |why: String| DaemonError::FirstBoot { why };
     let Some(text) = host.root().text(file).map_err(|e| fail(e.to_string()))? else {

@@ -65,8 +65,8 @@ impl Machine {
         Host::new(root, systemd, os)
     }
 
-    fn complete(&self) -> Result<FirstBoot, DaemonError> {
-        complete(&mut self.host(), FIRSTBOOT_FILE)
+    fn complete_first_boot(&self) -> Result<FirstBoot, DaemonError> {
+        complete_first_boot(&mut self.host(), FIRSTBOOT_FILE)
     }
 }
 
@@ -77,7 +77,7 @@ fn done() -> FirstBoot {
 #[test]
 fn a_machine_that_ignition_has_set_up_is_recorded_in_its_config_and_is_only_done_once() {
     let machine = Machine::new(json!({}));
-    assert_eq!(machine.complete().unwrap(), done());
+    assert_eq!(machine.complete_first_boot().unwrap(), done());
     let mut host = machine.host();
     let current = host.current_config().unwrap().unwrap();
     assert_eq!(current.name, NAME);
@@ -86,7 +86,7 @@ fn a_machine_that_ignition_has_set_up_is_recorded_in_its_config_and_is_only_done
     machine.put("/etc/motd", "changed");
     assert!(host.validate(&current.spec).unwrap().is_err());
     assert!(!machine.has(FIRSTBOOT_FILE) && machine.has(&format!("{FIRSTBOOT_FILE}.bak")));
-    assert_eq!(machine.complete().unwrap(), FirstBoot::Nothing);
+    assert_eq!(machine.complete_first_boot().unwrap(), FirstBoot::Nothing);
     assert_eq!(std::fs::read_to_string(machine.dir.path().join("etc/motd")).unwrap(), "changed");
 }
 
@@ -94,17 +94,17 @@ fn a_machine_that_ignition_has_set_up_is_recorded_in_its_config_and_is_only_done
 fn what_ignition_left_otherwise_is_brought_right() {
     let machine = Machine::new(json!({}));
     machine.put("/etc/motd", "half of it");
-    assert_eq!(machine.complete().unwrap(), done());
+    assert_eq!(machine.complete_first_boot().unwrap(), done());
     assert_eq!(std::fs::read_to_string(machine.dir.path().join("etc/motd")).unwrap(), "hello");
 }
 
 #[test]
 fn kernel_arguments_that_the_machine_booted_with_need_nothing_and_others_are_refused_by_name() {
     let machine = Machine::new(json!({"kernelArguments": ["quiet nosmt", "root=/dev/vda"]}));
-    assert_eq!(machine.complete().unwrap(), done());
+    assert_eq!(machine.complete_first_boot().unwrap(), done());
 
     let machine = Machine::new(json!({"kernelArguments": ["quiet", "hugepages=4"]}));
-    let why = machine.complete().unwrap_err().to_string();
+    let why = machine.complete_first_boot().unwrap_err().to_string();
     for word in ["kernelArguments", "Debian GNU/Linux 12", NAME] {
         assert!(why.contains(word), "no {word} in {why}");
     }
@@ -117,7 +117,7 @@ fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() 
     let mut machine = Machine::new(json!({"kernelArguments": ["nosmt", "hugepages=4"]}));
     let mut os = FakeOs::default();
     machine.os = Some(os.clone());
-    assert_eq!(machine.complete().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
+    assert_eq!(machine.complete_first_boot().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
     let kernel_arguments = os.status().unwrap().next().kernel_arguments.clone();
     assert_eq!(kernel_arguments, ["ro", "nosmt", "hugepages=4"]);
     assert!(matches!(machine.host().reboot_status().unwrap(), RebootStatus::Owed(_)));
@@ -128,19 +128,19 @@ fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() 
         machine.dir.path().join("etc/ignition-machine-config-encapsulated.json"),
     )
     .unwrap();
-    assert_eq!(machine.complete().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
+    assert_eq!(machine.complete_first_boot().unwrap(), FirstBoot::Rebooting { config: NAME.to_owned() });
 }
 
 #[test]
 fn an_input_that_cannot_be_read_shows_nothing_of_itself() {
     let machine = Machine::new(json!({}));
     machine.put(FIRSTBOOT_FILE, "{\"metadata\": {\"name\": \"x\"}, \"spec\": \"hush\"}");
-    let why = machine.complete().unwrap_err().to_string();
+    let why = machine.complete_first_boot().unwrap_err().to_string();
     assert!(why.contains(FIRSTBOOT_FILE) && !why.contains("hush"), "{why}");
     // Another config than the one that was served.
     let mut other = mk_config(json!({}));
     other["metadata"]["name"] = "rendered-worker-2".into();
     machine.put(FIRSTBOOT_FILE, &other.to_string());
-    let why = machine.complete().unwrap_err().to_string();
+    let why = machine.complete_first_boot().unwrap_err().to_string();
     assert!(why.contains(SERVED_FILE) && why.contains("rendered-worker-2"), "{why}");
 }

@@ -2,11 +2,12 @@
 //!
 //! What it is not: the reading of flags and environment (the program's), nor any decision.
 
-use crate::agent::options::{Exit, Parts, Reporting};
+use crate::agent::options::{AgentOptions, Exit};
 use crate::agent::run::run_with;
 use crate::cluster::calls::Cluster;
 use crate::cluster::credentials::{Identity, connect};
-use crate::cluster::node_watch::watch_own;
+use crate::cluster::node_watch::watch_own_node;
+use crate::cluster::report::Reporting;
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::Writer;
@@ -34,7 +35,7 @@ const KUBELET_HEALTHZ: SocketAddr =
 
 /// What `daemon start` is told.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct StartOptions {
     /// The kubeconfig. `None`: the kubelet's.
     pub kubeconfig: Option<PathBuf>,
     /// The context of it that counts. `None`: its current one.
@@ -51,7 +52,7 @@ pub struct Options {
     pub reporting: Reporting,
 }
 
-impl Options {
+impl StartOptions {
     /// The agent of the host that it runs on.
     pub fn new(node_name: impl Into<String>) -> Self {
         Self {
@@ -71,9 +72,16 @@ impl Options {
 ///
 /// # Errors
 /// What it needs to begin cannot be had: name, root folder, systemd, API server's address, metrics' address.
-pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), DaemonError> {
-    let Options { kubeconfig, context, node_name, root_mount, metrics: address, kubelet_healthz, reporting } =
-        options;
+pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result<(), DaemonError> {
+    let StartOptions {
+        kubeconfig,
+        context,
+        node_name,
+        root_mount,
+        metrics: address,
+        kubelet_healthz,
+        reporting,
+    } = options;
     let node_name = if node_name.is_empty() { host_name() } else { node_name };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -101,16 +109,22 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
         }));
         let host = open(&root_mount, Handle::current())?;
         let metrics = metrics.clone();
-        let (feed, _watch) = watch_own(client.clone(), &node_name);
+        let (updates, _watch) = watch_own_node(client.clone(), &node_name);
         let root = host.root().clone();
-        let writer = Writer::new(client.clone(), &node_name, root, root_mount.clone(), feed.clone());
+        let writer = Writer::new(client.clone(), &node_name, root, root_mount.clone(), updates.clone());
         let trouble = Some(writer.trouble());
         let writing = tokio::spawn(writer.run(round.clone()));
         let cluster = Cluster::new(client.clone(), &node_name);
         let logins = tokio::spawn(crate::node::logins::watch(root_mount.clone(), cluster, round.clone()));
-        let feed = Some(feed);
-        let parts =
-            Parts { feed, reporting, watch_disk: true, trouble, metrics, ..Parts::new(&node_name, host) };
+        let updates = Some(updates);
+        let parts = AgentOptions {
+            updates,
+            reporting,
+            watch_disk: true,
+            trouble,
+            metrics,
+            ..AgentOptions::new(&node_name, host)
+        };
         let exit = run_with(client, parts, round.clone()).await?;
         round.cancel();
         // It may owe the kubelet a restart.

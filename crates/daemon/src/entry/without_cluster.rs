@@ -1,7 +1,7 @@
 //! One host without its cluster: what a config would do here (`daemon plan`), and applying one from a file or an address
 //! (`daemon start --once-from`).
 //!
-//! What it is not: the agent. No Node is told, nothing is drained.
+//! What it is not: the agent. No Node is updated, nothing is drained.
 
 use crate::error::DaemonError;
 use crate::protocol::EMPTY_CONFIG;
@@ -23,7 +23,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What `daemon start --once-from` did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
+pub struct AppliedOnce {
     /// The config that the host is in.
     pub config: String,
     /// The machine has to reboot for all of it to take effect.
@@ -34,7 +34,7 @@ pub struct Once {
 ///
 /// # Errors
 /// The host cannot be looked at. The inner result: what cannot be applied here.
-pub fn plan_here(
+pub fn plan_on_host(
     root_mount: &Path,
     config: &MachineConfig,
     policy: &DisruptionPolicy,
@@ -46,11 +46,11 @@ pub fn plan_here(
         .build()
         .map_err(DaemonError::Runtime)?;
     let mut host = crate::entry::start::open(root_mount, runtime.handle().clone())?;
-    let from = host.current_config().map_err(looking)?.unwrap_or_else(none);
-    between(&mut host, &from, config, policy)
+    let from = host.current_config().map_err(look_error)?.unwrap_or_else(no_config);
+    plan_between(&mut host, &from, config, policy)
 }
 
-fn between(
+fn plan_between(
     host: &mut Host,
     from: &CurrentConfig,
     to: &MachineConfig,
@@ -62,17 +62,17 @@ fn between(
         Ok(change) => change,
         Err(why) => return Ok(Err(why)),
     };
-    let facts = host.look(&change).map_err(looking)?;
+    let facts = host.look(&change).map_err(look_error)?;
     Ok(change.plan(policy, &facts))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "what map_err gives")]
-fn looking(error: host::Error) -> DaemonError {
+fn look_error(error: host::Error) -> DaemonError {
     DaemonError::Look { why: chain(&error) }
 }
 
 /// A host that no config was ever applied to.
-fn none() -> CurrentConfig {
+fn no_config() -> CurrentConfig {
     CurrentConfig { name: EMPTY_CONFIG.to_owned(), spec: MachineConfigSpec::default() }
 }
 
@@ -102,7 +102,11 @@ pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError>
 ///
 /// # Errors
 /// It cannot be had or read, the host belongs to a cluster, or it cannot be applied; then nothing is changed.
-pub async fn once(root_mount: &Path, from: &str, skip_reboot: bool) -> Result<Once, DaemonError> {
+pub async fn apply_once(
+    root_mount: &Path,
+    from: &str,
+    skip_reboot: bool,
+) -> Result<AppliedOnce, DaemonError> {
     let text = match from.starts_with("http://") || from.starts_with("https://") {
         true => fetch(from).await?,
         false => tokio::fs::read_to_string(from)
@@ -112,20 +116,21 @@ pub async fn once(root_mount: &Path, from: &str, skip_reboot: bool) -> Result<On
     let config = read_config(from, &text)?;
     let mut host = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
     let from = from.to_owned();
-    let done = tokio::task::spawn_blocking(move || apply_once(&mut host, &from, &config, skip_reboot)).await;
+    let done =
+        tokio::task::spawn_blocking(move || apply_config(&mut host, &from, &config, skip_reboot)).await;
     done.map_err(|e| DaemonError::Look { why: format!("the work ended abnormally: {e}") })?
 }
 
-fn apply_once(
+fn apply_config(
     host: &mut Host,
     from: &str,
     to: &MachineConfig,
     skip_reboot: bool,
-) -> Result<Once, DaemonError> {
+) -> Result<AppliedOnce, DaemonError> {
     let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
     host.recover().map_err(DaemonError::Recover)?;
     let config = to.metadata.name.clone().unwrap_or_default();
-    let current = host.current_config().map_err(looking)?;
+    let current = host.current_config().map_err(look_error)?;
     if let Some(current) = current.as_ref().filter(|c| c.name.starts_with("rendered-")) {
         return Err(fail(format!(
             "this host is in {}, its cluster's; change it there, or take the host out of the cluster and remove {}",
@@ -133,8 +138,8 @@ fn apply_once(
             host::paths::CURRENT_CONFIG
         )));
     }
-    let current = current.unwrap_or_else(none);
-    let plan = between(host, &current, to, &DisruptionPolicy::default())?
+    let current = current.unwrap_or_else(no_config);
+    let plan = plan_between(host, &current, to, &DisruptionPolicy::default())?
         .map_err(|why| fail(why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "applying once");
     host.apply(&plan).map_err(|e| fail(chain(&e)))?;
@@ -142,7 +147,7 @@ fn apply_once(
     if reboot && !skip_reboot {
         host.reboot(&format!("config {config} from {from}")).map_err(|e| fail(chain(&e)))?;
     }
-    Ok(Once { config, reboot })
+    Ok(AppliedOnce { config, reboot })
 }
 
 /// Fetches a text. The client of the API server does for any server.
@@ -189,14 +194,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut host = mk_host(dir.path());
         let one = read_config("f", &ignition("/etc/one")).unwrap();
-        let done = apply_once(&mut host, "f", &one, true).unwrap();
+        let done = apply_config(&mut host, "f", &one, true).unwrap();
         assert!(done.reboot && done.config.starts_with(ONCE), "{done:?}");
         assert!(dir.path().join("etc/one").exists());
         let two = read_config("f", &ignition("/etc/two")).unwrap();
-        apply_once(&mut host, "f", &two, true).unwrap();
+        apply_config(&mut host, "f", &two, true).unwrap();
         assert!(dir.path().join("etc/two").exists() && !dir.path().join("etc/one").exists());
         // The same again costs nothing.
-        assert!(!apply_once(&mut host, "f", &two, true).unwrap().reboot);
+        assert!(!apply_config(&mut host, "f", &two, true).unwrap().reboot);
     }
 
     #[test]
@@ -205,9 +210,9 @@ mod tests {
         let mut host = mk_host(dir.path());
         let mut config = read_config("f", &ignition("/etc/one")).unwrap();
         config.metadata.name = Some("rendered-worker-1".to_owned());
-        apply_once(&mut host, "f", &config, true).unwrap();
+        apply_config(&mut host, "f", &config, true).unwrap();
         let other = read_config("f", &ignition("/etc/two")).unwrap();
-        let why = apply_once(&mut host, "f", &other, true).unwrap_err().to_string();
+        let why = apply_config(&mut host, "f", &other, true).unwrap_err().to_string();
         assert!(why.contains("rendered-worker-1") && why.contains(host::paths::CURRENT_CONFIG), "{why}");
         assert!(!dir.path().join("etc/two").exists());
     }

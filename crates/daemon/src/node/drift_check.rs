@@ -1,21 +1,17 @@
-//! The disk beside its config: what drifted, what of it is put back, and the words for the rest.
+//! Compares the disk with its config: what drifted, what of it is repaired, and what is an error.
 //!
-//! What it is not: the counts and rules of repairs (`repair`), nor the comparison and the repair themselves (`host`).
+//! What it is not: the counts and rules of repairs (`drift_repair`), the texts (`drift_words`), nor the comparison and the
+//! repair themselves (`host`).
 
-use crate::node::drift_repair::{MOST, Turn, WINDOW};
+use crate::node::drift_repair::Decision;
+use crate::node::drift_words::{LastReason, drift_reason, given_up, listed};
 use crate::node::machine::{Machine, MachineError, refusal};
 use crate::protocol::clock::Moment;
 use crate::protocol::{EventKind, Note};
 use api::drift::DriftAction;
 use api::text::chain;
 use api::v1::MachineConfig;
-use desired::Wanted;
 use host::{Change, CurrentConfig, DisruptionPolicy, Drift, Host, Names};
-
-/// So many paths are named in a reason; the rest is counted.
-const NAMED: usize = 10;
-/// Characters of the reason that differences of contents may take: the annotation has room for 2,000.
-const DIFFERENCES: usize = 1200;
 
 /// Drift that is to be put back.
 pub(crate) struct Repair {
@@ -29,25 +25,6 @@ impl std::fmt::Debug for Repair {
     /// Configs hold contents of files: only what drifted is shown.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Repair").field("drifts", &self.drifts).finish_non_exhaustive()
-    }
-}
-
-/// What was last said of drift.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    /// The config, what differs from it, and what was given up; without contents.
-    about: Vec<String>,
-    text: String,
-}
-
-impl Said {
-    /// The words for this. As long as the same differs in the same way they stay those of the first look, whatever is
-    /// in a file by now: one that is written in a loop has one reason.
-    fn once(&mut self, about: Vec<String>, words: impl FnOnce() -> String) -> String {
-        if self.about != about {
-            *self = Self { about, text: words() };
-        }
-        self.text.clone()
     }
 }
 
@@ -85,10 +62,10 @@ impl Machine {
         for drift in found {
             match self.rules().action(&drift) {
                 DriftAction::Ignore => tracing::debug!(%drift, "ignored"),
-                DriftAction::Repair if recorded.is_some() => match repairs.turn(&drift.path(), now) {
-                    Turn::Now(_) => repair.push(drift),
-                    Turn::Later(_) => report.push(drift),
-                    Turn::GaveUp => {
+                DriftAction::Repair if recorded.is_some() => match repairs.decide(&drift.path(), now) {
+                    Decision::Now(_) => repair.push(drift),
+                    Decision::Later(_) => report.push(drift),
+                    Decision::GaveUp => {
                         repairs.give_up(drift.path());
                         gave_up.push(drift.path());
                         report.push(drift);
@@ -101,20 +78,20 @@ impl Machine {
             for drift in &repair {
                 repairs.count(drift.path(), now);
             }
-            let found = words(&host, &wanted, &name, &repair);
+            let found = drift_reason(&host, &wanted, &name, &repair);
             let config = CurrentConfig { name, spec: config.spec.clone() };
             return Ok(Some(Repair { config, drifts: repair, found }));
         }
         if !report.is_empty() {
             let told = report.iter().map(ToString::to_string);
             let about = std::iter::once(name.clone()).chain(told).chain(gave_up.clone()).collect();
-            let text = self.said().once(about, || {
-                let text = words(&host, &wanted, &name, &report);
+            let text = self.last_reason().once(about, || {
+                let text = drift_reason(&host, &wanted, &name, &report);
                 if gave_up.is_empty() { text } else { format!("{}; {text}", given_up(&gave_up)) }
             });
             return Err(MachineError::broken(text).with(EventKind::OnDiskStateValidationFailed));
         }
-        *self.said() = Said::default();
+        *self.last_reason() = LastReason::default();
         if recorded.is_none() {
             let names = Names { current: name.clone(), desired: name };
             let change = Change::to_itself(&config.spec, names).map_err(|e| refusal(&e))?;
@@ -166,49 +143,15 @@ impl Machine {
         let name = change.names().current.as_str();
         let told = found.iter().map(ToString::to_string);
         let about = std::iter::once(name.to_owned()).chain(told).collect();
-        let text = self.said().once(about, || words(host, change.old(), name, &found));
+        let text = self.last_reason().once(about, || drift_reason(host, change.old(), name, &found));
         Err(MachineError::broken(text).with(EventKind::PreflightConfigDriftCheckFailed))
     }
-}
-
-/// What drifted, what to do about it, and how contents differ.
-fn words(host: &Host, config: &Wanted, name: &str, drifts: &[Drift]) -> String {
-    let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
-    let mut text = format!(
-        "unexpected on-disk state validating against {name}: {}; put back what {name} says, or create {} to have it written anew",
-        listed(&told),
-        host::paths::FORCE_FILE
-    );
-    let mut room = DIFFERENCES;
-    for drift in drifts.iter().take(NAMED) {
-        let Some(difference) = host.explain(config, drift) else { continue };
-        let more = format!("\n{}: {difference}", drift.path());
-        let Some(left) = room.checked_sub(more.chars().count()) else { break };
-        room = left;
-        text.push_str(&more);
-    }
-    text
-}
-
-fn listed(items: &[String]) -> String {
-    let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
-    match items.len().checked_sub(NAMED) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown}; and {more} more"),
-    }
-}
-
-fn given_up(paths: &[String]) -> String {
-    format!(
-        "{} was repaired {MOST} times within {} minutes and changed again each time: it is not repaired any more. Find who changes it (auditctl -w PATH -p wa), then put it back or restart the agent",
-        listed(paths),
-        WINDOW.as_mins()
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::drift_repair::MOST;
     use api::v1::MachineConfigSpec;
     use host::fault::NoFaults;
     use host::{FakeSystemd, Options, Root, Unsupported};

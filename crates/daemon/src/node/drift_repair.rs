@@ -19,7 +19,7 @@ const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
 /// What is done about drift that the rules want repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Decision {
     /// Repair it. How often that was done before, within the window.
     Now(usize),
     /// It was repaired a moment ago.
@@ -38,17 +38,17 @@ pub(crate) struct Repairs {
 
 impl Repairs {
     /// What is done about a path that drifted.
-    pub(crate) fn turn(&self, path: &str, now: Moment) -> Turn {
-        let Some(times) = self.paths.get(path) else { return Turn::Now(0) };
-        let Some(last) = times.last() else { return Turn::Now(0) };
+    pub(crate) fn decide(&self, path: &str, now: Moment) -> Decision {
+        let Some(times) = self.paths.get(path) else { return Decision::Now(0) };
+        let Some(last) = times.last() else { return Decision::Now(0) };
         if times.len() >= MOST {
-            return Turn::GaveUp;
+            return Decision::GaveUp;
         }
         let doublings = u32::try_from(times.len().saturating_sub(1)).unwrap_or(u32::MAX).min(16);
         let pause = FIRST_PAUSE.saturating_mul(1 << doublings);
         match *last + pause {
-            then if then > now => Turn::Later(then),
-            _ => Turn::Now(times.len()),
+            then if then > now => Decision::Later(then),
+            _ => Decision::Now(times.len()),
         }
     }
 
@@ -133,23 +133,28 @@ mod tests {
     #[test]
     fn repairs_are_made_at_once_then_more_slowly_and_then_given_up() {
         let mut repairs = Repairs::default();
-        let rows = [(0, Turn::Now(0)), (1, Turn::Later(at(2))), (2, Turn::Now(1)), (5, Turn::Later(at(6)))];
+        let rows = [
+            (0, Decision::Now(0)),
+            (1, Decision::Later(at(2))),
+            (2, Decision::Now(1)),
+            (5, Decision::Later(at(6))),
+        ];
         for (now, want) in rows {
-            assert_eq!(repairs.turn("/etc/a", at(now)), want, "at {now}");
-            if matches!(want, Turn::Now(_)) {
+            assert_eq!(repairs.decide("/etc/a", at(now)), want, "at {now}");
+            if matches!(want, Decision::Now(_)) {
                 repairs.count("/etc/a".to_owned(), at(now));
             }
         }
         for now in [6, 14, 30] {
-            assert!(matches!(repairs.turn("/etc/a", at(now)), Turn::Now(_)), "at {now}");
+            assert!(matches!(repairs.decide("/etc/a", at(now)), Decision::Now(_)), "at {now}");
             repairs.count("/etc/a".to_owned(), at(now));
         }
-        assert_eq!(repairs.turn("/etc/b", at(30)), Turn::Now(0), "each path for itself");
+        assert_eq!(repairs.decide("/etc/b", at(30)), Decision::Now(0), "each path for itself");
         repairs.give_up("/etc/a".to_owned());
         repairs.give_up("/etc/a".to_owned());
         assert_eq!((repairs.newly_given_up(), repairs.newly_given_up()), (vec!["/etc/a".to_owned()], vec![]));
         for now in [31, 600, 100_000] {
-            assert_eq!(repairs.turn("/etc/a", at(now)), Turn::GaveUp, "at {now}");
+            assert_eq!(repairs.decide("/etc/a", at(now)), Decision::GaveUp, "at {now}");
         }
     }
 
@@ -161,11 +166,11 @@ mod tests {
             repairs.count("/etc/a".to_owned(), at(now));
         }
         repairs.settle(&[], at(300));
-        assert_eq!(repairs.turn("/etc/a", at(300)), Turn::GaveUp, "too soon");
+        assert_eq!(repairs.decide("/etc/a", at(300)), Decision::GaveUp, "too soon");
         repairs.settle(&drift, at(10_000));
-        assert_eq!(repairs.turn("/etc/a", at(10_000)), Turn::GaveUp, "it still drifts");
+        assert_eq!(repairs.decide("/etc/a", at(10_000)), Decision::GaveUp, "it still drifts");
         repairs.settle(&[], at(10_000));
-        assert_eq!(repairs.turn("/etc/a", at(10_000)), Turn::Now(0));
+        assert_eq!(repairs.decide("/etc/a", at(10_000)), Decision::Now(0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tells the agent when a managed path of a node that is done is touched, within a second, without looking around.
+//! Wakes the agent within a second when a managed path of a node that is done changes; no polling by the agent.
 //!
 //! What it is not: the comparison (the agent's check), nor the watch itself (`host::Watch`). While an update is under way
 //! there is no watch: what the agent changes itself is not drift.
@@ -8,33 +8,33 @@ use host::{Stop, Touched, Watch};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// What an agent has of it.
+/// Whether the disk is watched.
 #[derive(Debug)]
-pub(crate) enum Drift {
+pub(crate) enum Watching {
     /// Nothing: the node is not done, or watching is not asked for.
     Off,
     /// Watched against this config.
-    Watched(Guard),
+    Watched(DiskWatch),
     /// It cannot be watched: the disk is looked at now and then.
     Polled,
 }
 
 /// A watch that runs. Dropping it ends its thread.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct DiskWatch {
     /// The config.
     pub(crate) config: String,
     touched: watch::Receiver<()>,
     stop: Stop,
 }
 
-impl Drop for Guard {
+impl Drop for DiskWatch {
     fn drop(&mut self) {
         self.stop.stop();
     }
 }
 
-impl Guard {
+impl DiskWatch {
     /// Watches what the disk's config manages. `None`: no config was ever applied to it.
     pub(crate) fn new(machine: &Machine) -> Result<Option<Self>, MachineError> {
         let Some((config, watch)) = machine.watch()? else { return Ok(None) };
@@ -64,21 +64,21 @@ fn run(mut watch: Watch, sender: &watch::Sender<()>) {
             Ok(Touched::TimedOut) => {}
             Ok(Touched::Stopped) => return,
             Err(error) => {
-                tracing::warn!(%error, "the disk cannot be watched any more");
+                tracing::warn!(%error, "the watch of the disk has ended; it is compared with its config at intervals instead");
                 return;
             }
         }
     }
 }
 
-impl Drift {
+impl Watching {
     /// Begins to watch. Blocks, for a moment.
     pub(crate) fn begin(machine: &Machine) -> Self {
-        match Guard::new(machine) {
+        match DiskWatch::new(machine) {
             Ok(Some(guard)) => Self::Watched(guard),
             Ok(None) => Self::Polled,
             Err(error) => {
-                tracing::warn!(%error, "the disk cannot be watched; it is looked at now and then");
+                tracing::warn!(%error, "the disk cannot be watched; it is compared with its config at intervals instead");
                 Self::Polled
             }
         }
@@ -114,13 +114,13 @@ const REFILL: Duration = Duration::from_secs(15);
 /// How often the disk may be looked at because it was touched: a bucket of [`BURST`] looks that fills by one each
 /// [`REFILL`].
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct LookLimit {
     left: u32,
     /// Since when the next one is being filled in.
     since: Instant,
 }
 
-impl Looks {
+impl LookLimit {
     pub(crate) fn new(now: Instant) -> Self {
         Self { left: BURST, since: now }
     }
@@ -155,11 +155,11 @@ mod tests {
     fn a_few_touches_are_looked_at_at_once_and_a_loop_of_them_rarely() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut looks = Looks::new(start);
+        let mut looks = LookLimit::new(start);
         // Touched five times a second for an hour.
         let taken = (0..3600 * 5).filter(|n| looks.take(at(n * 200)).is_ok()).count();
         assert!((240..=260).contains(&taken), "{taken} looks in an hour");
-        let mut looks = Looks::new(start);
+        let mut looks = LookLimit::new(start);
         for n in 0..u64::from(BURST) {
             assert_eq!(looks.take(at(n)), Ok(()));
         }
@@ -184,13 +184,13 @@ mod tests {
         let root = Root::open_with(dir.path(), options, Arc::new(NoFaults)).unwrap();
         let systemd = FakeSystemd::new(&root);
         let machine = Machine::new(Host::new(root, Box::new(systemd), Box::new(Unsupported)));
-        assert!(matches!(Drift::begin(&machine), Drift::Polled), "there is no config yet");
+        assert!(matches!(Watching::begin(&machine), Watching::Polled), "there is no config yet");
         let (one, empty) = (config("one", "1"), MachineConfig::new("zero", Default::default()));
         let (_, work) = machine.prepare(&empty, &one, &DisruptionPolicy::default()).unwrap();
         machine.apply(work).unwrap();
 
-        let mut drift = Drift::begin(&machine);
-        let Drift::Watched(guard) = &drift else { panic!("{drift:?}") };
+        let mut drift = Watching::begin(&machine);
+        let Watching::Watched(guard) = &drift else { panic!("{drift:?}") };
         assert_eq!(guard.config, "one");
         let file = dir.path().join("etc/app.conf");
         for (text, good) in [("by hand", false), ("1", true)] {

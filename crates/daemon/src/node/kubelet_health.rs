@@ -1,4 +1,4 @@
-//! Asks the kubelet how it is, and counts the failures in a row.
+//! Polls the kubelet's health endpoint and counts the failures in a row.
 //!
 //! What it is not: a reason to do anything. An alert reads the count.
 

@@ -1,4 +1,4 @@
-//! Tells on the Node when somebody logs in by SSH: the host is then no longer only what its configs say.
+//! Records on the Node that somebody has logged in by SSH: the host may then differ from what its configs say.
 //!
 //! What it is: the sessions that systemd-logind knows of, by D-Bus; those that are open when the agent starts count
 //! too. What it is not: a reader of logs, nor a list of who was here (the journal has that). A host without logind, or
@@ -39,7 +39,7 @@ pub(crate) async fn watch(root_mount: PathBuf, cluster: Cluster, shutdown: Cance
             && !said
         {
             said = true;
-            tracing::info!(%error, "logins by SSH are not told of: systemd-logind cannot be asked");
+            tracing::info!(%error, "logins by SSH are not recorded: systemd-logind does not answer");
         }
         let wait = AGAIN.mul_f64(0.75 + jitter() / 4.0);
         if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
@@ -76,7 +76,7 @@ async fn look(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
             tracing::info!("somebody has logged in by SSH");
             let notes = [(annotation::SSH.to_owned(), annotation::SSH_ACCESSED.to_owned())].into();
             if let Err(error) = cluster.annotate_from_file(&notes).await {
-                tracing::warn!(error = error.chain(), "a login by SSH could not be told of");
+                tracing::warn!(error = error.chain(), "a login by SSH could not be recorded on the Node");
             }
         }
         Ok(_) => {}

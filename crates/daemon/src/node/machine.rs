@@ -4,8 +4,8 @@
 //! What it is not: changes of files. The one file that is handled here is the note that the first boot leaves for the
 //! Node.
 
-use crate::node::drift_check::Said;
 use crate::node::drift_repair::{Repairs, Rules};
+use crate::node::drift_words::LastReason;
 use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
 use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
 use api::text::chain;
@@ -117,13 +117,13 @@ pub(crate) struct Machine {
     host: Mutex<Host>,
     rules: Mutex<Rules>,
     repairs: Mutex<Repairs>,
-    said: Mutex<Said>,
+    last_reason: Mutex<LastReason>,
 }
 
 impl Machine {
     pub(crate) fn new(host: Host) -> Self {
-        let (rules, repairs, said) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs, said }
+        let (rules, repairs, last_reason) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs, last_reason }
     }
 
     /// A thread that panicked with the lock held left a journal; the next recovery deals with it.
@@ -139,8 +139,8 @@ impl Machine {
         self.repairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn last_reason(&self) -> MutexGuard<'_, LastReason> {
+        self.last_reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finishes or undoes what a crash interrupted, and clears what a first boot left.
@@ -148,10 +148,10 @@ impl Machine {
         match self.host().recover()? {
             Recovery::Nothing => {}
             Recovery::Undone { config, desired } => {
-                tracing::warn!(%config, %desired, "an update that was interrupted has been undone");
+                tracing::warn!(%config, %desired, "an interrupted update was rolled back");
             }
             Recovery::Finished { config } => {
-                tracing::info!(%config, "an update that was interrupted is through");
+                tracing::info!(%config, "an interrupted update was completed");
             }
             Recovery::AwaitsBoot { config } => {
                 tracing::info!(%config, "an update is through but for the boot into its operating system");

@@ -3,10 +3,16 @@
 //!
 //! What it is not: the changing of files itself (the `host` crate's).
 
+use tokio::sync::watch;
+
 pub(crate) mod certificates;
 pub(crate) mod drift_check;
 pub(crate) mod drift_repair;
 pub(crate) mod drift_watch;
+pub(crate) mod drift_words;
 pub(crate) mod kubelet_health;
 pub(crate) mod logins;
 pub(crate) mod machine;
+
+/// What is wrong on the host beside its config, as it comes and goes; with path and remedy.
+pub type Trouble = watch::Receiver<Option<String>>;

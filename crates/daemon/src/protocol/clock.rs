@@ -31,6 +31,11 @@ impl Moment {
     }
 }
 
+/// How long until this moment; nothing if it is past.
+pub(crate) fn until(then: Moment) -> Duration {
+    then.left(Moment::now())
+}
+
 impl Add<SignedDuration> for Moment {
     type Output = Self;
 

@@ -31,14 +31,14 @@ pub struct View {
     pub disk: DiskFacts,
     /// Was the disk compared with its config since the process started or since it last failed?
     pub checked: bool,
-    /// What this process holds.
-    pub hand: Hand,
+    /// How far this process has come.
+    pub phase: Phase,
     /// What is wrong on this host beside its config, such as a certificate that cannot be written; with path and remedy.
     /// Holds no update up: the node is called degraded instead of done.
     pub trouble: Option<String>,
-    /// Since when the API server has taken nothing that this process wanted to write, or has not shown it its Node.
-    /// `None`: it answers.
-    pub mute: Option<Moment>,
+    /// Since when no write of this process has succeeded, or the API server has not shown it its Node. `None`: it
+    /// answers.
+    pub silent_since: Option<Moment>,
 }
 
 /// What of the Node counts. An absent annotation is an empty string.
@@ -213,12 +213,12 @@ pub struct Cost {
     pub reboot: bool,
 }
 
-/// What this process holds. Lost at a restart, and made again.
+/// How far this process has come with an update. Lost at a restart, and worked out again.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Hand {
+pub enum Phase {
     /// Nothing.
     #[default]
-    Nothing,
+    Idle,
     /// An update that was checked and planned.
     Prepared {
         /// Between which configs.
@@ -236,12 +236,12 @@ pub enum Hand {
         asked: Option<Moment>,
     },
     /// A reboot is owed, and pods have to leave once more before it.
-    Emptying {
+    Redraining {
         /// Since when.
         since: Moment,
     },
     /// The machine is back from a reboot; its kubelet is waited for.
-    Returned {
+    AwaitingKubelet {
         /// Since when.
         since: Moment,
     },

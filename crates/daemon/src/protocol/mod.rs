@@ -1,9 +1,9 @@
 //! The node's side of the update protocol, as a pure function: what stands on the Node, what is on the disk, and what
-//! this process holds in hand go in; the one next [`Action`] comes out.
+//! this process has done so far go in; the one next [`Action`] comes out.
 //!
 //! What it is not: it reads nothing, writes nothing and has no clock (`View::now` is an argument). `agent` does what
 //! [`step`] says and calls it again; it chooses nothing itself, so a restart at any line is harmless: everything that
-//! matters is on the Node or on the disk, and what is in hand can be made again.
+//! matters is on the Node or on the disk, and what only this process knows can be made again.
 //!
 //! ```text
 //! Nothing on the Node or the disk ──► Join ─┐
@@ -30,7 +30,7 @@ mod walk;
 
 pub use api::events::AgentEvent as EventKind;
 pub use facts::{
-    Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View,
+    Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View,
     backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
 pub use step::{Action, Changes, Cordon, Note, Waiting, step};

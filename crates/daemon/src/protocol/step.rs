@@ -1,7 +1,7 @@
 //! The decision itself.
 
 use super::facts::{
-    EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, Pair, RebootFact, View, cut_reason,
+    EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View, cut_reason,
 };
 use crate::protocol::clock::Moment;
 use api::events::AgentEvent as EventKind;
@@ -23,13 +23,13 @@ const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 const ANNOUNCE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 /// After so many reboots that this machine did not notice there is no further one.
 const MOST_REBOOTS: u32 = 3;
-/// How often something is looked at that nobody tells of.
+/// How often something is checked that sends no notification.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long the kubelet may take after a reboot before the node says so. A slow disk and a long image check fit in.
 const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Annotations to set; all of them in one patch.
+/// Annotations to set, all in one patch.
 pub type Changes = BTreeMap<&'static str, String>;
 
 /// A change of the Node's cordon, in the same patch as the annotations.
@@ -129,7 +129,7 @@ pub enum Waiting {
     },
 }
 
-/// A thing to tell people, as an event.
+/// What people are told, as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// Which event.
@@ -163,7 +163,7 @@ fn decide(view: &View) -> Action {
         return wait(Waiting::Node);
     }
     let Some(job) = job else { return wait(Waiting::Desired) };
-    if let Hand::Failed(failure) = &view.hand
+    if let Phase::Failed(failure) = &view.phase
         && failure.job == job
         && let Some(action) = hold(view, failure)
     {
@@ -182,7 +182,7 @@ fn decide(view: &View) -> Action {
 }
 
 /// The config that the disk is in: what the disk says, else what the Node says, else none at all.
-fn base(view: &View) -> String {
+fn config_on_disk(view: &View) -> String {
     let node = Some(&view.node.current).filter(|c| !c.is_empty());
     view.disk.current.as_ref().or(node).cloned().unwrap_or_else(|| EMPTY_CONFIG.to_owned())
 }
@@ -194,7 +194,7 @@ fn job(view: &View) -> Option<Job> {
         return Some(Job::Recover);
     }
     if let RebootFact::Owed { config, .. } | RebootFact::Rebooted { config, .. } = &disk.reboot
-        && !leaves_in_vain(view, config)
+        && !abandons_reboot(view, config)
     {
         return Some(Job::Reboot { config: config.clone() });
     }
@@ -205,16 +205,16 @@ fn job(view: &View) -> Option<Job> {
     if blank && node.desired.is_empty() {
         return Some(Job::Join);
     }
-    let base = base(view);
+    let base = config_on_disk(view);
     if disk.force && !blank {
         let to = Some(&node.desired).filter(|d| !d.is_empty()).unwrap_or(&base).clone();
         return Some(Job::Update(Pair { from: base, to }));
     }
     // A host that has drifted from its config may still go to another one: the update looks itself at what it does not
     // bring right.
-    let drifted = match &view.hand {
-        Hand::Failed(Failure { job: Job::Check { config }, .. }) => *config == base,
-        Hand::Failed(Failure { job: Job::Update(pair), .. }) => pair.from == base,
+    let drifted = match &view.phase {
+        Phase::Failed(Failure { job: Job::Check { config }, .. }) => *config == base,
+        Phase::Failed(Failure { job: Job::Update(pair), .. }) => pair.from == base,
         _ => false,
     };
     let leaves = !node.desired.is_empty() && node.desired != base && disk.current.is_some();
@@ -267,8 +267,8 @@ fn hold(view: &View, failure: &Failure) -> Option<Action> {
 }
 
 fn update(view: &View, pair: Pair) -> Action {
-    let (cost, asked) = match &view.hand {
-        Hand::Prepared { pair: held, cost, asked } if *held == pair => (*cost, *asked),
+    let (cost, asked) = match &view.phase {
+        Phase::Prepared { pair: held, cost, asked } if *held == pair => (*cost, *asked),
         _ => return Action::Prepare(pair),
     };
     let node = &view.node;
@@ -344,7 +344,7 @@ fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, Vec<Note>)>
 
 fn wait_for_drain(view: &View, asked: Option<Moment>) -> Action {
     let why = format!(
-        "pods have not left this node within {} minutes; see the controller's events for what holds them, the update goes on once they are gone",
+        "the node was not drained within {} minutes; its events and `mco status` name the pods that hold the drain up. The update continues when they are gone",
         DRAIN_LIMIT.as_mins()
     );
     overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, Some(EventKind::FailedToDrain), &why)
@@ -372,8 +372,8 @@ fn overdue(
 fn reboot(view: &View, config: String) -> Action {
     match &view.disk.reboot {
         RebootFact::Rebooted { boot_id, began, .. } => returned(view, config, boot_id, *began),
-        RebootFact::Owed { tries, .. } if *tries >= MOST_REBOOTS => in_vain(view, &config),
-        RebootFact::Owed { cleared, .. } => owed(view, config, *cleared),
+        RebootFact::Owed { tries, .. } if *tries >= MOST_REBOOTS => too_many_reboots(view, &config),
+        RebootFact::Owed { cleared, .. } => reboot_owed(view, config, *cleared),
         RebootFact::None => Action::Reboot { config, announced: true },
     }
 }
@@ -386,14 +386,14 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
     }
     // What the Node says of itself may still be from before: the cluster notices a machine that is gone after
     // the better part of a minute. Calling it done now would send the next node on its way beside this one.
-    // Once the kubelet reports under the new boot, its Ready is of today, whatever it says.
+    // AppliedOnce the kubelet reports under the new boot, its Ready is of today, whatever it says.
     let since_then = began.is_some_and(|began| node.heard.is_some_and(|heard| heard > began));
     let back = node.boot_id.is_empty() || node.boot_id != boot_id || since_then;
     // Another config may be what brings a kubelet back that this one has broken.
     let superseded = !node.desired.is_empty() && node.desired != config;
     if !back && !superseded {
-        let since = match &view.hand {
-            Hand::Returned { since } => Some(*since),
+        let since = match &view.phase {
+            Phase::AwaitingKubelet { since } => Some(*since),
             _ => None,
         };
         let why = format!(
@@ -421,14 +421,14 @@ fn rebooting() -> [(&'static str, String); 1] {
 
 /// A reboot is owed: pods must be away, and the Node says what is about to happen. Where the API server takes no word of
 /// it, what is known here has to do.
-fn owed(view: &View, config: String, cleared: bool) -> Action {
+fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     let node = &view.node;
     let announced = node.post_action == state::REBOOTING;
     let drains = node.topology != SINGLE_REPLICA;
     let answered = node.last_applied_drain == drain_of(&config);
     let away = if node.seen { !drains || node.unschedulable && (cleared || answered) } else { cleared };
     let applied = view.disk.current.as_deref() == Some(&*config);
-    let limit = view.mute.map(|since| since + ANNOUNCE_LIMIT).filter(|_| away && applied);
+    let limit = view.silent_since.map(|since| since + ANNOUNCE_LIMIT).filter(|_| away && applied);
     if limit.is_some_and(|limit| limit <= view.now) {
         return Action::Reboot { config, announced };
     }
@@ -444,8 +444,8 @@ fn owed(view: &View, config: String, cleared: bool) -> Action {
         return Action::Write { changes, notes, cordon, conditional: cordon.is_some() };
     }
     if drains && !answered {
-        let asked = match &view.hand {
-            Hand::Emptying { since } => Some(*since),
+        let asked = match &view.phase {
+            Phase::Redraining { since } => Some(*since),
             _ => None,
         };
         return wait_for_drain(view, asked);
@@ -463,14 +463,14 @@ fn owed(view: &View, config: String, cleared: bool) -> Action {
 }
 
 /// Whether a node whose reboots change nothing is to go to another config: that may be one that it can reach.
-fn leaves_in_vain(view: &View, config: &str) -> bool {
+fn abandons_reboot(view: &View, config: &str) -> bool {
     let RebootFact::Owed { tries, .. } = &view.disk.reboot else { return false };
     let desired = &view.node.desired;
-    *tries >= MOST_REBOOTS && !desired.is_empty() && desired != config && base(view) == config
+    *tries >= MOST_REBOOTS && !desired.is_empty() && desired != config && config_on_disk(view) == config
 }
 
 /// The machine reboots, and comes back in the same boot as far as it can tell; or it does not go down at all.
-fn in_vain(view: &View, config: &str) -> Action {
+fn too_many_reboots(view: &View, config: &str) -> Action {
     let why = format!(
         "this machine was told {MOST_REBOOTS} times to reboot into config {config} and is still in the boot that it was \
          applied in: neither its boot id nor the token in /run has changed. Reboot it by hand (journalctl says why it \
@@ -512,12 +512,12 @@ fn finish(view: &View, config: &str) -> Action {
         if !changes.is_empty() {
             return write(changes, []);
         }
-        let asked = match &view.hand {
-            Hand::Applied { config: held, asked } if held == config => *asked,
+        let asked = match &view.phase {
+            Phase::Applied { config: held, asked } if held == config => *asked,
             _ => None,
         };
         let why = format!(
-            "the controller has not made this node schedulable again within {} minutes; is it running?",
+            "the controller has not uncordoned this node within {} minutes; is it running?",
             UNCORDON_LIMIT.as_mins()
         );
         let event = Some(EventKind::FailedToUncordon);
@@ -525,7 +525,7 @@ fn finish(view: &View, config: &str) -> Action {
     }
     let mut notes = vec![];
     if !is_done(view, config) {
-        if ours && matches!(view.hand, Hand::Applied { asked: Some(_), .. }) {
+        if ours && matches!(view.phase, Phase::Applied { asked: Some(_), .. }) {
             notes.push(given_back(config));
         }
         notes.extend(say_done(view, config, &mut changes));
@@ -556,7 +556,7 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
     if is_done(view, config) {
         return None;
     }
-    let (state, reason) = end(view);
+    let (state, reason) = final_state(view);
     changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
     changes.insert(annotation::STATE, state.to_owned());
     changes.insert(annotation::REASON, reason);
@@ -565,12 +565,12 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
 }
 
 fn is_done(view: &View, config: &str) -> bool {
-    let (state, reason) = end(view);
+    let (state, reason) = final_state(view);
     view.node.current == config && view.node.state == state && view.node.reason == reason
 }
 
 /// State and reason of a node with nothing left to do.
-fn end(view: &View) -> (&'static str, String) {
+fn final_state(view: &View) -> (&'static str, String) {
     match &view.trouble {
         None => (state::DONE, String::new()),
         Some(why) => (state::DEGRADED, cut_reason(why)),

@@ -1,8 +1,8 @@
 //! Tables of views and the actions that they lead to, and whole updates played against a node of plain values.
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Hand, Job, NodeFacts,
-    Pair, RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Job, NodeFacts, Pair,
+    Phase, RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use crate::protocol::clock::Moment;
 use api::names::annotation as a;
@@ -29,7 +29,7 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     };
     let current = Some(disk.to_owned()).filter(|d| !d.is_empty());
     let disk = DiskFacts { current, ..DiskFacts::default() };
-    View { now: at(1000), node, disk, checked: true, hand: Hand::Nothing, trouble: None, mute: None }
+    View { now: at(1000), node, disk, checked: true, phase: Phase::Idle, trouble: None, silent_since: None }
 }
 
 fn pair(from: &str, to: &str) -> Pair {
@@ -41,13 +41,13 @@ fn owed(config: &str) -> RebootFact {
 }
 
 fn with_prepared(mut view: View, from: &str, to: &str, cost: Cost) -> View {
-    view.hand = Hand::Prepared { pair: pair(from, to), cost, asked: Some(view.now) };
+    view.phase = Phase::Prepared { pair: pair(from, to), cost, asked: Some(view.now) };
     view
 }
 
 fn with_failure(mut view: View, job: Job, kind: FailureKind, retry_at: i64) -> View {
     let failure = Failure { job, kind, reason: "broken".into(), tries: 1, retry_at: at(retry_at) };
-    view.hand = Hand::Failed(failure);
+    view.phase = Phase::Failed(failure);
     view
 }
 
@@ -156,7 +156,7 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
     view.disk.reboot = owed("b");
     view.disk.current = Some("b".into());
-    view.hand = Hand::Nothing;
+    view.phase = Phase::Idle;
     assert_eq!(write(&mut view), [EventKind::Reboot]);
     assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
     // A restart of the daemon alone is not a reboot.
@@ -167,14 +167,14 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     (view.node.boot_id, view.node.ready) = ("one".into(), true);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
     // A kubelet that does not come back is told of, and still waited for.
-    view.hand = Hand::Returned { since: view.now };
+    view.phase = Phase::AwaitingKubelet { since: view.now };
     let now = view.now;
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Kubelet, until: Some(_) }));
     view.now = now + SignedDuration::from_mins(10);
     assert!(write(&mut view).is_empty());
     assert!(view.node.state == "Degraded" && view.node.reason.contains("kubelet"), "{}", view.node.reason);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
-    (view.now, view.hand) = (now, Hand::Nothing);
+    (view.now, view.phase) = (now, Phase::Idle);
     view.node.reason.clear();
     view.node.state = "Working".into();
     // Another config is not kept waiting by a kubelet that this one has broken.
@@ -203,10 +203,10 @@ fn a_node_that_was_cordoned_before_is_given_back_or_not_by_the_controller() {
     assert!(!view.node.own_cordon);
     view.node.last_applied_drain = "drain-b".into();
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
-    (view.disk.current, view.hand) = (Some("b".into()), Hand::Nothing);
+    (view.disk.current, view.phase) = (Some("b".into()), Phase::Idle);
     assert!(write(&mut view).is_empty());
     assert_eq!((view.node.post_action.as_str(), view.node.desired_drain.as_str()), ("", "uncordon-b"));
-    view.hand = Hand::Applied { config: "b".into(), asked: Some(view.now) };
+    view.phase = Phase::Applied { config: "b".into(), asked: Some(view.now) };
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Uncordon, until: Some(_) }));
     assert_ne!(view.node.state, "Done");
     view.node.last_applied_drain = "uncordon-b".into();
@@ -238,10 +238,10 @@ fn a_drained_node_that_a_person_uncordons_is_drained_again() {
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, .. }));
     view.node.last_applied_drain = "drain-b".into();
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
-    // Once more, with the change on the disk: pods may have come since.
+    // AppliedOnce more, with the change on the disk: pods may have come since.
     view.disk.current = Some("b".into());
     view.disk.reboot = owed("b");
-    (view.hand, view.node.unschedulable) = (Hand::Nothing, false);
+    (view.phase, view.node.unschedulable) = (Phase::Idle, false);
     let record = |view: &mut View, cleared| {
         assert_eq!(step(view), Action::RecordCleared { config: "b".into(), cleared });
         view.disk.reboot = RebootFact::Owed { config: "b".into(), tries: 0, cleared };
@@ -250,11 +250,11 @@ fn a_drained_node_that_a_person_uncordons_is_drained_again() {
     assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
     // Nor is it rebooted under those pods when the API server goes, by this process or the next.
     for node in [NodeFacts::default(), view.node.clone()] {
-        let away = View { mute: Some(at(0)), node, hand: Hand::Nothing, ..view.clone() };
+        let away = View { silent_since: Some(at(0)), node, phase: Phase::Idle, ..view.clone() };
         assert!(matches!(step(&away), Action::Wait { until: None, .. }), "{:?}", step(&away));
     }
     assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
-    view.hand = Hand::Emptying { since: at(1000) };
+    view.phase = Phase::Redraining { since: at(1000) };
     assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(at(4600)) });
     // One that takes too long is told of once, and used all the same.
     view.now = at(4600);
@@ -310,7 +310,7 @@ fn a_reboot_that_cannot_be_announced_is_made_after_a_limit_where_nobody_is_left_
         view.node.desired_drain = "drain-b".into();
         view.node.last_applied_drain = "drain-b".into();
         (view.node.unschedulable, view.node.own_cordon) = (true, true);
-        view.mute = Some(view.now);
+        view.silent_since = Some(view.now);
         view
     };
     let nothing: Bend = |_| {};
@@ -325,7 +325,7 @@ fn a_reboot_that_cannot_be_announced_is_made_after_a_limit_where_nobody_is_left_
         (v.node.unschedulable, v.node.last_applied_drain) = (false, String::new());
     };
     let elsewhere: Bend = |v| v.disk.current = Some("c".into());
-    let told: Bend = |v| v.mute = None;
+    let told: Bend = |v| v.silent_since = None;
     for (about, bend, goes) in [
         ("drained", nothing, true),
         ("by the record alone: another process applied it", unseen, true),
@@ -378,7 +378,7 @@ fn three_reboots_that_change_nothing_are_enough() {
     assert!(!view.node.reason.contains("  "), "{}", view.node.reason);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Boot, until: Some(at(1010)) });
     // Nor does an API server that is away bring a fourth one about.
-    view.mute = Some(at(0));
+    view.silent_since = Some(at(0));
     assert_eq!(step(&view), Action::Wait { why: Waiting::Boot, until: Some(at(1010)) });
     // Another config is accepted; it may be one that the node can reach.
     view.node.desired = "c".into();
@@ -399,7 +399,7 @@ fn a_container_is_back_when_its_kubelet_has_reported_since_the_boot_began() {
         boot_id: "the computer's".into(),
         began: Some(clock(990)),
     };
-    view.hand = Hand::Returned { since: at(995) };
+    view.phase = Phase::AwaitingKubelet { since: at(995) };
     for heard in [None, Some(clock(900)), Some(clock(990))] {
         view.node.heard = heard;
         // Looked at now and then: nobody is woken by a heartbeat.
@@ -474,7 +474,7 @@ fn drift_degrades_a_node_that_is_in_step_and_its_repair_ends_that() {
     assert_eq!(view.node.state, "Degraded");
     view.now = at(1031);
     assert!(matches!(step(&view), Action::Check { .. }));
-    (view.checked, view.hand) = (true, Hand::Nothing);
+    (view.checked, view.phase) = (true, Phase::Idle);
     assert_eq!(write(&mut view), [EventKind::NodeDone]);
     assert_eq!(view.node.state, "Done");
 }
@@ -493,7 +493,7 @@ fn drift_does_not_keep_a_node_from_another_config() {
     refused.node.desired = "a".into();
     assert!(matches!(step(&refused), Action::Check { .. }));
     // A process that has not looked yet looks first.
-    view.hand = Hand::Nothing;
+    view.phase = Phase::Idle;
     assert!(matches!(step(&view), Action::Check { .. }));
 }
 
@@ -551,7 +551,7 @@ fn trouble_beside_the_config_makes_a_node_degraded_and_holds_no_update_up() {
     }
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
     view.disk.current = Some("b".into());
-    view.hand = Hand::Applied { config: "b".into(), asked: None };
+    view.phase = Phase::Applied { config: "b".into(), asked: None };
     while matches!(step(&view), Action::Write { .. }) {
         assert_eq!(write(&mut view), [], "it is not done");
     }

@@ -2,7 +2,7 @@
 //! Whatever happened, once the world is quiet the node ends in the config that is wanted, given back, and says so.
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Hand, Job, NodeFacts, RebootFact,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase, RebootFact,
     View, Waiting, step,
 };
 use crate::protocol::clock::Moment;
@@ -46,15 +46,15 @@ impl World {
             node,
             disk: DiskFacts::default(),
             checked: false,
-            hand: Hand::Nothing,
+            phase: Phase::Idle,
             trouble: None,
-            mute: None,
+            silent_since: None,
         };
         Self { view, person: false }
     }
 
     fn restart(&mut self) {
-        self.view.hand = Hand::Nothing;
+        self.view.phase = Phase::Idle;
         self.view.checked = false;
     }
 
@@ -69,7 +69,7 @@ impl World {
     fn fail(&mut self, job: Job) {
         let retry_at = self.view.now + SignedDuration::from_secs(5);
         let (kind, reason) = (FailureKind::Degraded, "broken".to_owned());
-        self.view.hand = Hand::Failed(Failure { job, kind, reason, tries: 1, retry_at });
+        self.view.phase = Phase::Failed(Failure { job, kind, reason, tries: 1, retry_at });
     }
 
     fn write(&mut self, changes: super::Changes) {
@@ -90,7 +90,7 @@ impl World {
                 other => panic!("{other} is not ours to write"),
             }
         }
-        if let Hand::Prepared { asked, .. } = &mut self.view.hand {
+        if let Phase::Prepared { asked, .. } = &mut self.view.phase {
             asked.get_or_insert(now);
         }
     }
@@ -122,8 +122,8 @@ impl World {
             Action::Recover if broken => self.fail(Job::Recover),
             Action::Recover => {
                 (v.disk.open, v.checked) = (false, false);
-                if matches!(&v.hand, Hand::Failed(Failure { job: Job::Recover, .. })) {
-                    v.hand = Hand::Nothing;
+                if matches!(&v.phase, Phase::Failed(Failure { job: Job::Recover, .. })) {
+                    v.phase = Phase::Idle;
                 }
             }
             Action::AdoptFile => v.disk.annotations_file = false,
@@ -136,11 +136,11 @@ impl World {
                 if record {
                     v.disk.current = Some(config);
                 }
-                (v.checked, v.hand) = (true, Hand::Nothing);
+                (v.checked, v.phase) = (true, Phase::Idle);
             }
             Action::Prepare(pair) | Action::Apply(pair) if broken => self.fail(Job::Update(pair)),
             Action::Prepare(pair) => {
-                v.hand = Hand::Prepared { cost: cost(&pair.from, &pair.to), pair, asked: None };
+                v.phase = Phase::Prepared { cost: cost(&pair.from, &pair.to), pair, asked: None };
                 v.checked = true;
             }
             Action::Apply(pair) => {
@@ -152,7 +152,7 @@ impl World {
                     v.disk.reboot = RebootFact::Owed { config: pair.to.clone(), tries: 0, cleared: true };
                 }
                 v.disk.current = Some(pair.to.clone());
-                (v.checked, v.hand) = (true, Hand::Applied { config: pair.to, asked: None });
+                (v.checked, v.phase) = (true, Phase::Applied { config: pair.to, asked: None });
             }
             Action::Reboot { config, .. } if broken => self.fail(Job::Reboot { config }),
             Action::Reboot { config, .. } => {

@@ -392,7 +392,10 @@ async fn cut_off_by_its_own_change(cluster: &Cluster) {
     cluster.settled("worker", 1, &["60-cut"], &[]).await;
     assert_ne!(node.boot_id().await.unwrap(), boot);
     let log = node.logs(DAEMON_UNIT).await.unwrap();
-    assert!(log.contains("cannot say so: the API server has taken no word for 5 minutes"), "{log}");
+    assert!(
+        log.contains("without announcing it: no request to the API server has succeeded for 5 minutes"),
+        "{log}"
+    );
     cluster.told("worker-0", "Reboot", &["had not announced"]).await;
     let now = cluster.get("Node", "worker-0").await;
     assert_eq!((note(&now, "post-config-action").as_str(), now["spec"].get("unschedulable")), ("", None));

@@ -6,9 +6,9 @@
 
 use super::files::{Wanted, put};
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};
-use crate::agent::options::Trouble;
 use crate::cluster::calls::Cluster;
-use crate::cluster::node_watch::{Feed, watch_anew};
+use crate::cluster::node_watch::{NodeUpdates, watch_anew};
+use crate::node::Trouble;
 use crate::protocol::clock::Moment;
 use crate::protocol::{EventKind, Note, backoff};
 use api::k8s::{ByteString, ConfigMap, Node};
@@ -50,7 +50,7 @@ pub(crate) struct Writer {
     root: Root,
     root_mount: PathBuf,
     /// Told when the node is in another config: that may have written one of the files.
-    feed: Feed,
+    updates: NodeUpdates,
     /// The kubelet has a CA on its disk that it has not read.
     restart_owed: bool,
     /// What the Node says, once it was asked.
@@ -106,7 +106,13 @@ impl Source {
 }
 
 impl Writer {
-    pub(crate) fn new(client: Client, node: &str, root: Root, root_mount: PathBuf, feed: Feed) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        node: &str,
+        root: Root,
+        root_mount: PathBuf,
+        updates: NodeUpdates,
+    ) -> Self {
         let cluster = Cluster::new(client.clone(), node);
         let node = node.to_owned();
         let trouble = watch::Sender::new(None);
@@ -116,7 +122,7 @@ impl Writer {
             node,
             root,
             root_mount,
-            feed,
+            updates,
             restart_owed: false,
             told: None,
             left: None,
@@ -143,7 +149,7 @@ impl Writer {
         loop {
             let sleep = async {
                 match retry {
-                    Some(t) => tokio::time::sleep(crate::agent::until_then(t)).await,
+                    Some(t) => tokio::time::sleep(crate::protocol::clock::until(t)).await,
                     None => std::future::pending().await,
                 }
             };
@@ -166,11 +172,11 @@ impl Writer {
                     }
                     None => break,
                 },
-                changed = self.feed.changed() => {
+                changed = self.updates.changed() => {
                     if changed.is_err() {
                         break;
                     }
-                    let now = self.feed.borrow_and_update().as_ref().map(|n| n.current.clone()).unwrap_or_default();
+                    let now = self.updates.borrow_and_update().as_ref().map(|n| n.current.clone()).unwrap_or_default();
                     if now == in_config {
                         continue;
                     }
@@ -319,9 +325,9 @@ impl Writer {
         if matches!(undone, Undone::Wrong(_)) {
             self.trouble.send_if_modified(|t| t.replace(text.clone()).as_ref() != Some(&text));
         }
-        // Once for each trouble: events of the same kind would only be counted.
+        // AppliedOnce for each trouble: events of the same kind would only be counted.
         if tries == 1 {
-            let uid = self.feed.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
+            let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
             let note = Note { kind: EventKind::CertificatesNotWritten, text };
             self.cluster.tell(&note, &uid, Timestamp::now()).await;
         }

@@ -1,0 +1,66 @@
+//! What is said of drift: the reason on the Node, and that it stays the same for as long as the same differs.
+//!
+//! What it is not: the comparison (`drift_check`), nor how contents are shown (`host` and its masker).
+
+use crate::node::drift_repair::{MOST, WINDOW};
+use desired::Wanted;
+use host::{Drift, Host};
+
+/// So many paths are named in a reason; the rest is counted.
+const NAMED: usize = 10;
+/// Characters of the reason that differences of contents may take: the annotation has room for 2,000.
+const DIFFERENCES: usize = 1200;
+
+/// What was last said of drift.
+#[derive(Debug, Default)]
+pub(crate) struct LastReason {
+    /// The config, what differs from it, and what was given up; without contents.
+    about: Vec<String>,
+    text: String,
+}
+
+impl LastReason {
+    /// The words for this. As long as the same differs in the same way they stay those of the first look, whatever is
+    /// in a file by now: one that is written in a loop has one reason.
+    pub(crate) fn once(&mut self, about: Vec<String>, words: impl FnOnce() -> String) -> String {
+        if self.about != about {
+            *self = Self { about, text: words() };
+        }
+        self.text.clone()
+    }
+}
+
+/// What drifted, what to do about it, and how contents differ.
+pub(crate) fn drift_reason(host: &Host, config: &Wanted, name: &str, drifts: &[Drift]) -> String {
+    let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "unexpected on-disk state validating against {name}: {}; put back what {name} says, or create {} to have it written anew",
+        listed(&told),
+        host::paths::FORCE_FILE
+    );
+    let mut room = DIFFERENCES;
+    for drift in drifts.iter().take(NAMED) {
+        let Some(difference) = host.explain(config, drift) else { continue };
+        let more = format!("\n{}: {difference}", drift.path());
+        let Some(left) = room.checked_sub(more.chars().count()) else { break };
+        room = left;
+        text.push_str(&more);
+    }
+    text
+}
+
+pub(crate) fn listed(items: &[String]) -> String {
+    let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    match items.len().checked_sub(NAMED) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown}; and {more} more"),
+    }
+}
+
+pub(crate) fn given_up(paths: &[String]) -> String {
+    format!(
+        "{} was repaired {MOST} times within {} minutes and changed again each time: it is not repaired any more. Find who changes it (auditctl -w PATH -p wa), then put it back or restart the agent",
+        listed(paths),
+        WINDOW.as_mins()
+    )
+}
