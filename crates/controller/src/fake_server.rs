@@ -1,8 +1,8 @@
 //! A fake API server for tests of what a pass does with its answers, also those that a real one cannot be made to give.
 
-use crate::context::Context;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
+use crate::shared::Shared;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
@@ -25,11 +25,11 @@ pub(crate) fn client(
     kube::Client::new(fake, "default")
 }
 
-/// A context with that client and empty caches.
-pub(crate) fn context(
+/// What passes share, with that client and empty caches.
+pub(crate) fn shared(
     serve: impl Fn(Request<Body>) -> Option<Response<Body>> + Clone + Send + 'static,
-) -> Context {
+) -> Shared {
     let client = client(serve);
     let (events, _) = Recorder::new(client.clone());
-    Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()))
+    Shared::new(client, "/".into(), events, Metrics::new(&mut Registry::default()), &crate::passes::MARKERS)
 }

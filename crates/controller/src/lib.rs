@@ -15,21 +15,24 @@
 
 pub mod bootstrap;
 mod cache;
-mod context;
+mod dirty;
 #[cfg(test)]
 mod fake_server;
 mod flight;
+mod gates;
 mod io;
 mod passes;
+mod shared;
 mod term;
 mod version;
 
 pub use io::connection::{ClientError, tune};
 pub use io::files::FileError;
+pub use passes::descriptor::Right;
 
-use crate::context::Context;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
+use crate::shared::Shared;
 use crate::term::leader::{Alone, ByLease, Leadership, Role};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
@@ -41,6 +44,12 @@ use tokio_util::task::TaskTracker;
 
 /// Where the controller listens for `/metrics` and `/healthz` unless told otherwise.
 pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:8797";
+
+/// What the controller does with objects of the whole cluster: what its ClusterRole must allow. What stands in its own
+/// namespace (the lease, events) and the pull secret is not among it.
+pub fn rights() -> Vec<Right> {
+    passes::rights().into_iter().collect()
+}
 
 /// How the controller is run.
 #[derive(Debug, Clone)]
@@ -118,14 +127,14 @@ pub async fn run_with(
             TcpListener::bind(address).await.map_err(|source| ControllerError::Listen { address, source })?;
         tasks.spawn(io::http::serve(listener, Arc::new(registry), rest.clone()));
     }
-    let mut context = Context::new(client.clone(), options.templates, events, metrics);
-    context.versions = options.versions;
-    let context = Arc::new(context);
+    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);
+    shared.versions = options.versions;
+    let shared = Arc::new(shared);
     let events_task = tokio::spawn(write_events);
-    context.watch(&tasks, &rest);
+    shared.watch(&tasks, &rest);
 
     let leadership: Box<dyn Leadership> = if options.leader_elect {
-        Box::new(ByLease::new(client, context.terms.clone()))
+        Box::new(ByLease::new(client, shared.terms.clone()))
     } else {
         Box::new(Alone)
     };
@@ -140,21 +149,21 @@ pub async fn run_with(
             led = lead.wait_for(Role::leads) => led.map(|role| *role),
         };
         let Ok(Role::Leads(handover)) = role else { break };
-        context.metrics.leader.set(1);
+        shared.metrics.leader.set(1);
         let term = CancellationToken::new();
-        let passes = tokio::spawn(passes::run(context.clone(), handover, term.clone()));
+        let passes = tokio::spawn(passes::run(shared.clone(), handover, term.clone()));
         tokio::select! {
             () = shutdown.cancelled() => {}
             _ = lead.wait_for(|role| !role.leads()) => {}
         }
         if shutdown.is_cancelled() {
-            context.last_patches(LAST_PATCHES).await;
+            shared.last_patches(LAST_PATCHES).await;
         }
         term.cancel();
         if let Err(error) = passes.await {
             tracing::error!("the passes ended badly: {error}");
         }
-        context.metrics.stand_by();
+        shared.metrics.stand_by();
     }
     give_up.cancel();
     if let Err(error) = lease.await {
@@ -164,7 +173,7 @@ pub async fn run_with(
     tasks.close();
     tasks.wait().await;
     // Dropping the last recorder ends the task that writes events, once it has written what waits.
-    drop(context);
+    drop(shared);
     if tokio::time::timeout(LAST_EVENTS, events_task).await.is_err() {
         tracing::warn!("some events were not written before the end");
     }

@@ -16,3 +16,5 @@ mod rights;
 pub mod settings;
 pub mod tokens;
 pub mod user_data;
+
+pub use rights::controller as controller_rules;

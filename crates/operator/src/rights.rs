@@ -86,7 +86,8 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[
     all
 }
 
-fn controller() -> Vec<Value> {
+/// The rules of the controller's ClusterRole. A test holds them against what its passes say that they need.
+pub fn controller() -> Vec<Value> {
     let config = "config.openshift.io";
     vec![
         rule(GROUP, &["machineconfigs"], &["get", "list", "watch", "create", "update", "patch", "delete"]),

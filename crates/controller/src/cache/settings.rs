@@ -1,36 +1,25 @@
 //! The cluster's settings, as JSON: KubeletConfigs, ContainerRuntimeConfigs, and OpenShift's config kinds where they are
-//! installed. A kind that is not served is looked for now and then, one request for a group of kinds, and watched from
-//! then on.
+//! installed.
 //!
 //! Guarantee: a kind counts as absent only when the API server says that it does not serve it. One that is served and
 //! cannot be listed counts as unknown: taking it for empty would remove from every host what it says.
 //!
-//! What it is not: what a setting means (see `render::generated`).
+//! What it is not: the watches that fill it (see `follow_settings`), or what a setting means (see `render::generated`).
 
-use crate::cache::store::{Change, Item, Store};
-use crate::cache::watch::{Presence, follow, version_of};
-use crate::context::Context;
-use crate::term::catch_up::{Followed, Need};
-use client::call;
+use crate::cache::store::{Item, Store};
+use crate::cache::watch::version_of;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-
-/// How often to look for kinds that are not served. Nobody waits for one that is being installed.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// A kind of setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
-    group: &'static str,
-    version: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
     pub(crate) name: &'static str,
     /// The one object of the kind that counts.
     only: Option<&'static str>,
@@ -83,7 +72,7 @@ pub(crate) const STREAMS: Kind =
     Kind { name: "OSImageStream", only: Some(api::names::CLUSTER), ..KUBELET_CONFIG };
 
 /// All of them.
-const KINDS: [Kind; 13] = [
+pub(crate) const KINDS: [Kind; 13] = [
     STREAMS,
     KUBELET_CONFIG,
     RUNTIME_CONFIG,
@@ -115,7 +104,7 @@ impl Kind {
     }
 
     /// Which of its objects are read.
-    fn which(self) -> watcher::Config {
+    pub(crate) fn which(self) -> watcher::Config {
         let all = watcher::Config::default();
         match self.only {
             Some(name) => all.fields(&format!("metadata.name={name}")),
@@ -124,7 +113,7 @@ impl Kind {
     }
 
     /// What is kept of an object. Parts that nobody reads, such as most of a ClusterVersion, change often.
-    fn keep(self, object: &DynamicObject) -> Value {
+    pub(crate) fn keep(self, object: &DynamicObject) -> Value {
         let mut kept = json!({
             "apiVersion": format!("{}/{}", self.group, self.version),
             "kind": self.name,
@@ -159,7 +148,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn store(&self, kind: Kind) -> Option<&Arc<Store<Value>>> {
+    pub(crate) fn store(&self, kind: Kind) -> Option<&Arc<Store<Value>>> {
         self.stores.iter().find(|(k, _)| *k == kind).map(|(_, store)| store)
     }
 
@@ -198,7 +187,7 @@ impl Settings {
 const JUDGED: [&str; 3] = [KUBELET_CONFIG.name, RUNTIME_CONFIG.name, POLICY.name];
 
 /// What of a setting other things are made from: not its status, not its version.
-fn input(object: &Value) -> Value {
+pub(crate) fn input(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut()
         // Only a FeatureGate's and a ClusterVersion's status is somebody's decision.
@@ -212,100 +201,10 @@ fn input(object: &Value) -> Value {
     object
 }
 
-/// Starts the watches, and the looks for kinds that are not there.
-pub(crate) fn watch(context: &Arc<Context>, tasks: &TaskTracker, stop: &CancellationToken) {
-    let mut groups: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
-    for kind in KINDS {
-        // Also where it is not served yet: it may be by the time when somebody asks.
-        if let Some(cache) = context.settings.store(kind).cloned() {
-            let (name, api) = (kind.name.to_owned(), kind.api(&context.client));
-            context.follows(Followed { kind: name, need: Need::Setting, api, which: kind.which(), cache });
-        }
-        groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
-    }
-    for (group, kinds) in groups {
-        let (context, inner, stop) = (context.clone(), tasks.clone(), stop.clone());
-        tasks.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = look(&context, &group, kinds, &inner, &stop) => {}
-            }
-        });
-    }
-}
-
-/// Looks until each kind of the group is served, and watches it from then on.
-async fn look(
-    context: &Arc<Context>,
-    group: &str,
-    mut kinds: Vec<Kind>,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
-) {
-    let mut told = false;
-    loop {
-        let served = call(|| format!("kinds of {group}"), context.client.list_api_group_resources(group));
-        match served.await {
-            Ok(list) => {
-                let is_served = |kind: &Kind| list.resources.iter().any(|r| r.kind == kind.name);
-                let (there, missing) = kinds.into_iter().partition(is_served);
-                kinds = missing;
-                for kind in there {
-                    tasks.spawn(follow_kind(context.clone(), kind, stop.clone()));
-                }
-                absent(context, &kinds);
-            }
-            // The API server says so only when it knows all of its definitions.
-            Err(e) if e.is_not_found() => absent(context, &kinds),
-            Err(e) if told => tracing::debug!("{}", e.chain()),
-            Err(e) => {
-                tracing::warn!("which kinds there are is asked again until it is answered: {}", e.chain());
-                told = true;
-            }
-        }
-        if kinds.is_empty() {
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-}
-
-fn absent(context: &Context, kinds: &[Kind]) {
-    for store in kinds.iter().filter_map(|kind| context.settings.store(*kind)).filter(|s| !s.is_synced()) {
-        store.replace(BTreeMap::new());
-        context.mark_generated();
-    }
-}
-
-async fn follow_kind(context: Arc<Context>, kind: Kind, stop: CancellationToken) {
-    let Some(store) = context.settings.store(kind).cloned() else { return };
-    let changed = context.clone();
-    let on_change = Box::new(move |change: &Change<Value>| {
-        let of = |object: &Option<Arc<Value>>| object.as_deref().map(input);
-        if of(&change.old) != of(&change.new) {
-            changed.setting_changed(kind);
-        }
-    });
-    let keep = move |object: DynamicObject| Ok(kind.keep(&object));
-    let marked = context.clone();
-    let listed = async {
-        loop {
-            store.synced().await;
-            // Also where there is none of it: what waited for this may go on.
-            marked.mark_generated();
-            store.doubted().await;
-        }
-    };
-    let api = kind.api(&context.client);
-    tokio::select! {
-        () = follow(api, kind.which(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
-        () = listed => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn object(data: Value) -> DynamicObject {
         let mut object = DynamicObject::new("o", &CLUSTER_VERSION.resource()).data(data);

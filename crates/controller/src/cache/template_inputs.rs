@@ -4,9 +4,11 @@
 //! What it is not: reading templates or secrets. Of a secret nothing is kept but whether it changed.
 
 use crate::cache::store::{Change, Store};
+use crate::cache::stores::Place;
 use crate::cache::watch::{Presence, follow};
-use crate::context::Context;
-use api::k8s::{ObjectReference, Secret};
+use crate::dirty::Changed;
+use crate::shared::Shared;
+use api::k8s::Secret;
 use kube::Api;
 use kube::runtime::watcher;
 use notify::{RecursiveMode, Watcher as _};
@@ -21,19 +23,6 @@ use tokio_util::sync::CancellationToken;
 /// A folder that cannot be watched (it is not there, or the system has no watches left) is tried again after this long.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
-/// A place in a namespace: namespace and name.
-pub(crate) type Place = Option<(String, String)>;
-
-/// The namespace of a reference that names none.
-pub(crate) const DEFAULT_NAMESPACE: &str = "openshift-config";
-
-/// Where the pull secret stands.
-pub(crate) fn place(at: Option<&ObjectReference>) -> Place {
-    let at = at?;
-    let namespace = at.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    Some((namespace, at.name.clone().unwrap_or_default()))
-}
-
 /// What happened to the folder.
 enum Event {
     Changed,
@@ -42,34 +31,34 @@ enum Event {
 }
 
 /// Watches the template folder until `stop`.
-pub(crate) async fn follow_folder(context: Arc<Context>, stop: CancellationToken) {
+pub(crate) async fn follow_folder(shared: Arc<Shared>, stop: CancellationToken) {
     let mut told = false;
     loop {
         let (tell, mut events) = mpsc::unbounded_channel();
-        match watch_folder(&context.templates, tell) {
+        match watch_folder(&shared.templates, tell) {
             Ok(_watcher) => {
                 told = false;
-                context.templates_watched.store(true, Ordering::Release);
+                shared.templates_watched.store(true, Ordering::Release);
                 // What changed since it was last read.
-                context.mark_templates();
+                shared.changed(&Changed::TemplateInput);
                 loop {
                     let event = tokio::select! {
                         () = stop.cancelled() => return,
                         event = events.recv() => event,
                     };
                     match event {
-                        Some(Event::Changed) => context.mark_templates(),
+                        Some(Event::Changed) => shared.changed(&Changed::TemplateInput),
                         Some(Event::Lost) | None => break,
                     }
                 }
-                context.templates_watched.store(false, Ordering::Release);
-                context.mark_templates();
+                shared.templates_watched.store(false, Ordering::Release);
+                shared.changed(&Changed::TemplateInput);
             }
             Err(e) if !told => {
                 told = true;
                 tracing::warn!(
                     "{}: cannot be watched and is read again every minute: {e}",
-                    context.templates.display()
+                    shared.templates.display()
                 );
             }
             Err(_) => {}
@@ -101,27 +90,27 @@ fn watch_folder(
 }
 
 /// Watches the pull secret that the ControllerConfig names, until `stop`.
-pub(crate) async fn follow_pull_secret(context: Arc<Context>, stop: CancellationToken) {
-    let mut place = context.pull_secret.subscribe();
+pub(crate) async fn follow_pull_secret(shared: Arc<Shared>, stop: CancellationToken) {
+    let mut place = shared.pull_secret.subscribe();
     loop {
         let at = place.borrow_and_update().clone();
         tokio::select! {
             () = stop.cancelled() => return,
             changed = place.changed() => if changed.is_err() { return },
-            () = follow_secret(&context, at, stop.clone()) => {}
+            () = follow_secret(&shared, at, stop.clone()) => {}
         }
     }
 }
 
-async fn follow_secret(context: &Arc<Context>, at: Place, stop: CancellationToken) {
+async fn follow_secret(shared: &Arc<Shared>, at: Place, stop: CancellationToken) {
     let Some((namespace, name)) = at else { return std::future::pending().await };
-    let api = Api::<Secret>::namespaced(context.client.clone(), &namespace);
+    let api = Api::<Secret>::namespaced(shared.client.clone(), &namespace);
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let store = Store::<u64>::default();
-    let me = context.clone();
+    let me = shared.clone();
     let on_change = Box::new(move |change: &Change<u64>| {
         if change.old != change.new {
-            me.mark_templates();
+            me.changed(&Changed::TemplateInput);
         }
     });
     let keep = |secret: Secret| {
@@ -139,7 +128,8 @@ async fn follow_secret(context: &Arc<Context>, at: Place, stop: CancellationToke
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
+    use crate::passes::queue::Pass;
     use serde_json::json;
 
     #[tokio::test]
@@ -147,14 +137,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("worker/00-worker/_base/files");
         std::fs::create_dir_all(&deep).unwrap();
-        let mut context = context(|_| answer(404, &json!({"kind": "Status", "code": 404})));
-        context.templates = dir.path().to_owned();
-        let context = Arc::new(context);
+        let mut shared = shared(|_| answer(404, &json!({"kind": "Status", "code": 404})));
+        shared.templates = dir.path().to_owned();
+        let shared = Arc::new(shared);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(follow_folder(context.clone(), stop.clone()));
+        let task = tokio::spawn(follow_folder(shared.clone(), stop.clone()));
         let marked = async || {
             for _ in 0..1500 {
-                if !context.queues.template.take().is_empty() {
+                if !shared.queues.of(Pass::Templates).take().is_empty() {
                     return true;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -162,19 +152,19 @@ mod tests {
             false
         };
         assert!(marked().await, "when the watch begins");
-        assert!(context.templates_watched.load(Ordering::Acquire));
+        assert!(shared.templates_watched.load(Ordering::Acquire));
         std::fs::write(deep.join("x.yaml"), "path: /x\n").unwrap();
         assert!(marked().await, "a new file");
         // What belongs to the same change.
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            if context.queues.template.take().is_empty() {
+            if shared.queues.of(Pass::Templates).take().is_empty() {
                 break;
             }
         }
         std::fs::read_to_string(deep.join("x.yaml")).unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(context.queues.template.take().is_empty(), "reading is no change");
+        assert!(shared.queues.of(Pass::Templates).take().is_empty(), "reading is no change");
         std::fs::rename(deep.join("x.yaml"), deep.join("y.yaml")).unwrap();
         assert!(marked().await, "a renamed file");
         stop.cancel();

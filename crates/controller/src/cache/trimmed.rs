@@ -67,9 +67,9 @@ struct RawNodeStatus {
 /// A Node with what [`rollout::view::NodeView`] reads.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "RawNode")]
-pub(crate) struct LightNode(pub(crate) Node);
+pub(crate) struct TrimmedNode(pub(crate) Node);
 
-impl From<RawNode> for LightNode {
+impl From<RawNode> for TrimmedNode {
     fn from(raw: RawNode) -> Self {
         let RawNode { metadata, spec, status } = raw;
         Self(Node {
@@ -104,9 +104,9 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<MachineConfigNodeSpec,
 /// A MachineConfigNode without its status: whoever adds to that reads it first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "RawProgress")]
-pub(crate) struct LightProgress(pub(crate) MachineConfigNode);
+pub(crate) struct TrimmedMachineConfigNode(pub(crate) MachineConfigNode);
 
-impl From<RawProgress> for LightProgress {
+impl From<RawProgress> for TrimmedMachineConfigNode {
     fn from(raw: RawProgress) -> Self {
         Self(MachineConfigNode { metadata: raw.metadata.into(), spec: raw.spec, status: None })
     }
@@ -140,8 +140,8 @@ macro_rules! as_resource {
     };
 }
 
-as_resource!(LightNode, Node);
-as_resource!(LightProgress, MachineConfigNode);
+as_resource!(TrimmedNode, Node);
+as_resource!(TrimmedMachineConfigNode, MachineConfigNode);
 
 #[cfg(test)]
 mod tests {
@@ -174,17 +174,17 @@ mod tests {
             },
         });
         let whole: Node = serde_json::from_value(node.clone()).unwrap();
-        let light: LightNode = serde_json::from_value(node).unwrap();
+        let light: TrimmedNode = serde_json::from_value(node).unwrap();
         assert_eq!(NodeView::from_node(&light.0), NodeView::from_node(&whole));
         assert!(light.0.status.is_some_and(|s| s.images.is_none()));
-        let bare: LightNode = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        let bare: TrimmedNode = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         assert_eq!(bare.0.metadata.name.as_deref(), Some("n"));
     }
 
     #[test]
     fn a_spec_that_cannot_be_read_does_not_stop_the_others() {
         let object = json!({"metadata": {"name": "n"}, "spec": {"configVersion": 7}});
-        let light: LightProgress = serde_json::from_value(object).unwrap();
+        let light: TrimmedMachineConfigNode = serde_json::from_value(object).unwrap();
         assert_eq!(light.0.spec, MachineConfigNodeSpec::default());
     }
 }

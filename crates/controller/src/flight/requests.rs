@@ -7,9 +7,9 @@
 //!
 //! What it is not: tries and their end (see [`crate::flight::writes`]).
 
-use crate::context::Context;
 use crate::flight::refusals::Undone;
 use crate::flight::writes::{until_settled, write_first_boot_nodes, write_status};
+use crate::shared::Shared;
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use rollout::{Change, NodePatch, Unanswered};
@@ -46,7 +46,7 @@ struct State {
 
 /// What is under way. Dropping it drops the requests.
 #[derive(Debug, Default)]
-pub(crate) struct Underway {
+pub(crate) struct Requests {
     // Not in the state, which the tasks hold on to.
     tasks: Mutex<JoinSet<()>>,
     state: Arc<Mutex<State>>,
@@ -67,7 +67,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 /// Gives the outcome to the pass that waits for it; where none does, the next one is told of a refusal.
 fn tell(
-    context: &Context,
+    shared: &Shared,
     state: &Mutex<State>,
     pool: &str,
     waits: oneshot::Sender<Result<(), Undone>>,
@@ -77,7 +77,7 @@ fn tell(
     if let Err(Undone::Refused(words)) = late {
         lock(state).failed.insert(pool.to_owned(), words);
     }
-    context.mark_cluster();
+    shared.mark_cluster();
 }
 
 /// Waits a moment for an outcome. What has none by then goes on by itself; or this controller ends.
@@ -88,7 +88,7 @@ async fn patiently(outcome: oneshot::Receiver<Result<(), Undone>>) -> Result<Wri
     }
 }
 
-impl Underway {
+impl Requests {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
@@ -98,7 +98,7 @@ impl Underway {
     /// Sends one patch from a place; what is returned has the outcome, once it is known.
     pub(crate) fn send(
         &self,
-        context: &Arc<Context>,
+        shared: &Arc<Shared>,
         pool: &Arc<str>,
         place: OwnedSemaphorePermit,
         patch: NodePatch,
@@ -106,14 +106,14 @@ impl Underway {
         let (waits, outcome) = oneshot::channel();
         let moves = !patch.desired_config.is_keep() || !patch.desired_image.is_keep();
         lock(&self.state).nodes.insert(patch.node.clone(), Sent { at: Instant::now(), moves });
-        let (context, state, pool) = (context.clone(), self.state.clone(), pool.clone());
+        let (shared, state, pool) = (shared.clone(), self.state.clone(), pool.clone());
         self.spawn(async move {
-            let done = until_settled(&context, &place, &patch).await;
-            let outcome = context.node_troubles.judge(&patch.node, done);
+            let done = until_settled(&shared, &place, &patch).await;
+            let outcome = shared.node_troubles.judge(&patch.node, done);
             // The answer is in the cache.
             lock(&state).nodes.remove(&patch.node);
             drop(place);
-            tell(&context, &state, &pool, waits, outcome);
+            tell(&shared, &state, &pool, waits, outcome);
         });
         outcome
     }
@@ -121,10 +121,10 @@ impl Underway {
     /// Writes a pool's status and waits a moment for the answer. While an earlier one has none, nothing is written.
     ///
     /// # Errors
-    /// A refusal that came in time; others are in [`Underway::take_failed`] later.
+    /// A refusal that came in time; others are in [`Requests::take_failed`] later.
     pub(crate) async fn status(
         &self,
-        context: &Arc<Context>,
+        shared: &Arc<Shared>,
         pool: &MachineConfigPool,
         status: &MachineConfigPoolStatus,
     ) -> Result<Written, Undone> {
@@ -133,13 +133,13 @@ impl Underway {
             return Ok(Written::Pending);
         }
         let (waits, outcome) = oneshot::channel();
-        let (context, state, pool, status) =
-            (context.clone(), self.state.clone(), pool.clone(), status.clone());
+        let (shared, state, pool, status) =
+            (shared.clone(), self.state.clone(), pool.clone(), status.clone());
         self.spawn(async move {
-            let done = write_status(&context, &pool, &status).await;
-            let outcome = context.pool_troubles.judge(&name, done);
+            let done = write_status(&shared, &pool, &status).await;
+            let outcome = shared.pool_troubles.judge(&name, done);
             lock(&state).statuses.remove(&name);
-            tell(&context, &state, &name, waits, outcome);
+            tell(&shared, &state, &name, waits, outcome);
         });
         patiently(outcome).await
     }
@@ -148,10 +148,10 @@ impl Underway {
     /// none, nothing is written.
     ///
     /// # Errors
-    /// As [`Underway::status`].
+    /// As [`Requests::status`].
     pub(crate) async fn first_boot_nodes(
         &self,
-        context: &Arc<Context>,
+        shared: &Arc<Shared>,
         pool: &MachineConfigPool,
         change: &Change<Arc<str>>,
     ) -> Result<Written, Undone> {
@@ -161,13 +161,13 @@ impl Underway {
             Entry::Vacant(entry) => entry.insert(Instant::now()),
         };
         let (waits, outcome) = oneshot::channel();
-        let (context, state, pool, change) =
-            (context.clone(), self.state.clone(), pool.clone(), change.clone());
+        let (shared, state, pool, change) =
+            (shared.clone(), self.state.clone(), pool.clone(), change.clone());
         self.spawn(async move {
-            let done = write_first_boot_nodes(&context, &pool, &change).await;
-            let outcome = context.pool_troubles.judge(&format!("{name} first boots"), done);
+            let done = write_first_boot_nodes(&shared, &pool, &change).await;
+            let outcome = shared.pool_troubles.judge(&format!("{name} first boots"), done);
             lock(&state).first_boots.remove(&name);
-            tell(&context, &state, &name, waits, outcome);
+            tell(&shared, &state, &name, waits, outcome);
         });
         patiently(outcome).await
     }

@@ -3,11 +3,11 @@
 //!
 //! What it is not: a choice of what is written.
 
-use crate::cache::trimmed::LightNode;
-use crate::context::Context;
+use crate::cache::trimmed::TrimmedNode;
 use crate::flight::permits::Whose;
 use crate::io::backoff::WORK;
 use crate::io::merge_patch::{bound, difference};
+use crate::shared::Shared;
 use crate::term::leader::{STRAY, now};
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
@@ -35,38 +35,38 @@ const TRYING: Duration = Duration::from_mins(5);
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Sends one patch of a drain, and puts the answer into the cache. No other node is decided on by what becomes of it.
-pub(crate) async fn patch_node(context: &Context, patch: &NodePatch) -> Result<(), CallError> {
-    let place = context.place(Whose::Drain).await;
-    send(context, &place, patch).await
+pub(crate) async fn patch_node(shared: &Shared, patch: &NodePatch) -> Result<(), CallError> {
+    let place = shared.place(Whose::Drain).await;
+    send(shared, &place, patch).await
 }
 
 /// Sends one Node patch from a place, and puts the answer into the cache. Ends when it is known what became of the patch:
 /// with its answer; with another version of the Node, to which it is not bound; or when it has arrived or never will.
 pub(crate) async fn until_settled(
-    context: &Context,
+    shared: &Shared,
     place: &OwnedSemaphorePermit,
     patch: &NodePatch,
 ) -> Result<(), CallError> {
-    let done = send(context, place, patch).await;
+    let done = send(shared, place, patch).await;
     if done.as_ref().is_err_and(|e| e.is_unanswered() && !e.is_server_fault()) {
         let last = Instant::now();
-        let version = |node: &str| context.stores.nodes.version(node);
+        let version = |node: &str| shared.stores.nodes.version(node);
         let bound = patch.resource_version.parse().ok();
         while last.elapsed() < STRAY && version(&patch.node) == bound {
             tokio::time::sleep(LOOK).await;
         }
         // It may have arrived although the watch has not brought it.
         if version(&patch.node) == bound {
-            read(context, &patch.node).await;
+            read(shared, &patch.node).await;
         }
     }
     done
 }
 
-async fn send(context: &Context, place: &OwnedSemaphorePermit, patch: &NodePatch) -> Result<(), CallError> {
+async fn send(shared: &Shared, place: &OwnedSemaphorePermit, patch: &NodePatch) -> Result<(), CallError> {
     // Does to these fields what a merge patch does; the API server need not turn the Node into JSON and back for it.
     let body = Patch::Strategic(patch.merge_patch());
-    until_answered(context, place, &patch.node, &body, patch).await?;
+    until_answered(shared, place, &patch.node, &body, patch).await?;
     tracing::info!(node = %patch.node, "{patch}");
     Ok(())
 }
@@ -78,19 +78,19 @@ async fn send(context: &Context, place: &OwnedSemaphorePermit, patch: &NodePatch
 /// so it is done at most once, and a refusal says that the node has moved on: by an earlier copy of this patch, maybe, so
 /// the node is read before anything else is decided.
 pub(crate) async fn until_answered(
-    context: &Context,
+    shared: &Shared,
     _place: &OwnedSemaphorePermit,
     name: &str,
     body: &Patch<Value>,
     words: &(dyn Display + Sync),
 ) -> Result<(), CallError> {
-    let api = context.api::<LightNode>();
+    let api = shared.api::<TrimmedNode>();
     let params = PatchParams::default();
     let (begin, mut attempt, mut faults) = (Instant::now(), 0, 0);
     loop {
         let error = match call(|| format!("patch of node {words}"), api.patch(name, &params, body)).await {
             Ok(node) => {
-                context.node_answer(&node.0);
+                shared.node_answer(&node.0);
                 return Ok(());
             }
             Err(e) => e,
@@ -98,7 +98,7 @@ pub(crate) async fn until_answered(
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
         if !error.is_unanswered() || faults >= FAULTS || begin.elapsed() >= TRYING {
             if attempt > 0 {
-                read(context, name).await;
+                read(shared, name).await;
             }
             return Err(error);
         }
@@ -114,12 +114,12 @@ pub(crate) async fn until_answered(
 }
 
 /// Puts a Node as it is now into the cache, as soon as it can be read.
-async fn read(context: &Context, name: &str) {
-    let api = context.api::<LightNode>();
+async fn read(shared: &Shared, name: &str) {
+    let api = shared.api::<TrimmedNode>();
     let (mut attempt, mut faults) = (0, 0);
     loop {
         let error = match call(|| format!("node {name}"), api.get(name)).await {
-            Ok(node) => return context.node_answer(&node.0),
+            Ok(node) => return shared.node_answer(&node.0),
             Err(e) => e,
         };
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
@@ -135,7 +135,7 @@ async fn read(context: &Context, name: &str) {
 
 /// Writes the nodes that a pool expects to boot into it, where the plan changes them.
 pub(crate) async fn write_first_boot_nodes(
-    context: &Context,
+    shared: &Shared,
     pool: &MachineConfigPool,
     change: &Change<std::sync::Arc<str>>,
 ) -> Result<(), CallError> {
@@ -148,16 +148,16 @@ pub(crate) async fn write_first_boot_nodes(
     let version = pool.metadata.resource_version.as_deref();
     let metadata = json!({"resourceVersion": version, "annotations": {annotation::FIRST_BOOT_NODES: value}});
     let body = Patch::Merge(json!({ "metadata": metadata }));
-    let api = context.api::<MachineConfigPool>();
+    let api = shared.api::<MachineConfigPool>();
     let what = || format!("annotation {} of machineconfigpool {name}", annotation::FIRST_BOOT_NODES);
     let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
-    context.pool_answer(answer);
+    shared.pool_answer(answer);
     Ok(())
 }
 
 /// Writes what differs of a pool's status, bound to the version that it was computed from.
 pub(crate) async fn write_status(
-    context: &Context,
+    shared: &Shared,
     pool: &MachineConfigPool,
     status: &MachineConfigPoolStatus,
 ) -> Result<(), CallError> {
@@ -165,19 +165,19 @@ pub(crate) async fn write_status(
     let old = pool.status.as_ref().map_or(json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
     let body = Patch::Merge(bound("status", &patch, pool.metadata.resource_version.as_deref()));
-    let api = context.api::<MachineConfigPool>();
+    let api = shared.api::<MachineConfigPool>();
     let answer = call(
         || format!("status of machineconfigpool {name}"),
         api.patch_status(&name, &PatchParams::default(), &body),
     )
     .await?;
-    context.pool_answer(answer);
+    shared.pool_answer(answer);
     Ok(())
 }
 
 /// Writes one condition of a pool, when it says something new.
 pub(crate) async fn set_condition(
-    context: &Context,
+    shared: &Shared,
     pool: &MachineConfigPool,
     condition: Condition,
 ) -> Result<(), CallError> {
@@ -187,14 +187,14 @@ pub(crate) async fn set_condition(
         return Ok(());
     }
     status.conditions = Some(conditions);
-    write_status(context, pool, &status).await
+    write_status(shared, pool, &status).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
     use rollout::view::NodeView;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -212,65 +212,63 @@ mod tests {
         for (answers, want, times) in rows {
             let asked = Arc::new(AtomicU32::new(0));
             let count = asked.clone();
-            let context =
-                context(move |_| match answers.get(count.fetch_add(1, Ordering::Relaxed) as usize) {
-                    Some(0) => None,
-                    Some(code) => answer(*code, &json!({"kind": "Status", "code": code, "message": "no"})),
-                    None => {
-                        let metadata = json!({"name": "n", "uid": "u", "resourceVersion": "7"});
-                        answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))
-                    }
-                });
+            let shared = shared(move |_| match answers.get(count.fetch_add(1, Ordering::Relaxed) as usize) {
+                Some(0) => None,
+                Some(code) => answer(*code, &json!({"kind": "Status", "code": code, "message": "no"})),
+                None => {
+                    let metadata = json!({"name": "n", "uid": "u", "resourceVersion": "7"});
+                    answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))
+                }
+            });
             let item = Item { version: 3, uid: "u".to_owned(), value: Arc::new(NodeView::default()) };
-            context.stores.nodes.apply("n".to_owned(), item);
+            shared.stores.nodes.apply("n".to_owned(), item);
             let patch = NodePatch { node: "n".into(), ..NodePatch::default() };
             let result =
-                tokio::time::timeout(std::time::Duration::from_secs(600), patch_node(&context, &patch));
+                tokio::time::timeout(std::time::Duration::from_secs(600), patch_node(&shared, &patch));
             let error = result.await.expect("it ends").err();
             assert_eq!(error.as_ref().map(CallError::is_conflict), want.map(|c| c == 409), "{error:?}");
             assert_eq!(asked.load(Ordering::Relaxed), times, "{answers:?}");
             let known = asked.load(Ordering::Relaxed) as usize > answers.len();
-            assert_eq!(context.stores.nodes.version("n"), Some(if known { 7 } else { 3 }), "{answers:?}");
+            assert_eq!(shared.stores.nodes.version("n"), Some(if known { 7 } else { 3 }), "{answers:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
-        let context = context(|_| answer(500, &json!({})));
-        let context = Arc::new(context);
-        let place = context.place(Whose::Drain).await;
+        let shared = shared(|_| answer(500, &json!({})));
+        let shared = Arc::new(shared);
+        let place = shared.place(Whose::Drain).await;
         // More than there are places for.
-        let waits = |context: Arc<Context>| async move {
-            let _place = context.place(Whose::Drain).await;
+        let waits = |shared: Arc<Shared>| async move {
+            let _place = shared.place(Whose::Drain).await;
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         };
-        let queue: Vec<_> = (0..200).map(|_| tokio::spawn(waits(context.clone()))).collect();
+        let queue: Vec<_> = (0..200).map(|_| tokio::spawn(waits(shared.clone()))).collect();
         tokio::task::yield_now().await;
         let begin = tokio::time::Instant::now();
-        let end = context.last_patches(std::time::Duration::from_secs(2));
+        let end = shared.last_patches(std::time::Duration::from_secs(2));
         let late = tokio::time::sleep(std::time::Duration::from_millis(300));
         let ((), ()) = tokio::join!(end, async {
             late.await;
             drop(place);
         });
         assert_eq!(begin.elapsed().as_millis(), 300);
-        let more =
-            tokio::time::timeout(std::time::Duration::from_secs(60), context.place(Whose::Drain)).await;
+        let more = tokio::time::timeout(std::time::Duration::from_secs(60), shared.place(Whose::Drain)).await;
         assert!(more.is_err(), "no further patch has a place");
         assert!(queue.iter().any(|task| !task.is_finished()), "nor has one that waited");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_patch_waits_while_the_lease_has_run_out_and_goes_when_it_was_renewed_after_all() {
-        let context = context(|_| answer(500, &json!({})));
+        let shared = shared(|_| answer(500, &json!({})));
         let minute = std::time::Duration::from_secs(60);
-        context.terms.renewed(tokio::time::Instant::now());
-        assert!(tokio::time::timeout(minute, context.place(Whose::Drain)).await.is_ok());
+        shared.terms.renewed(tokio::time::Instant::now());
+        assert!(tokio::time::timeout(minute, shared.place(Whose::Drain)).await.is_ok());
         tokio::time::advance(minute).await;
         let begin = tokio::time::Instant::now();
-        let (place, ()) = tokio::join!(tokio::time::timeout(minute, context.place(Whose::Drain)), async {
+        let (place, ()) = tokio::join!(tokio::time::timeout(minute, shared.place(Whose::Drain)), async {
             tokio::time::sleep(minute / 10).await;
-            context.terms.renewed(tokio::time::Instant::now());
+            shared.terms.renewed(tokio::time::Instant::now());
         });
         assert!(place.is_ok() && begin.elapsed() >= minute / 10);
     }

@@ -12,13 +12,15 @@
 
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, follow};
-use crate::context::Context;
+use crate::dirty::{Changed, Known, Marks};
 use crate::flight::refusals::Topic;
 use crate::flight::writes::patch_node;
 use crate::io::events::{Source, node_reference};
 use crate::io::metrics;
+use crate::passes::descriptor::{Descriptor, Right, kind};
 use crate::passes::machine_config_nodes;
-use crate::passes::queue::Outcome;
+use crate::passes::queue::{Outcome, Pass, Spacing, Work};
+use crate::shared::Shared;
 use crate::term::leader::now;
 use api::k8s::{Pod, PodDisruptionBudget};
 use client::{CallError, REQUEST_TIMEOUT, call};
@@ -32,6 +34,7 @@ use rollout::view::{BudgetView, NodeView, PodView};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Evictions of one node in flight at once; a node rarely runs more than 110 pods.
@@ -39,6 +42,38 @@ const IN_FLIGHT: usize = 64;
 
 /// How long a pass waits for the first list of pods before it lets the next change call it again.
 const FIRST_LIST: Duration = Duration::from_millis(200);
+
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::Drain,
+    // As many as have a request; `maxUnavailable` bounds those. The spacing gathers pods that end together.
+    work: Work { name: "drain", parallel: 512, spacing: Spacing::millis(5, 250) },
+    reads: &[kind::NODES, kind::PODS, kind::BUDGETS, kind::MACHINE_CONFIG_NODES],
+    writes: &[
+        Right::new("patch", kind::NODES),
+        Right::new("create", kind::EVICTIONS),
+        Right::new("patch", kind::MACHINE_CONFIG_NODE_STATUS),
+    ],
+    marked_by,
+    start: |shared, _| {
+        let drains = Arc::new(Drains::new(shared.clone()));
+        Box::new(move |key| {
+            let drains = drains.clone();
+            Box::pin(async move { drains.pass(key).await })
+        })
+    },
+};
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+    match changed {
+        Changed::Node(change) => marks.mark(Pass::Drain, &change.name),
+        Changed::TermBegins => marks.mark_all(Pass::Drain, known.stores.nodes.names()),
+        _ => {}
+    }
+}
+
+/// Lists of one node's pods in flight at once. Each request that is under way holds a connection with its buffers.
+const LOOKS_IN_FLIGHT: usize = 16;
 
 /// A watch and what it brings; dropping it ends the watch.
 struct Watched<T> {
@@ -62,19 +97,22 @@ impl Session {
 
 /// The drain pass and its sessions.
 pub(crate) struct Drains {
-    context: Arc<Context>,
+    shared: Arc<Shared>,
     sessions: Mutex<HashMap<String, Session>>,
     budgets: Mutex<Weak<Watched<BudgetView>>>,
+    /// Places for looks at a node's pods, see [`LOOKS_IN_FLIGHT`].
+    looks: Semaphore,
 }
 
 impl Drains {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, sessions: Mutex::default(), budgets: Mutex::new(Weak::new()) }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let looks = Semaphore::new(LOOKS_IN_FLIGHT);
+        Self { shared, sessions: Mutex::default(), budgets: Mutex::new(Weak::new()), looks }
     }
 
     /// One pass over one node.
     pub(crate) async fn pass(&self, name: String) -> Outcome {
-        let Some(node) = self.context.stores.nodes.get(&name) else {
+        let Some(node) = self.shared.stores.nodes.get(&name) else {
             if self.end(&name) {
                 tracing::info!(node = name, "deleted while it was drained; nothing is left to do for it");
             }
@@ -147,10 +185,10 @@ impl Drains {
             session.refused.clone_from(&plan.refused);
         }
         if let Some(patch) = &plan.patch
-            && let Err(error) = patch_node(&self.context, patch).await
+            && let Err(error) = patch_node(&self.shared, patch).await
         {
             // A conflict passes by itself; one that lasts is told as any other refusal.
-            let words = self.context.troubles.words(&tried(&node.name), &error);
+            let words = self.shared.troubles.words(&tried(&node.name), &error);
             let outcome = match words {
                 Some(words) => Outcome::Failed(words),
                 None => outcome_of(&error),
@@ -159,24 +197,24 @@ impl Drains {
                 let text = format!("Node {} cannot be changed for its drain: {why}", node.name);
                 self.remark(&node.name, Some(text));
                 if let Some(step) = plan.told_of_refusal(why) {
-                    machine_config_nodes::tell(&self.context, node, &step).await;
+                    machine_config_nodes::tell(&self.shared, node, &step).await;
                 }
             }
             return outcome;
         }
-        self.context.troubles.over(&tried(&node.name));
+        self.shared.troubles.over(&tried(&node.name));
         self.remark(&node.name, None);
         session.state = plan.state;
         for event in &plan.events {
             let about = node_reference(&node.name);
-            self.context.events.tell(Source::Node, about, event.reason, event.message.clone());
+            self.shared.events.tell(Source::Node, about, event.reason, event.message.clone());
         }
         self.count(node, plan.late);
-        self.context.metrics.drain_waits.set(&node.name, !plan.waiting.is_empty());
+        self.shared.metrics.drain_waits.set(&node.name, !plan.waiting.is_empty());
         if let Some(step) = &plan.progress {
-            machine_config_nodes::tell(&self.context, node, step).await;
+            machine_config_nodes::tell(&self.shared, node, step).await;
         }
-        let api = self.context.client.clone();
+        let api = self.shared.client.clone();
         let evictions = plan.evict.into_iter().map(|pod| {
             let api = Api::<Pod>::namespaced(api.clone(), &pod.namespace);
             async move {
@@ -208,70 +246,70 @@ impl Drains {
 
     /// What the pool of the node says of its drain.
     fn remark(&self, node: &str, text: Option<String>) {
-        self.context.remark(Topic::Drain, TroubleOf::Node(node.into()), text);
+        self.shared.remark(Topic::Drain, TroubleOf::Node(node.into()), text);
     }
 
     fn end(&self, name: &str) -> bool {
-        self.context.troubles.over(&tried(name));
+        self.shared.troubles.over(&tried(name));
         self.remark(name, None);
         let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.context.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
-        self.context.metrics.drain_waits.set(name, false);
+        self.shared.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
+        self.shared.metrics.drain_waits.set(name, false);
         ended.is_some()
     }
 
     fn count(&self, node: &NodeView, late: bool) {
         let labels = metrics::Node { node: node.name.to_string() };
         if late {
-            self.context.metrics.drain_err.get_or_create(&labels).set(1);
+            self.shared.metrics.drain_err.get_or_create(&labels).set(1);
         } else {
-            self.context.metrics.drain_err.remove(&labels);
+            self.shared.metrics.drain_err.remove(&labels);
         }
     }
 
     /// The pods of one node, read consistently.
     async fn look(&self, node: &str) -> Result<Vec<PodView>, CallError> {
         // The semaphore is never closed; without a place the list would only be asked for earlier.
-        let _place = self.context.looks.acquire().await;
-        let api = Api::<Pod>::all(self.context.client.clone());
+        let _place = self.looks.acquire().await;
+        let api = Api::<Pod>::all(self.shared.client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let list = call(|| format!("list of the pods of node {node}"), api.list(&params)).await?;
-        let mut names = self.context.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.shared.names.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect())
     }
 
     fn watch_pods(&self, node: &str) -> Arc<Watched<PodView>> {
-        let context = self.context.clone();
+        let shared = self.shared.clone();
         let keep = move |pod: Pod| {
-            let mut names = context.names.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(PodView::from_pod(&pod, &mut names))
         };
-        let (context, name) = (self.context.clone(), node.to_owned());
-        let changed = move |_: &Change<PodView>| context.queues.drain.mark(name.clone());
+        let (shared, name) = (self.shared.clone(), node.to_owned());
+        let changed = move |_: &Change<PodView>| shared.queues.of(Pass::Drain).mark(name.clone());
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        self.watch("Pod", Api::<Pod>::all(self.context.client.clone()), config, keep, Box::new(changed))
+        self.watch("Pod", Api::<Pod>::all(self.shared.client.clone()), config, keep, Box::new(changed))
     }
 
     /// The budgets of all namespaces, watched as long as any node drains.
     fn watch_budgets(&self) -> Arc<Watched<BudgetView>> {
-        let mut shared = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watched) = shared.upgrade() {
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watched) = budgets.upgrade() {
             return watched;
         }
-        let context = self.context.clone();
+        let shared = self.shared.clone();
         let keep = move |budget: PodDisruptionBudget| {
-            let mut names = context.names.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(BudgetView::from_budget(&budget, &mut names))
         };
-        let context = self.context.clone();
+        let shared = self.shared.clone();
         let changed = move |_: &Change<BudgetView>| {
-            let open = context.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
-            context.queues.drain.mark_all(open.map(|n| n.name.to_string()));
+            let open = shared.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
+            shared.queues.of(Pass::Drain).mark_all(open.map(|n| n.name.to_string()));
         };
-        let api = Api::<PodDisruptionBudget>::all(self.context.client.clone());
+        let api = Api::<PodDisruptionBudget>::all(self.shared.client.clone());
         let watched =
             self.watch("PodDisruptionBudget", api, watcher::Config::default(), keep, Box::new(changed));
-        *shared = Arc::downgrade(&watched);
+        *budgets = Arc::downgrade(&watched);
         watched
     }
 
@@ -326,12 +364,12 @@ fn outcome_of(error: &CallError) -> Outcome {
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
     use serde_json::json;
 
     #[tokio::test(start_paused = true)]
     async fn a_conflict_that_lasts_on_a_drains_patch_is_told_on_the_nodes_pool_until_it_is_over() {
-        let context = Arc::new(context(|request| match request.method().as_str() {
+        let shared = Arc::new(shared(|request| match request.method().as_str() {
             "PATCH" => answer(409, &json!({"kind": "Status", "code": 409, "message": "no, says n"})),
             _ => answer(404, &json!({"kind": "Status", "code": 404})),
         }));
@@ -344,21 +382,24 @@ mod tests {
                 ..NodeView::default()
             };
             let item = Item { version, uid: "n".to_owned(), value: Arc::new(node) };
-            context.stores.nodes.apply("n".to_owned(), item);
+            shared.stores.nodes.apply("n".to_owned(), item);
         };
         asks("drain-b", 1);
-        let drains = Drains::new(context.clone());
+        let drains = Drains::new(shared.clone());
         assert_eq!(drains.pass("n".to_owned()).await, Outcome::Stale, "it may pass by itself");
-        assert_eq!(context.remarks.all(), []);
+        assert_eq!(shared.remarks.all(), []);
         tokio::time::advance(Duration::from_secs(6)).await;
         let outcome = drains.pass("n".to_owned()).await;
         assert!(matches!(&outcome, Outcome::Failed(why) if why.contains("no, says n")), "{outcome:?}");
-        let told = context.remarks.all();
+        let told = shared.remarks.all();
         assert!(told.len() == 1 && told[0].of == TroubleOf::Node("n".into()), "{told:?}");
-        assert!(told[0].text.contains("no, says n") && !context.queues.node.take().is_empty(), "{told:?}");
+        assert!(
+            told[0].text.contains("no, says n") && !shared.queues.of(Pass::Node).take().is_empty(),
+            "{told:?}"
+        );
         // The daemon no longer asks for anything.
         asks("uncordon-a", 2);
         assert_eq!(drains.pass("n".to_owned()).await, Outcome::Done);
-        assert_eq!(context.remarks.all(), []);
+        assert_eq!(shared.remarks.all(), []);
     }
 }

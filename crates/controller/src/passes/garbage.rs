@@ -8,14 +8,18 @@
 //! What it is not: a part of the rollout. It runs after a new config was rendered or a node has left one, and nothing
 //! waits for it.
 
-use crate::context::{Config, Context};
-use crate::passes::queue::Outcome;
+use crate::cache::stores::Config;
+use crate::dirty::{Changed, Known, Marks};
+use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::passes::queue::{Outcome, Pass, Work};
+use crate::shared::Shared;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
 use kube::core::GroupVersionKind;
+use rollout::view::NodeView;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -57,21 +61,57 @@ fn kept(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
     }
 }
 
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::Garbage,
+    work: Work { name: "garbage", ..Work::QUIET },
+    reads: &[kind::CONTROLLER_CONFIGS, kind::POOLS, kind::NODES, kind::CONFIGS, kind::OS_BUILDS],
+    writes: &[Right::new("delete", kind::CONFIGS)],
+    marked_by,
+    start: |shared, _| stateless(shared, pass),
+};
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+    match changed {
+        Changed::Pool(change) => {
+            let reached = |p: &MachineConfigPool| p.status.as_ref().map(|s| s.configuration.name.clone());
+            if let (Some(old), Some(new)) = (&change.old, &change.new)
+                && reached(old) != reached(new)
+            {
+                // Nobody may name the config that the pool has left behind.
+                marks.mark(Pass::Garbage, &change.name);
+            }
+        }
+        Changed::Node(change) => {
+            let config = |node: &Option<Arc<NodeView>>| node.as_ref().and_then(|n| n.current_config.clone());
+            let left = config(&change.old).filter(|left| config(&change.new).as_ref() != Some(left));
+            let left = left.and_then(|name| known.stores.configs.get(&name));
+            if let Some(Config::Rendered(left)) = left.as_deref() {
+                marks.mark(Pass::Garbage, &left.pool);
+            }
+        }
+        Changed::ControllerConfig(_) | Changed::TermBegins => {
+            marks.mark_all(Pass::Garbage, known.stores.pools.names());
+        }
+        _ => {}
+    }
+}
+
 /// One pass over one pool's rendered configs.
-pub(crate) async fn pass(context: Arc<Context>, pool: String) -> Outcome {
-    match collect(&context, &pool).await {
+pub(crate) async fn pass(shared: Arc<Shared>, pool: String) -> Outcome {
+    match collect(&shared, &pool).await {
         Ok(()) => Outcome::Done,
         Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
         Err(e) => Outcome::Failed(e.chain()),
     }
 }
 
-async fn collect(context: &Context, pool: &str) -> Result<(), CallError> {
-    let (keep, wrong) = kept(context.stores.controller_config().as_deref());
+async fn collect(shared: &Shared, pool: &str) -> Result<(), CallError> {
+    let (keep, wrong) = kept(shared.stores.controller_config().as_deref());
     if let Some(wrong) = wrong {
         tracing::warn!("ControllerConfig: annotation {wrong}; {keep} rendered configs a pool are kept");
     }
-    let all: Vec<Candidate> = context
+    let all: Vec<Candidate> = shared
         .stores
         .configs
         .all()
@@ -91,15 +131,15 @@ async fn collect(context: &Context, pool: &str) -> Result<(), CallError> {
         })
         .collect();
     // In most passes nothing is to go, and the API server is not asked.
-    if choose(all.clone(), &in_use(context), keep).is_empty() {
+    if choose(all.clone(), &in_use(shared), keep).is_empty() {
         return Ok(());
     }
-    let mut named = named_now(context).await?;
+    let mut named = named_now(shared).await?;
     // Read after the lists: a name that was given meanwhile is seen.
-    named.extend(in_use(context));
-    let api = context.api::<MachineConfig>();
+    named.extend(in_use(shared));
+    let api = shared.api::<MachineConfig>();
     for name in choose(all, &named, keep) {
-        let Some(config) = context.stores.configs.get(&name) else { continue };
+        let Some(config) = shared.stores.configs.get(&name) else { continue };
         let Config::Rendered(rendered) = &*config else { continue };
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -125,12 +165,12 @@ fn of_request(request: &str) -> Option<String> {
 }
 
 /// What is named as far as the caches know.
-fn in_use(context: &Context) -> BTreeSet<String> {
+fn in_use(shared: &Shared) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
-    for pool in context.stores.pools.all() {
+    for pool in shared.stores.pools.all() {
         named.extend(pool_names(&pool));
     }
-    for node in context.stores.nodes.all() {
+    for node in shared.stores.nodes.all() {
         for name in
             [&node.current_config, &node.desired_config, &node.first_pivot_config].into_iter().flatten()
         {
@@ -144,12 +184,12 @@ fn in_use(context: &Context) -> BTreeSet<String> {
 }
 
 /// What is named in the cluster, read from the API server.
-async fn named_now(context: &Context) -> Result<BTreeSet<String>, CallError> {
-    let mut named = builds(context).await?;
-    let pools = context.api::<MachineConfigPool>();
+async fn named_now(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
+    let mut named = builds(shared).await?;
+    let pools = shared.api::<MachineConfigPool>();
     let list = call(|| "list of machineconfigpools".to_owned(), pools.list(&ListParams::default())).await?;
     named.extend(list.iter().flat_map(pool_names));
-    let (nodes, mut params) = (context.api::<Node>(), ListParams::default().limit(PAGE));
+    let (nodes, mut params) = (shared.api::<Node>(), ListParams::default().limit(PAGE));
     loop {
         let page = call(|| "list of nodes".to_owned(), nodes.list_metadata(&params)).await?;
         named.extend(page.items.iter().flat_map(|node| node_names(&node.metadata)));
@@ -169,9 +209,9 @@ fn node_names(metadata: &ObjectMeta) -> Vec<String> {
 }
 
 /// Configs that image builds name; none where that kind does not exist.
-async fn builds(context: &Context) -> Result<BTreeSet<String>, CallError> {
+async fn builds(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
     let kind = GroupVersionKind::gvk(api::names::GROUP, "v1", "MachineOSBuild");
-    let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &ApiResource::from_gvk(&kind));
+    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
     match call(|| "list of machineosbuilds".to_owned(), api.list(&ListParams::default())).await {
         Ok(list) => Ok(list
             .iter()

@@ -4,13 +4,15 @@
 //! What it is not: needed for an update. A cluster without the kind, or one that refuses an object, rolls out all the
 //! same.
 
-use crate::cache::trimmed::LightProgress;
-use crate::context::Context;
+use crate::cache::trimmed::TrimmedMachineConfigNode;
+use crate::dirty::{Changed, Known, Marks};
 use crate::io::merge_patch::{bound, difference};
-use crate::passes::queue::Outcome;
+use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::passes::queue::{Outcome, Pass, Work};
+use crate::shared::Shared;
 use crate::term::leader::now;
 use api::k8s::ResourceExt;
-use api::v1::MachineConfigNode;
+use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
 use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use rollout::mcn::{self, Action, Progress};
@@ -27,22 +29,71 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// How often a step is told that came too late.
 const TRIES: usize = 3;
 
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::MachineConfigNodes,
+    work: Work { name: "progress", ..Work::QUIET },
+    reads: &[kind::CONTROLLER_CONFIGS, kind::POOLS, kind::NODES, kind::MACHINE_CONFIG_NODES],
+    writes: &[
+        Right::new("create", kind::MACHINE_CONFIG_NODES),
+        Right::new("patch", kind::MACHINE_CONFIG_NODES),
+        Right::new("delete", kind::MACHINE_CONFIG_NODES),
+        Right::new("patch", kind::MACHINE_CONFIG_NODE_STATUS),
+    ],
+    marked_by,
+    start: |shared, _| stateless(shared, pass),
+};
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+    let all = || known.stores.nodes.names();
+    match changed {
+        Changed::Pool(change) => {
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            let selects = |p: Option<&MachineConfigPool>| p.and_then(|p| p.spec.node_selector.clone());
+            if old.is_none() || new.is_none() || selects(old) != selects(new) {
+                // Nodes may come from any pool, or go to any.
+                marks.mark_all(Pass::MachineConfigNodes, all());
+            }
+        }
+        Changed::ControllerConfig(change) => {
+            let cluster = |c: &Option<Arc<ControllerConfig>>| Cluster::of(c.as_deref().map(|c| &c.spec));
+            if cluster(&change.old) != cluster(&change.new) {
+                // Another rule says which pools nodes are in.
+                marks.mark_all(Pass::MachineConfigNodes, all());
+            }
+        }
+        Changed::Node(change) => marks.mark(Pass::MachineConfigNodes, &change.name),
+        Changed::MachineConfigNode(change) => {
+            let spec = |n: &Option<Arc<MachineConfigNode>>| n.as_ref().map(|n| n.spec.clone());
+            if spec(&change.old) != spec(&change.new) {
+                marks.mark(Pass::MachineConfigNodes, &change.name);
+            }
+        }
+        Changed::TermBegins => {
+            // Objects of nodes that went away meanwhile are deleted.
+            let objects = known.stores.progress.names();
+            marks.mark_all(Pass::MachineConfigNodes, all().into_iter().chain(objects));
+        }
+        _ => {}
+    }
+}
+
 /// One pass over one node.
-pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
-    let absent = || context.progress_absent.lock().unwrap_or_else(PoisonError::into_inner);
+pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+    let absent = || shared.progress_absent.lock().unwrap_or_else(PoisonError::into_inner);
     let looks = absent().clone();
     if looks.is_some_and(|looks| looks != name) {
         return Outcome::Done;
     }
-    match carry_out(&context, &name).await {
+    match carry_out(&shared, &name).await {
         Ok(()) => {
             if absent().take().is_some() {
-                context.queues.progress.mark_all(context.stores.nodes.names());
+                shared.queues.of(Pass::MachineConfigNodes).mark_all(shared.stores.nodes.names());
             }
             Outcome::Done
         }
         // An object that is gone, or one that another made.
-        Err(e) if e.is_conflict() || e.is_not_found() && context.stores.progress.get(&name).is_some() => {
+        Err(e) if e.is_conflict() || e.is_not_found() && shared.stores.progress.get(&name).is_some() => {
             Outcome::Stale
         }
         Err(e) if e.is_not_found() => {
@@ -58,8 +109,8 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
     }
 }
 
-async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
-    let stores = &context.stores;
+async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
+    let stores = &shared.stores;
     let node = stores.nodes.get(name);
     let pools = stores.pools.all();
     let names: Vec<String> = pools.iter().map(|p| p.name_any()).collect();
@@ -80,7 +131,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     };
     let pool = owner.and_then(|i| names.get(i)).map(String::as_str);
     let object = stores.progress.get(name);
-    let api = context.api::<LightProgress>();
+    let api = shared.api::<TrimmedMachineConfigNode>();
     let what = || format!("machineconfignode {name}");
     // Nodes in no pool are not ours; what exists already is kept in step all the same.
     let node = node.filter(|_| pool.is_some() || object.is_some());
@@ -88,9 +139,10 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
     for action in mcn::lifecycle(node.as_deref().map(|n| (n, pool)), &existing) {
         match action {
             Action::Create(wanted) => {
-                let made = context.api::<MachineConfigNode>();
+                let made = shared.api::<MachineConfigNode>();
                 let answer = call(what, made.create(&PostParams::default(), &wanted)).await?;
-                context.progress_answer(LightProgress(MachineConfigNode { status: None, ..answer }));
+                shared
+                    .progress_answer(TrimmedMachineConfigNode(MachineConfigNode { status: None, ..answer }));
             }
             Action::Spec { name, uid, spec } => {
                 let old = object.as_ref().map(|o| json!(o.spec)).unwrap_or_default();
@@ -101,7 +153,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
                 let metadata = json!({ "uid": uid, "managedFields": [{}] });
                 let body = Patch::Merge(json!({ "metadata": metadata, "spec": patch }));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
-                context.progress_answer(answer);
+                shared.progress_answer(answer);
             }
             Action::Delete { name, uid } => {
                 let params = DeleteParams {
@@ -124,13 +176,13 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
 
 /// Writes a step of an update that this process took, for a daemon that does not tell it itself. A step that cannot be
 /// written is logged: the update goes on.
-pub(crate) async fn tell(context: &Context, node: &NodeView, step: &Progress) {
+pub(crate) async fn tell(shared: &Shared, node: &NodeView, step: &Progress) {
     // A node whose object is made just now gets its step with the next one.
-    if context.stores.progress.get(&node.name).is_none() {
+    if shared.stores.progress.get(&node.name).is_none() {
         return;
     }
     for left in (0..TRIES).rev() {
-        match try_tell(context, node, step).await {
+        match try_tell(shared, node, step).await {
             Ok(()) => return,
             // Its daemon tells a step, too.
             Err(e) if e.is_conflict() && left > 0 => {}
@@ -139,8 +191,8 @@ pub(crate) async fn tell(context: &Context, node: &NodeView, step: &Progress) {
     }
 }
 
-async fn try_tell(context: &Context, node: &NodeView, step: &Progress) -> Result<(), CallError> {
-    let api = context.api::<MachineConfigNode>();
+async fn try_tell(shared: &Shared, node: &NodeView, step: &Progress) -> Result<(), CallError> {
+    let api = shared.api::<MachineConfigNode>();
     let what = || format!("status of machineconfignode {}", node.name);
     let object = call(what, api.get(&node.name)).await?;
     let generation = object.metadata.generation.unwrap_or_default();
@@ -150,9 +202,9 @@ async fn try_tell(context: &Context, node: &NodeView, step: &Progress) -> Result
     let old = object.status.as_ref().map_or_else(|| json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
     let body = Patch::Merge(bound("status", &patch, object.metadata.resource_version.as_deref()));
-    let api = context.api::<LightProgress>();
+    let api = shared.api::<TrimmedMachineConfigNode>();
     let answer = call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await?;
-    context.progress_answer(answer);
+    shared.progress_answer(answer);
     Ok(())
 }
 
@@ -160,14 +212,14 @@ async fn try_tell(context: &Context, node: &NodeView, step: &Progress) -> Result
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     #[tokio::test]
     async fn while_the_kind_is_not_installed_one_node_looks_for_it_and_not_thousands() {
         let (asked, served) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, there) = (asked.clone(), served.clone());
-        let context = Arc::new(context(move |_| {
+        let shared = Arc::new(shared(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             match there.load(Ordering::Relaxed) {
                 true => {
@@ -183,21 +235,21 @@ mod tests {
         let mut pool = api::v1::MachineConfigPool::new("worker", Default::default());
         pool.spec.node_selector = Some(selector.unwrap());
         let pool = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool) };
-        context.stores.pools.apply("worker".to_owned(), pool);
+        shared.stores.pools.apply("worker".to_owned(), pool);
         for name in ["n0", "n1", "n2"] {
             let view = NodeView { name: name.into(), uid: name.into(), ..NodeView::default() };
             let item = Item { version: 1, uid: name.to_owned(), value: Arc::new(view) };
-            context.stores.nodes.apply(name.to_owned(), item);
+            shared.stores.nodes.apply(name.to_owned(), item);
         }
         for (name, want) in
             [("n0", Outcome::After(NOT_INSTALLED)), ("n1", Outcome::Done), ("n2", Outcome::Done)]
         {
-            assert_eq!(pass(context.clone(), name.to_owned()).await, want);
+            assert_eq!(pass(shared.clone(), name.to_owned()).await, want);
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         served.store(true, Ordering::Relaxed);
-        assert_eq!(pass(context.clone(), "n0".to_owned()).await, Outcome::Done);
-        assert_eq!(pass(context.clone(), "n1".to_owned()).await, Outcome::Done);
+        assert_eq!(pass(shared.clone(), "n0".to_owned()).await, Outcome::Done);
+        assert_eq!(pass(shared.clone(), "n1".to_owned()).await, Outcome::Done);
         assert_eq!(asked.load(Ordering::Relaxed), 3, "the others follow once it is there");
     }
 }

@@ -1,132 +1,92 @@
-//! Which queue is worked how, by which pass; runs while this process leads.
+//! All passes, and how they are run while this process leads. Each file is one pass: its plan is a pure function's, its
+//! descriptor says what it reads, what marks it, what it does and which rights it needs.
 
 pub(crate) mod certificates;
+pub(crate) mod descriptor;
 pub(crate) mod drain;
 pub(crate) mod finalizers;
 pub(crate) mod garbage;
 pub(crate) mod generated;
 pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
-pub(crate) mod own_configs;
 pub(crate) mod queue;
 pub(crate) mod render;
-pub(crate) mod template_gate;
 pub(crate) mod templates;
 pub(crate) mod topology;
 pub(crate) mod version_claim;
 
-use crate::context::{Context, Queues};
+use crate::dirty::{Changed, Marker};
 use crate::io::metrics;
-use crate::passes::drain::Drains;
-use crate::passes::nodes::Nodes;
-use crate::passes::queue::{Growth, Outcome, Queue, Spacing, Work, work};
-use crate::passes::render::Rendering;
+use crate::passes::descriptor::{Descriptor, Right, Run};
+use crate::passes::queue::{Outcome, Queue, Work, work};
+use crate::shared::Shared;
 use crate::term::catch_up;
-use crate::term::fence::Seal;
 use crate::term::leader::Handover;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Rendering: every distinct result is an object that stays, and nodes begin to move to it; so a burst of changes is
-/// spread a little wider than elsewhere. A single change is rendered at once all the same.
-const RENDER: Work = Work {
-    name: "render",
-    parallel: 8,
-    spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(50, 1000) },
+/// All of them.
+pub(crate) const ALL: [Descriptor; 8] = [
+    nodes::PASS,
+    render::PASS,
+    drain::PASS,
+    templates::PASS,
+    generated::PASS,
+    topology::PASS,
+    garbage::PASS,
+    machine_config_nodes::PASS,
+];
+
+/// What each of them says of a change, see [`crate::dirty`].
+pub(crate) const MARKERS: [Marker; ALL.len()] = {
+    let mut markers = [ALL[0].marked_by; ALL.len()];
+    let mut i = 0;
+    while i < ALL.len() {
+        markers[i] = ALL[i].marked_by;
+        i += 1;
+    }
+    markers
 };
 
-/// Nodes: at the far end of the spacing a plan over thousands of nodes runs eight times a second. A freed slot waits that
-/// long at most; people are promised that it is used within 200 ms.
-const NODE: Work = Work { name: "node", parallel: 1, spacing: Spacing::millis(5, 125) };
-
-/// Drains: as many as have a request; `maxUnavailable` bounds those. The spacing gathers pods that end together.
-const DRAIN: Work = Work { name: "drain", parallel: 512, spacing: Spacing::millis(5, 250) };
-
-/// Templates: one key.
-const TEMPLATE: Work = Work { name: "template", parallel: 1, spacing: Spacing::millis(50, 1000) };
-
-/// What is generated from settings: one key.
-const GENERATED: Work = Work { name: "generated", ..TEMPLATE };
-
-/// What nobody waits for.
-const QUIET: Work = Work { name: "quiet", parallel: 16, spacing: Spacing::millis(50, 5000) };
+/// What the passes do with objects of the whole cluster. What stands in our own namespace (the lease, events) and the pull
+/// secret is not among it.
+pub(crate) fn rights() -> BTreeSet<Right> {
+    ALL.iter().flat_map(|pass| pass.rights().collect::<Vec<_>>()).collect()
+}
 
 /// Runs all passes until `stop`.
-pub(crate) async fn run(context: Arc<Context>, handover: Handover, stop: CancellationToken) {
+pub(crate) async fn run(shared: Arc<Shared>, handover: Handover, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
-        () = catch_up::caught_up(&context) => {}
+        () = catch_up::caught_up(&shared) => {}
     }
-    context.mark_all();
-    let nodes = Arc::new(Nodes::new(context.clone(), Seal::after(handover, &context)));
+    shared.changed(&Changed::TermBegins);
     let mut tasks = JoinSet::new();
-    let mut start = |queue: fn(&Queues) -> &Queue<String>, how: Work, pass: Pass| {
-        tasks.spawn(counted(context.clone(), queue, how, stop.clone(), pass));
-    };
-    start(
-        |q| &q.node,
-        NODE,
-        Box::new(move |_| {
-            let nodes = nodes.clone();
-            Box::pin(async move { nodes.pass().await })
-        }),
-    );
-    let rendering = Arc::new(Rendering::new(context.clone()));
-    start(
-        |q| &q.render,
-        RENDER,
-        Box::new(move |key| {
-            let rendering = rendering.clone();
-            Box::pin(async move { rendering.pass(key).await })
-        }),
-    );
-    let drains = Arc::new(Drains::new(context.clone()));
-    start(
-        |q| &q.drain,
-        DRAIN,
-        Box::new(move |key| {
-            let drains = drains.clone();
-            Box::pin(async move { drains.pass(key).await })
-        }),
-    );
-    start(|q| &q.template, TEMPLATE, on(&context, templates::pass));
-    start(|q| &q.generated, GENERATED, on(&context, generated::pass));
-    start(|q| &q.topology, Work { name: "topology", ..TEMPLATE }, on(&context, topology::pass));
-    start(|q| &q.garbage, Work { name: "garbage", ..QUIET }, on(&context, garbage::pass));
-    start(|q| &q.progress, Work { name: "progress", ..QUIET }, on(&context, machine_config_nodes::pass));
-    let watches = context.clone();
+    for Descriptor { pass, work, start, reads: _, writes: _, marked_by: _ } in ALL {
+        let (queue, run) = (shared.queues.of(pass), start(&shared, handover));
+        tasks.spawn(counted(shared.clone(), queue, work, stop.clone(), run));
+    }
     tokio::select! {
         () = stop.cancelled() => {}
-        () = catch_up::tell_unread(&watches) => {}
+        () = catch_up::tell_unread(&shared) => {}
     }
     while tasks.join_next().await.is_some() {}
 }
 
-type Pass = Box<dyn Fn(String) -> BoxFuture<'static, Outcome> + Send + Sync>;
-
-/// A pass that remembers nothing between runs.
-fn on<F, Fut>(context: &Arc<Context>, pass: F) -> Pass
-where
-    F: Fn(Arc<Context>, String) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Outcome> + Send + 'static,
-{
-    let context = context.clone();
-    Box::new(move |key| Box::pin(pass(context.clone(), key)))
-}
-
 async fn counted(
-    context: Arc<Context>,
-    queue: fn(&Queues) -> &Queue<String>,
+    shared: Arc<Shared>,
+    queue: Arc<Queue<String>>,
     how: Work,
     stop: CancellationToken,
-    pass: Pass,
+    pass: Run,
 ) {
-    let metrics = context.metrics.clone();
+    let metrics = shared.metrics.clone();
     let counted = move |key, waited| -> BoxFuture<'static, Outcome> {
         let (pass, metrics, begin) = (pass(key), metrics.clone(), Instant::now());
         Box::pin(async move {
@@ -148,5 +108,5 @@ async fn counted(
             outcome
         })
     };
-    work(queue(&context.queues), how, &stop, counted).await;
+    work(&queue, how, &stop, counted).await;
 }

@@ -9,14 +9,17 @@
 //! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
-use crate::context::{Config, Context, Stores};
+use crate::cache::stores::{Config, Stores};
+use crate::dirty::{Changed, Known, Marks};
 use crate::flight::permits::Whose;
 use crate::flight::refusals::Undone;
-use crate::flight::requests::{PATIENCE, Underway, Written};
+use crate::flight::requests::{PATIENCE, Requests, Written};
 use crate::io::events::{Source, node_reference, reference};
 use crate::io::metrics;
-use crate::passes::queue::Outcome;
-use crate::term::fence::{Seal, Sealed};
+use crate::passes::descriptor::{Descriptor, Right, kind};
+use crate::passes::queue::{Outcome, Pass, Spacing, Work};
+use crate::shared::Shared;
+use crate::term::fence::{Fence, Fenced};
 use crate::term::leader::now;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
@@ -32,11 +35,68 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::Node,
+    // At the far end of the spacing a plan over thousands of nodes runs eight times a second. A freed slot waits that long
+    // at most; people are promised that it is used within 200 ms.
+    work: Work { name: "node", parallel: 1, spacing: Spacing::millis(5, 125) },
+    reads: &[
+        kind::POOLS,
+        kind::CONFIGS,
+        kind::CONTROLLER_CONFIGS,
+        kind::NODES,
+        kind::OS_CONFIGS,
+        kind::OS_BUILDS,
+        kind::STREAMS,
+        kind::FEATURE_GATES,
+        kind::SCHEDULERS,
+        kind::MACHINE_CONFIGURATIONS,
+        kind::PODS,
+    ],
+    writes: &[
+        Right::new("patch", kind::NODES),
+        Right::new("patch", kind::POOLS),
+        Right::new("patch", kind::POOL_STATUS),
+    ],
+    marked_by,
+    start: |shared, handover| {
+        let nodes = Arc::new(Nodes::new(shared.clone(), Fence::after(handover, shared)));
+        Box::new(move |_| {
+            let nodes = nodes.clone();
+            Box::pin(async move { nodes.pass().await })
+        })
+    },
+};
+
+/// The one key: a plan looks at the whole cluster, since a node's pool depends on all pools.
+const ALL: &str = "cluster";
+
+fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
+    let concerns = match changed {
+        Changed::Config(change) => {
+            let all = [change.old.as_deref(), change.new.as_deref()];
+            all.into_iter().flatten().any(|config| matches!(config, Config::Rendered(_)))
+        }
+        // A pool's status names its stream.
+        Changed::Setting(kind) => [STREAMS, FEATURE_GATE].contains(kind),
+        Changed::Pool(_)
+        | Changed::ControllerConfig(_)
+        | Changed::Node(_)
+        | Changed::PlanInput
+        | Changed::TermBegins => true,
+        Changed::MachineConfigNode(_) | Changed::SettingKnown | Changed::TemplateInput => false,
+    };
+    if concerns {
+        marks.mark(Pass::Node, ALL);
+    }
+}
+
 /// The node pass and the little that it remembers between runs: what it has told already.
 pub(crate) struct Nodes {
-    context: Arc<Context>,
-    seal: Seal,
-    underway: Underway,
+    shared: Arc<Shared>,
+    fence: Fence,
+    requests: Requests,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
     /// Nodes of which it was told that nobody vouches for where they booted, with the pool.
     unvouched: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
@@ -94,14 +154,14 @@ struct Snapshot<'a> {
 }
 
 impl Nodes {
-    pub(crate) fn new(context: Arc<Context>, seal: Seal) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, fence: Fence) -> Self {
         // Of an earlier term.
-        context.metrics.pool_alert.clear();
-        context.metrics.state.clear();
+        shared.metrics.pool_alert.clear();
+        shared.metrics.state.clear();
         Self {
-            context,
-            seal,
-            underway: Underway::default(),
+            shared,
+            fence,
+            requests: Requests::default(),
             told: Mutex::default(),
             unvouched: Mutex::default(),
             alerts: Mutex::default(),
@@ -125,8 +185,8 @@ impl Nodes {
         self.tell_unmanaged(&plan);
         self.tell_unvouched(&plan);
         self.count(&plan, &snapshot);
-        let Sealed { again, mut refused } = self.seal.close(&self.context, &plan).await;
-        refused.extend(self.underway.take_failed());
+        let Fenced { again, mut refused } = self.fence.close(&self.shared, &plan).await;
+        refused.extend(self.requests.take_failed());
         if again {
             return Outcome::Stale;
         }
@@ -154,13 +214,13 @@ impl Nodes {
         }
         let patched: HashSet<&str> =
             plan.pools.iter().flat_map(|p| &p.patches).map(|patch| &*patch.node).collect();
-        let under_way = self.underway.unanswered();
+        let under_way = self.requests.unanswered();
         let tried = |node: &str| patched.contains(node) || under_way.contains_key(node);
-        self.context.node_troubles.retain(tried);
+        self.shared.node_troubles.retain(tried);
         if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
             self.tell_undone(&refused, &moved_on).await;
         }
-        match (outcome, self.underway.next_overdue()) {
+        match (outcome, self.requests.next_overdue()) {
             // Pools say so then.
             (Outcome::Done, Some(wait)) => Outcome::After(wait),
             (outcome, _) => outcome,
@@ -188,7 +248,7 @@ impl Nodes {
         let tell = plan.pools.iter().zip(&snapshot.pools).filter_map(|(plan, pool)| {
             let status = plan.status.as_ref().filter(|_| concerned(&plan.pool))?;
             Some(async move {
-                if let Err(undone) = self.underway.status(&self.context, pool, status).await {
+                if let Err(undone) = self.requests.status(&self.shared, pool, status).await {
                     tracing::debug!(pool = %plan.pool, "the status is not written: {undone:?}");
                 }
             })
@@ -200,13 +260,13 @@ impl Nodes {
         let mut last = self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(*last) >= PRUNE {
             *last = now;
-            self.context.names.lock().unwrap_or_else(PoisonError::into_inner).prune();
+            self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).prune();
         }
     }
 
     fn snapshot(&self) -> Snapshot<'_> {
-        let stores = &self.context.stores;
-        let settings = &self.context.settings;
+        let stores = &self.shared.stores;
+        let settings = &self.shared.settings;
         let streams = settings
             .one(STREAMS)
             .filter(|_| !render::streams::switched_off(settings.one(FEATURE_GATE).as_deref()));
@@ -226,7 +286,7 @@ impl Nodes {
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
             ..snapshot.sources()
         };
-        let late = self.underway.overdue_first_boots().into_iter().map(|pool| Trouble {
+        let late = self.requests.overdue_first_boots().into_iter().map(|pool| Trouble {
             text: format!(
                 "the API server does not answer a change of the pool's annotation {}; look for an admission webhook that \
                  hangs",
@@ -235,8 +295,8 @@ impl Nodes {
             of: TroubleOf::Pool(pool.into()),
         });
         snapshot.facts = Facts {
-            unanswered: self.underway.unanswered(),
-            troubles: self.context.remarks.all().into_iter().chain(late).collect(),
+            unanswered: self.requests.unanswered(),
+            troubles: self.shared.remarks.all().into_iter().chain(late).collect(),
             ..sources.facts()
         };
         snapshot
@@ -251,17 +311,17 @@ impl Nodes {
         // While a patch waits for its place, somebody may pause the pool, take the change back, or make a slot of two.
         let planned = pool.metadata.generation;
         let send = |patch: NodePatch| {
-            let (context, pool) = (self.context.clone(), plan.pool.clone());
-            let underway = &self.underway;
+            let (shared, pool) = (self.shared.clone(), plan.pool.clone());
+            let requests = &self.requests;
             async move {
                 let as_planned =
-                    || context.stores.pools.get(&pool).is_some_and(|p| p.metadata.generation == planned);
-                let place = context.place(Whose::Pool(&pool)).await;
+                    || shared.stores.pools.get(&pool).is_some_and(|p| p.metadata.generation == planned);
+                let place = shared.place(Whose::Pool(&pool)).await;
                 if !as_planned() {
                     return (patch, None);
                 }
                 // Closed without a word only when this controller ends.
-                let answer = underway.send(&context, &pool, place, patch.clone()).await.ok();
+                let answer = requests.send(&shared, &pool, place, patch.clone()).await.ok();
                 (patch, answer)
             }
         };
@@ -296,7 +356,7 @@ impl Nodes {
         // A name that has served is taken off before anything else is written on the version that was planned from; the
         // status follows with the next plan. A write without an answer holds nothing up.
         if !plan.first_boot_nodes.is_keep() {
-            match self.underway.first_boot_nodes(&self.context, pool, &plan.first_boot_nodes).await {
+            match self.requests.first_boot_nodes(&self.shared, pool, &plan.first_boot_nodes).await {
                 Ok(Written::Done) => return Sent::Some,
                 Ok(Written::Pending) => {}
                 Err(undone) => return undone.into(),
@@ -304,7 +364,7 @@ impl Nodes {
         }
         // Told also while much is left to be sent: with thousands of nodes that takes minutes, and somebody watches.
         if let Some(status) = &plan.status
-            && let Err(undone) = self.underway.status(&self.context, pool, status).await
+            && let Err(undone) = self.requests.status(&self.shared, pool, status).await
         {
             return undone.into();
         }
@@ -317,13 +377,13 @@ impl Nodes {
     fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
         let about = match &event.about {
             About::Pool(name) if **name == pool.name_any() => reference(pool),
-            About::Pool(name) => match self.context.stores.pools.get(name) {
+            About::Pool(name) => match self.shared.stores.pools.get(name) {
                 Some(pool) => reference(&*pool),
                 None => return,
             },
             About::Node(name) => node_reference(name),
         };
-        self.context.events.tell(Source::Node, about, event.reason, event.message.clone());
+        self.shared.events.tell(Source::Node, about, event.reason, event.message.clone());
     }
 
     /// Nodes that no pool can own: told once, and again when the reason changes.
@@ -364,13 +424,13 @@ impl Nodes {
             );
             tracing::warn!(%node, "{text}");
             let about = node_reference(node);
-            self.context.events.tell(Source::Node, about, ControllerEvent::FirstBootNotExpected, text);
+            self.shared.events.tell(Source::Node, about, ControllerEvent::FirstBootNotExpected, text);
         }
         *told = now;
     }
 
     fn count(&self, plan: &RolloutPlan, snapshot: &Snapshot<'_>) {
-        let metrics = &self.context.metrics;
+        let metrics = &self.shared.metrics;
         for (plan, pool) in plan.pools.iter().zip(&snapshot.pools) {
             let Some(status) = plan.status.as_ref().or(pool.status.as_ref()) else { continue };
             let labels = metrics::Pool { pool: plan.pool.to_string() };
@@ -384,7 +444,7 @@ impl Nodes {
             }
         }
         self.count_steps(plan);
-        let stores = &self.context.stores;
+        let stores = &self.shared.stores;
         let unwatched = stores.boot_image_skew.get(api::names::CLUSTER).is_some_and(|none| *none);
         // Where boot images are not ours to keep young, or nobody knows whether they are, there is nothing to tell.
         let applies = stores.controller_config().is_some_and(|c| {
@@ -409,7 +469,7 @@ impl Nodes {
     /// How many nodes of each pool stand where, and each node's state with the time since when. Thousands of nodes are
     /// looked at in each pass: only what changed costs.
     fn count_steps(&self, plan: &RolloutPlan) {
-        let metrics = &self.context.metrics;
+        let metrics = &self.shared.metrics;
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *states);
         let labels = |node: &Arc<str>, (pool, state, reason): &Standing| metrics::State {
@@ -517,13 +577,19 @@ mod tests {
         });
         let client = kube::Client::new(serve, "default");
         let (events, _) = Recorder::new(client.clone());
-        let context = Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()));
-        let context = Arc::new(context);
-        let nodes = Nodes::new(context.clone(), Seal::after(Handover::Clean, &context));
+        let shared = Shared::new(
+            client,
+            "/".into(),
+            events,
+            Metrics::new(&mut Registry::default()),
+            &crate::passes::MARKERS,
+        );
+        let shared = Arc::new(shared);
+        let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
         let pool = MachineConfigPool::new("worker", Default::default());
         let now_in_cluster = |pool: &MachineConfigPool, version| {
             let value = Arc::new(pool.clone());
-            context.stores.pools.apply("worker".to_owned(), Item { version, uid: "p".to_owned(), value });
+            shared.stores.pools.apply("worker".to_owned(), Item { version, uid: "p".to_owned(), value });
         };
         now_in_cluster(&pool, 1);
         let plan = |patches: usize| PoolPlan {
@@ -626,21 +692,27 @@ mod tests {
         });
         let client = kube::Client::new(serve, "default");
         let (events, _) = Recorder::new(client.clone());
-        let context = Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()));
-        let context = Arc::new(context);
+        let shared = Shared::new(
+            client,
+            "/".into(),
+            events,
+            Metrics::new(&mut Registry::default()),
+            &crate::passes::MARKERS,
+        );
+        let shared = Arc::new(shared);
         for name in ["a", "b"] {
             let pool = serde_json::from_value(a_pool(name, 1)).unwrap();
             let item = Item { version: 1, uid: name.to_owned(), value: Arc::new(pool) };
-            context.stores.pools.apply(name.to_owned(), item);
+            shared.stores.pools.apply(name.to_owned(), item);
             for node in [format!("{name}1"), format!("{name}2")] {
-                let view = context.view(&serde_json::from_value(a_node(&node, 1, "old")).unwrap());
+                let view = shared.view(&serde_json::from_value(a_node(&node, 1, "old")).unwrap());
                 let item = Item { version: 1, uid: node.clone(), value: Arc::new(view) };
-                context.stores.nodes.apply(node, item);
+                shared.stores.nodes.apply(node, item);
             }
         }
         let config = json!({"metadata": {"name": "new", "resourceVersion": "1"}, "spec": {}});
-        context.config_answer(serde_json::from_value(config).unwrap());
-        let nodes = Nodes::new(context.clone(), Seal::after(Handover::Clean, &context));
+        shared.config_answer(serde_json::from_value(config).unwrap());
+        let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
         let pass = async || {
             let outcome = tokio::time::timeout(Duration::from_secs(10), nodes.pass()).await;
             outcome.expect("a pass ends, whatever one node does")
@@ -652,7 +724,7 @@ mod tests {
         assert!(said.contains("does not answer changes of Node a1"), "{said}");
         let went = asked.sent.lock().unwrap().clone();
         assert_eq!(went, ["b1".to_owned()].into(), "the other pool goes on, and this one keeps the slot");
-        let drain = tokio::time::timeout(Duration::from_secs(1), context.place(Whose::Drain)).await;
+        let drain = tokio::time::timeout(Duration::from_secs(1), shared.place(Whose::Drain)).await;
         assert!(drain.is_ok(), "drains have places of their own");
         // It is tried for some minutes, then it can arrive no more; the node is read, and sent again.
         tokio::time::sleep(crate::term::leader::STRAY * 4).await;
@@ -681,7 +753,7 @@ mod tests {
         }
 
         /// The node pass over pool `a` with node `a1`, whose update taint is to go.
-        fn nodes(self: &Arc<Self>, pool: serde_json::Value) -> (Nodes, Arc<Context>) {
+        fn nodes(self: &Arc<Self>, pool: serde_json::Value) -> (Nodes, Arc<Shared>) {
             let server = self.clone();
             let stored = pool.clone();
             let serve = tower::service_fn(move |request: Request<Body>| {
@@ -710,22 +782,28 @@ mod tests {
             });
             let client = kube::Client::new(serve, "default");
             let (events, _) = Recorder::new(client.clone());
-            let context = Context::new(client, "/".into(), events, Metrics::new(&mut Registry::default()));
-            let context = Arc::new(context);
+            let shared = Shared::new(
+                client,
+                "/".into(),
+                events,
+                Metrics::new(&mut Registry::default()),
+                &crate::passes::MARKERS,
+            );
+            let shared = Arc::new(shared);
             let pool = serde_json::from_value(pool).unwrap();
             let item = Item { version: 1, uid: "a".to_owned(), value: Arc::new(pool) };
-            context.stores.pools.apply("a".to_owned(), item);
+            shared.stores.pools.apply("a".to_owned(), item);
             let mut node = a_node("a1", 1, "new");
             node["metadata"]["annotations"][api::names::annotation::CURRENT_CONFIG] = json!("new");
             if self.code != 200 {
                 node["spec"]["taints"] = json!([{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]);
             }
-            let view = context.view(&serde_json::from_value(node).unwrap());
+            let view = shared.view(&serde_json::from_value(node).unwrap());
             let item = Item { version: 1, uid: "a1".to_owned(), value: Arc::new(view) };
-            context.stores.nodes.apply("a1".to_owned(), item);
+            shared.stores.nodes.apply("a1".to_owned(), item);
             let config = json!({"metadata": {"name": "new", "resourceVersion": "1"}, "spec": {}});
-            context.config_answer(serde_json::from_value(config).unwrap());
-            (Nodes::new(context.clone(), Seal::after(Handover::Clean, &context)), context)
+            shared.config_answer(serde_json::from_value(config).unwrap());
+            (Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared)), shared)
         }
     }
 
@@ -733,7 +811,7 @@ mod tests {
     async fn a_conflict_that_lasts_is_told_on_a_pool_whose_nodes_are_all_updated_and_freezes_no_status() {
         for (code, at_once) in [(409, false), (404, false), (422, true)] {
             let server = Refusing::new(code, false);
-            let (nodes, context) = server.nodes(a_pool("a", 1));
+            let (nodes, shared) = server.nodes(a_pool("a", 1));
             let first = nodes.pass().await;
             let written = server.written.lock().unwrap().clone();
             assert!(written.contains("\"machineCount\":1"), "{code}: the counts are written: {written}");
@@ -745,10 +823,10 @@ mod tests {
             let written = server.written.lock().unwrap().clone();
             assert!(written.contains("no, says a1") && written.contains("Updating"), "{code}: {written}");
             // What is no longer tried has not failed when it is tried again.
-            assert!(context.node_troubles.knows("a1"));
-            context.stores.nodes.remove("a1");
+            assert!(shared.node_troubles.knows("a1"));
+            shared.stores.nodes.remove("a1");
             nodes.pass().await;
-            assert!(!context.node_troubles.knows("a1"), "{code}");
+            assert!(!shared.node_troubles.knows("a1"), "{code}");
         }
     }
 

@@ -15,11 +15,44 @@ use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pass {
+    /// Node patches and pools' statuses; one key, as a plan looks at the whole cluster.
+    Node,
+    /// A pool's rendered config; by pool.
+    Render,
+    /// A node's drain; by node.
+    Drain,
+    /// MachineConfigs made from templates; one key.
+    Templates,
+    /// MachineConfigs made from the cluster's settings; one key.
+    Generated,
+    /// The topology in the ControllerConfig; one key.
+    Topology,
+    /// Rendered configs that nobody uses any more; by pool.
+    Garbage,
+    /// A node's MachineConfigNode; by node.
+    MachineConfigNodes,
+}
+
+/// The queues of all passes.
+#[derive(Debug, Default)]
+pub(crate) struct Queues(Mutex<BTreeMap<Pass, Arc<Queue<String>>>>);
+
+impl Queues {
+    /// That of one pass.
+    pub(crate) fn of(&self, pass: Pass) -> Arc<Queue<String>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(pass).or_default().clone()
+    }
+}
 
 /// What a pass over one key came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +176,13 @@ pub(crate) struct Work {
     pub(crate) parallel: usize,
     /// See [`Spacing`].
     pub(crate) spacing: Spacing,
+}
+
+impl Work {
+    /// One key, whose pass looks at everything of its kind.
+    pub(crate) const OF_ALL: Self = Self { name: "", parallel: 1, spacing: Spacing::millis(50, 1000) };
+    /// What nobody waits for.
+    pub(crate) const QUIET: Self = Self { name: "", parallel: 16, spacing: Spacing::millis(50, 5000) };
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -327,7 +367,6 @@ fn settle(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     const WORK: Work = Work {

@@ -7,22 +7,24 @@
 //! What it is not: merging or naming. Whether a set of MachineConfigs can be rendered, and why not, `render` says.
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
-use crate::context::{Config, Context};
+use crate::cache::stores::Config;
+use crate::dirty::{Changed, Known, Marks};
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
 use crate::flight::writes::set_condition;
+use crate::gates::May;
 use crate::io::events::{Source, reference, release_version};
 use crate::io::merge_patch::{bound, difference};
 use crate::io::metrics;
-use crate::passes::generated::May;
-use crate::passes::queue::Outcome;
-use crate::passes::{template_gate, version_claim};
+use crate::passes::descriptor::{Descriptor, Right, kind};
+use crate::passes::queue::{Growth, Outcome, Pass, Spacing, Work};
+use crate::shared::Shared;
 use crate::term::leader::now;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
 use api::text::cut;
-use api::v1::{MachineConfig, MachineConfigPool, PoolConfiguration};
+use api::v1::{MachineConfig, MachineConfigPool, MachineConfigPoolSpec, PoolConfiguration};
 use client::call;
 use kube::api::{Patch, PatchParams, PostParams};
 use render::{Inputs, Mode, Reason, RenderError, RenderPlan};
@@ -31,9 +33,104 @@ use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::Render,
+    // Every distinct result is an object that stays, and nodes begin to move to it; so a burst of changes is spread a little
+    // wider than elsewhere. A single change is rendered at once all the same.
+    work: Work {
+        name: "render",
+        parallel: 8,
+        spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(50, 1000) },
+    },
+    reads: &[kind::POOLS, kind::CONFIGS, kind::CONTROLLER_CONFIGS, kind::STREAMS, kind::FEATURE_GATES],
+    writes: &[
+        Right::new("create", kind::CONFIGS),
+        Right::new("update", kind::CONFIGS),
+        Right::new("patch", kind::POOLS),
+        Right::new("patch", kind::POOL_STATUS),
+        Right::new("update", kind::POOL_FINALIZERS),
+    ],
+    marked_by,
+    start: |shared, _| {
+        let rendering = Arc::new(Rendering::new(shared.clone()));
+        Box::new(move |key| {
+            let rendering = rendering.clone();
+            Box::pin(async move { rendering.pass(key).await })
+        })
+    },
+};
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+    let all = || known.stores.pools.names();
+    match changed {
+        Changed::Pool(change) => {
+            let Some(new) = change.new.as_deref() else { return };
+            let old = change.old.as_deref();
+            if !old.is_some_and(|old| is_same_input(old, new, known)) {
+                marks.mark(Pass::Render, &change.name);
+            }
+            let stream = |p: &MachineConfigPool| p.spec.os_image_stream.clone();
+            if change.name == WORKER && old.map(stream) != Some(stream(new)) {
+                // Custom pools follow its stream where they name none.
+                marks.mark_all(Pass::Render, all().into_iter().filter(|other| *other != change.name));
+            }
+        }
+        Changed::Config(change) => {
+            for config in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
+                marks.mark_all(Pass::Render, pools_of(&change.name, config, known));
+            }
+        }
+        Changed::Setting(kind) if [STREAMS, FEATURE_GATE].contains(kind) => {
+            marks.mark_all(Pass::Render, all())
+        }
+        Changed::ControllerConfig(_) | Changed::TermBegins => marks.mark_all(Pass::Render, all()),
+        Changed::Node(_)
+        | Changed::MachineConfigNode(_)
+        | Changed::PlanInput
+        | Changed::Setting(_)
+        | Changed::SettingKnown
+        | Changed::TemplateInput => {}
+    }
+}
+
+/// Nothing that rendering looks at differs, but for what it has written itself.
+fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<'_>) -> bool {
+    let spec = MachineConfigPoolSpec { configuration: old.spec.configuration.clone(), ..new.spec.clone() };
+    let ours = || known.named.is(&new.name_any(), &new.spec.configuration);
+    old.spec == spec
+        && (old.spec.configuration == new.spec.configuration || ours())
+        && old.metadata.labels == new.metadata.labels
+        && rollout::pinned(old) == rollout::pinned(new)
+        && old.metadata.uid == new.metadata.uid
+}
+
+/// The pools that a MachineConfig matters to.
+fn pools_of(name: &str, config: &Config, known: Known<'_>) -> Vec<String> {
+    match config {
+        // Gone or tampered with: the pool's pass puts it back, or tells. One that the pool does not name has just been
+        // made, or was cleared away.
+        Config::Rendered(rendered) => {
+            let pool = known.stores.pools.get(&rendered.pool);
+            let names =
+                |p: &MachineConfigPool| p.spec.configuration.name == name || rollout::pinned(p) == Some(name);
+            pool.filter(|p| names(p)).map(|_| rendered.pool.clone()).into_iter().collect()
+        }
+        Config::Source(object) => {
+            let labels = object.metadata.labels.as_ref();
+            let selects = |p: &MachineConfigPool| {
+                // A selector that cannot be evaluated is reported by the pool's own pass.
+                api::selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
+            };
+            let pools = known.stores.pools.all();
+            pools.iter().filter(|pool| selects(pool)).map(|pool| pool.name_any()).collect()
+        }
+    }
+}
+
 /// The render pass, and what it has told already.
 pub(crate) struct Rendering {
-    context: Arc<Context>,
+    shared: Arc<Shared>,
     /// What was last said of each pool.
     told: Mutex<HashMap<String, BTreeSet<String>>>,
 }
@@ -68,15 +165,15 @@ impl Why {
 }
 
 impl Rendering {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, told: Mutex::default() }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, told: Mutex::default() }
     }
 
     /// One pass over one pool.
     pub(crate) async fn pass(&self, name: String) -> Outcome {
-        let Some(pool) = self.context.stores.pools.get(&name) else {
+        let Some(pool) = self.shared.stores.pools.get(&name) else {
             self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-            self.context.troubles.over(&format!("render {name}"));
+            self.shared.troubles.over(&format!("render {name}"));
             return Outcome::Done;
         };
         if pool.metadata.deletion_timestamp.is_some() {
@@ -86,10 +183,10 @@ impl Rendering {
         let what = format!("render {name}");
         match done {
             Ok(()) => {
-                self.context.troubles.over(&what);
+                self.shared.troubles.over(&what);
                 Outcome::Done
             }
-            Err(e) => match self.context.troubles.words(&what, &e) {
+            Err(e) => match self.shared.troubles.words(&what, &e) {
                 // It would be refused each time, or has been for a while: the pool says so.
                 Some(words) => {
                     let message = format!("the result cannot be written: {words}");
@@ -114,7 +211,7 @@ impl Rendering {
         if let Pin::To(configuration) = &pin {
             self.name(pool, configuration.clone()).await?;
         }
-        let pool = self.context.stores.pools.get(name).unwrap_or_else(|| pool.clone());
+        let pool = self.shared.stores.pools.get(name).unwrap_or_else(|| pool.clone());
         match self.plan(&pool).await? {
             Ok(plan) => self.carry_out(&pool, plan, &pin).await,
             Err(Why::NotYet(what)) => {
@@ -131,10 +228,10 @@ impl Rendering {
             tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
         }
         // Of now: this pass may have written to it itself.
-        let Some(pool) = self.context.stores.pools.get(name) else { return Ok(()) };
+        let Some(pool) = self.shared.stores.pools.get(name) else { return Ok(()) };
         let message = cut(&message, MAX_MESSAGE);
         let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message);
-        Ok(set_condition(&self.context, &pool, condition).await?)
+        Ok(set_condition(&self.shared, &pool, condition).await?)
     }
 
     async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, WriteError> {
@@ -144,7 +241,7 @@ impl Rendering {
                            name the role label there";
             if self.is_new(&name, message) {
                 let about = reference(pool);
-                self.context.events.tell(
+                self.shared.events.tell(
                     Source::Render,
                     about,
                     ControllerEvent::SelectingAll,
@@ -153,40 +250,31 @@ impl Rendering {
             }
             return Ok(Err(Why::NotYet(message.to_owned())));
         }
-        let Some(controller_config) = self.context.stores.controller_config() else {
+        let Some(controller_config) = self.shared.stores.controller_config() else {
             let message = format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` makes it");
             return Ok(Err(Why::degraded("NoControllerConfig", message)));
         };
-        match self.context.claim.may(&controller_config, &self.context.versions.raw) {
-            version_claim::May::Go => {}
-            version_claim::May::Wait => {
-                return Ok(Err(Why::NotYet("the ControllerConfig is being taken over".to_owned())));
-            }
-            version_claim::May::Not(message) => {
-                return Ok(Err(Why::degraded(&format!("{:?}", Reason::VersionSkew), message)));
-            }
-        }
-        let configs = self.context.stores.configs.all();
+        let configs = self.shared.stores.configs.all();
         let sources: Vec<&MachineConfig> =
             configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
-        match self.context.standing.may(&controller_config, pool, &sources) {
-            template_gate::May::Go => {}
-            template_gate::May::Wait => {
-                // It puts them right, and their change makes the pool dirty again.
-                self.context.queues.template.mark(CONTROLLER_CONFIG.to_owned());
-                let what = "the MachineConfigs from templates are being written";
-                return Ok(Err(Why::NotYet(what.to_owned())));
+        let gates = &self.shared.gates;
+        let templates = || gates.templates.may(&controller_config, pool, &sources);
+        for (gate, asks) in [
+            (gates.version.may(&controller_config, &self.shared.versions.raw), None),
+            (templates(), Some(Pass::Templates)),
+            (gates.settings.may(&name), None),
+        ] {
+            match gate {
+                May::Go => {}
+                May::Wait(what) => {
+                    if let Some(pass) = asks {
+                        // It puts them right, and their change makes the pool dirty again.
+                        self.shared.queues.of(pass).mark(CONTROLLER_CONFIG.to_owned());
+                    }
+                    return Ok(Err(Why::NotYet(what.to_owned())));
+                }
+                May::Not { reason, message } => return Ok(Err(Why::degraded(reason, message))),
             }
-            template_gate::May::Failing(why) => return Ok(Err(Why::degraded("TemplatesFailing", why))),
-            template_gate::May::Refused(why) => return Ok(Err(Why::degraded("Refused", why))),
-        }
-        match self.context.generated.may(&name) {
-            May::Go => {}
-            May::Wait => {
-                let what = "what is generated from the cluster's settings is being written";
-                return Ok(Err(Why::NotYet(what.to_owned())));
-            }
-            May::Not(message) => return Ok(Err(Why::degraded("SettingsRefused", message))),
         }
         let selected = match render::select(pool, sources) {
             Ok(selected) => selected,
@@ -195,20 +283,20 @@ impl Rendering {
         let current = match pool.spec.configuration.name.as_str() {
             "" => None,
             current => {
-                let api = self.context.api::<MachineConfig>();
+                let api = self.shared.api::<MachineConfig>();
                 call(|| format!("machineconfig {current}"), api.get_opt(current)).await?
             }
         };
-        let settings = &self.context.settings;
+        let settings = &self.shared.settings;
         let streams = settings
             .one(STREAMS)
             .filter(|_| !render::streams::switched_off(settings.one(FEATURE_GATE).as_deref()));
-        let worker = self.context.stores.pools.get(WORKER);
+        let worker = self.shared.stores.pools.get(WORKER);
         let stream = render::streams::stream(
             pool,
             worker.as_deref(),
             streams.as_deref(),
-            &self.context.versions,
+            &self.shared.versions,
             Mode::Cluster,
         );
         let stream = match stream {
@@ -222,7 +310,7 @@ impl Rendering {
         let inputs = Inputs {
             current: current.as_ref(),
             stream: stream.as_ref(),
-            ..Inputs::new(pool, &selected, &controller_config, &self.context.versions)
+            ..Inputs::new(pool, &selected, &controller_config, &self.shared.versions)
         };
         match render::plan(&inputs) {
             Ok(plan) => {
@@ -231,7 +319,7 @@ impl Rendering {
                 }
                 // A rendered config that was edited by hand is put back before anything else looks at it.
                 if let Some(current) = current.filter(|c| c.name_any() == plan.name()) {
-                    put_back(&self.context, &current, &plan.rendered).await?;
+                    put_back(&self.shared, &current, &plan.rendered).await?;
                 }
                 Ok(Ok(plan))
             }
@@ -243,11 +331,11 @@ impl Rendering {
     /// any more: one that somebody edited cannot be put back, only told by its name, which is that of its content.
     async fn pin(&self, pool: &MachineConfigPool) -> Result<Pin, WriteError> {
         let Some(name) = rollout::pinned(pool) else { return Ok(Pin::None) };
-        match self.context.stores.configs.get(name).as_deref() {
+        match self.shared.stores.configs.get(name).as_deref() {
             Some(Config::Rendered(rendered)) if rendered.is_owned_by(pool) => {}
             _ => return Ok(Pin::Missing(name.to_owned())),
         }
-        let api = self.context.api::<MachineConfig>();
+        let api = self.shared.api::<MachineConfig>();
         Ok(match call(|| format!("machineconfig {name}"), api.get_opt(name)).await? {
             None => Pin::Missing(name.to_owned()),
             Some(config) if render::name(&pool.name_any(), &config.spec) != name => {
@@ -263,19 +351,19 @@ impl Rendering {
         plan: RenderPlan,
         pin: &Pin,
     ) -> Result<(), WriteError> {
-        let (context, pool_name) = (&self.context, pool.name_any());
+        let (shared, pool_name) = (&self.shared, pool.name_any());
         let name = plan.name().to_owned();
         // One of a pool of this name that was deleted is taken over: the garbage collector would take it away.
         let ours = |config: &Config| match config {
             Config::Rendered(rendered) => rendered.is_owned_by(pool),
             Config::Source(_) => false,
         };
-        if !context.stores.configs.get(&name).as_deref().is_some_and(ours) {
+        if !shared.stores.configs.get(&name).as_deref().is_some_and(ours) {
             self.create(pool, &plan.rendered).await?;
         }
         let overridden = plan.rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN);
         let labels = metrics::Pool { pool: pool_name.clone() };
-        context.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
+        shared.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
 
         let wanted = PoolConfiguration {
             name: name.clone(),
@@ -285,13 +373,13 @@ impl Rendering {
         if matches!(pin, Pin::None) {
             self.name(pool, wanted).await?;
         }
-        context.metrics.success(
+        shared.metrics.success(
             "machine-config-controller-render",
             "Sync Machine Config Pool",
             &pool_name,
             now().0,
         );
-        let fresh = context.stores.pools.get(&pool_name);
+        let fresh = shared.stores.pools.get(&pool_name);
         let pool = fresh.as_deref().unwrap_or(pool);
         let condition = match pin {
             Pin::None | Pin::To(_) => Condition::new(pool_condition::RENDER_DEGRADED, false, "", ""),
@@ -311,12 +399,12 @@ impl Rendering {
                 Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigEdited", message)
             }
         };
-        Ok(set_condition(context, pool, condition).await?)
+        Ok(set_condition(shared, pool, condition).await?)
     }
 
     /// Has the pool name a config, and remember it.
     async fn name(&self, pool: &MachineConfigPool, wanted: PoolConfiguration) -> Result<(), WriteError> {
-        let (context, pool_name, name) = (&self.context, pool.name_any(), wanted.name.clone());
+        let (shared, pool_name, name) = (&self.shared, pool.name_any(), wanted.name.clone());
         let have = &pool.spec.configuration;
         if have.name != wanted.name || have.source != wanted.source {
             // Fields that others wrote beside ours stay.
@@ -326,7 +414,7 @@ impl Rendering {
                 ..wanted
             };
             if let Some(patch) = difference(&json!(have), &json!(wanted)) {
-                context.will_name(&pool_name, wanted);
+                shared.named.expect(&pool_name, wanted);
                 let mut patch = bound(
                     "spec",
                     &json!({ "configuration": patch }),
@@ -338,58 +426,58 @@ impl Rendering {
                     let history = rollout::with_next(pool, &name, &now());
                     metadata["annotations"] = json!({ own::CONFIG_HISTORY: history });
                 }
-                let api = context.api::<MachineConfigPool>();
+                let api = shared.api::<MachineConfigPool>();
                 let answer = call(
                     || format!("spec.configuration of machineconfigpool {pool_name}"),
                     api.patch(&pool_name, &PatchParams::default(), &Patch::Merge(patch)),
                 )
                 .await?;
                 tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
-                context.pool_answer(answer);
-                if context.stores.configs.get(&name).is_none() {
+                shared.pool_answer(answer);
+                if shared.stores.configs.get(&name).is_none() {
                     // Taken away before the pool named it. If it goes from now on, its change says so.
-                    context.queues.render.mark(pool_name.clone());
+                    shared.queues.of(Pass::Render).mark(pool_name.clone());
                 }
-                context.queues.garbage.mark(pool_name.clone());
+                shared.queues.of(Pass::Garbage).mark(pool_name.clone());
             }
         }
         Ok(())
     }
 
     async fn create(&self, pool: &MachineConfigPool, rendered: &MachineConfig) -> Result<(), WriteError> {
-        let context = &self.context;
+        let shared = &self.shared;
         let name = rendered.name_any();
-        let api = context.api::<MachineConfig>();
+        let api = shared.api::<MachineConfig>();
         let what = || format!("machineconfig {name}");
         let made = match call(what, api.create(&PostParams::default(), rendered)).await {
             Ok(made) => made,
             Err(e) if e.is_conflict() => {
                 // Made by an earlier pass that the cache does not show yet, or by somebody else.
                 let there = call(what, api.get(&name)).await?;
-                return put_back(context, &there, rendered).await;
+                return put_back(shared, &there, rendered).await;
             }
             Err(e) => return Err(e.into()),
         };
         let note = |key: &str| rendered.annotations().get(key).cloned().unwrap_or_default();
         if rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN) {
             let message = format!("osImageURL is {}, set by a MachineConfig", rendered.spec.os_image_url);
-            context.events.tell(
+            shared.events.tell(
                 Source::Render,
                 reference(&made),
                 ControllerEvent::OSImageURLOverridden,
                 message,
             );
         }
-        let release = context.stores.controller_config();
+        let release = shared.stores.controller_config();
         let message = format!(
             "{name} generated from controller version {} for release {}",
             note(annotation::GENERATED_BY_CONTROLLER),
             release.as_deref().map_or("", release_version),
         );
         let about = reference(pool);
-        context.events.tell(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
+        shared.events.tell(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
         let altered = made.spec != rendered.spec;
-        context.config_answer(made);
+        shared.config_answer(made);
         match altered {
             true => Err(WriteError::Altered { name, fields: "spec".to_owned() }),
             false => Ok(()),
@@ -416,11 +504,7 @@ fn selects_all(selector: &LabelSelector) -> bool {
 }
 
 /// A rendered config is what its name says: content, owner and annotations are put back where they differ.
-async fn put_back(
-    context: &Context,
-    there: &MachineConfig,
-    wanted: &MachineConfig,
-) -> Result<(), WriteError> {
+async fn put_back(shared: &Shared, there: &MachineConfig, wanted: &MachineConfig) -> Result<(), WriteError> {
     let name = there.name_any();
     let mut fixed = there.clone();
     fixed.spec = wanted.spec.clone();
@@ -429,7 +513,7 @@ async fn put_back(
     fixed.annotations_mut().remove(annotation::PROVENANCE);
     fixed.annotations_mut().extend(wanted.annotations().clone());
     if json!(fixed) == json!(there) {
-        context.config_answer(there.clone());
+        shared.config_answer(there.clone());
         return Ok(());
     }
     let visible = |mc: &MachineConfig| {
@@ -445,11 +529,11 @@ async fn put_back(
             "the rendered config is not what its pool renders (content, owner or annotations) and is put back"
         );
     }
-    let api = context.api::<MachineConfig>();
+    let api = shared.api::<MachineConfig>();
     let answer =
         call(|| format!("machineconfig {name}"), api.replace(&name, &PostParams::default(), &fixed)).await?;
     let altered = answer.spec != fixed.spec;
-    context.config_answer(answer);
+    shared.config_answer(answer);
     match altered {
         true => Err(WriteError::Altered { name, fields: "spec".to_owned() }),
         false => Ok(()),
@@ -460,7 +544,7 @@ async fn put_back(
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
 
     const CONFIG: &str = "rendered-worker-";
 
@@ -476,17 +560,17 @@ mod tests {
         let metadata = json!({"name": name, "uid": "u", "resourceVersion": "1", "ownerReferences": owner});
         let object = json!({"metadata": metadata, "spec": spec(stored)});
         let served = object.clone();
-        let context = context(move |_| answer(200, &served));
-        context.config_answer(serde_json::from_value(object).unwrap());
+        let shared = shared(move |_| answer(200, &served));
+        shared.config_answer(serde_json::from_value(object).unwrap());
         let pool: MachineConfigPool = serde_json::from_value(json!({
             "metadata": {"name": "worker", "uid": "p", "resourceVersion": "1", "annotations": {own::PINNED: name}},
             "spec": {},
         }))
         .unwrap();
         let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool.clone()) };
-        context.stores.pools.apply("worker".to_owned(), item);
-        context.queues.render.take();
-        (Rendering::new(Arc::new(context)), pool, name)
+        shared.stores.pools.apply("worker".to_owned(), item);
+        shared.queues.of(Pass::Render).take();
+        (Rendering::new(Arc::new(shared)), pool, name)
     }
 
     #[tokio::test]
@@ -498,29 +582,29 @@ mod tests {
         let pin = rendering.pin(&pool).await.unwrap();
         assert!(matches!(pin, Pin::Edited(edited) if edited == name));
         // An edit has the pool looked at, also where it does not name the config yet.
-        let context = &rendering.context;
-        let mut edited: MachineConfig = context.api().get(&name).await.unwrap();
+        let shared = &rendering.shared;
+        let mut edited: MachineConfig = shared.api().get(&name).await.unwrap();
         edited.metadata.resource_version = Some("2".to_owned());
-        context.config_answer(edited);
-        assert_eq!(context.queues.render.take(), ["worker".to_owned()].into());
+        shared.config_answer(edited);
+        assert_eq!(shared.queues.of(Pass::Render).take(), ["worker".to_owned()].into());
     }
 
     #[tokio::test]
     async fn what_the_api_server_stores_otherwise_than_it_was_sent_is_an_error() {
         let rendered = MachineConfig::new("rendered-worker-1", spec("quiet"));
         for (stored, fine) in [("quiet", true), ("debug", false)] {
-            let context = context(move |_| {
+            let shared = shared(move |_| {
                 answer(
                     200,
                     &json!({"metadata": {"name": "rendered-worker-1", "resourceVersion": "2"}, "spec": spec(stored)}),
                 )
             });
             let pool = MachineConfigPool::new("worker", Default::default());
-            let rendering = Rendering::new(Arc::new(context));
+            let rendering = Rendering::new(Arc::new(shared));
             let made = rendering.create(&pool, &rendered).await;
             let mut there = rendered.clone();
             there.spec = spec("other");
-            let back = put_back(&rendering.context, &there, &rendered).await;
+            let back = put_back(&rendering.shared, &there, &rendered).await;
             for done in [made, back] {
                 let altered = matches!(done, Err(WriteError::Altered { .. }));
                 assert_eq!((done.is_ok(), altered), (fine, !fine), "{stored}: {done:?}");

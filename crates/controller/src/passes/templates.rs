@@ -6,21 +6,25 @@
 //!
 //! What it is not: template rules.
 
-use crate::cache::template_inputs::DEFAULT_NAMESPACE;
-use crate::context::Context;
+use crate::cache::settings::API_SERVER;
+use crate::cache::stores::Config;
+use crate::cache::stores::DEFAULT_NAMESPACE;
+use crate::dirty::{Changed, Known, Marks};
+use crate::flight::own_config::with_digest;
+use crate::flight::put::{put, remove};
 use crate::flight::refusals::{AGAIN, Writes};
+use crate::gates::templates::{emptied, is_from_template, leaving};
 use crate::io::files;
 use crate::io::merge_patch::{bound, difference};
 use crate::passes::certificates;
-use crate::passes::generated::remove;
-use crate::passes::own_configs;
-use crate::passes::queue::Outcome;
-use crate::passes::template_gate::{emptied, leaving};
+use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::passes::queue::{Outcome, Pass, Work};
 use crate::passes::version_claim;
+use crate::shared::Shared;
 use crate::term::leader::now;
 use api::conditions::{self, Condition};
 use api::k8s::{ObjectReference, ResourceExt, Secret};
-use api::names::CLUSTER;
+use api::names::{CLUSTER, CONTROLLER_CONFIG};
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
 use client::{CallError, call, chain};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
@@ -45,23 +49,62 @@ pub(crate) const FAILING: &str = "TemplateControllerFailing";
 /// watched, see [`crate::cache::template_inputs`] and [`crate::cache::settings`].
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::Templates,
+    work: Work { name: "template", ..Work::OF_ALL },
+    // The pull secret is read by its name; it has a Role of its own.
+    reads: &[kind::CONTROLLER_CONFIGS, kind::CONFIGS, kind::API_SERVERS],
+    writes: &[
+        Right::new("create", kind::CONFIGS),
+        Right::new("patch", kind::CONFIGS),
+        Right::new("delete", kind::CONFIGS),
+        Right::new("patch", kind::CONTROLLER_CONFIGS),
+        Right::new("patch", kind::CONTROLLER_CONFIG_STATUS),
+        Right::new("update", kind::CONTROLLER_CONFIG_FINALIZERS),
+    ],
+    marked_by,
+    start: |shared, _| stateless(shared, pass),
+};
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+    let concerns = match changed {
+        Changed::Config(change) => {
+            let all = [change.old.as_deref(), change.new.as_deref()];
+            let mut sources = all.into_iter().flatten().filter_map(Config::source);
+            sources.any(|object| is_from_template(object) || known.templates.makes(&change.name))
+        }
+        // TLS versions stand in templates.
+        Changed::Setting(kind) => *kind == API_SERVER,
+        Changed::ControllerConfig(_) | Changed::TemplateInput | Changed::TermBegins => true,
+        Changed::Pool(_)
+        | Changed::Node(_)
+        | Changed::MachineConfigNode(_)
+        | Changed::PlanInput
+        | Changed::SettingKnown => false,
+    };
+    if concerns {
+        marks.mark(Pass::Templates, CONTROLLER_CONFIG);
+    }
+}
+
 /// One pass over the ControllerConfig.
-pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
-    let Some(config) = context.stores.controller_configs.get(&name) else {
+pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+    let Some(config) = shared.stores.controller_configs.get(&name) else {
         tracing::warn!("waiting for ControllerConfig {name}; `mco install` makes it");
         return Outcome::Done;
     };
-    match carry_out(&context, &config).await {
+    match carry_out(&shared, &config).await {
         Ok(outcome) => outcome,
         Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
         Err(e) => Outcome::Failed(e.chain()),
     }
 }
 
-async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outcome, CallError> {
-    let again = version_claim::see_to(context, config).await?;
+async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome, CallError> {
+    let again = version_claim::see_to(shared, config).await?;
     // Our own write is in the cache; what follows is bound to it.
-    let fresh = context.stores.controller_config();
+    let fresh = shared.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
     let generation = config.metadata.generation.unwrap_or_default();
     let observed = config.status.as_ref().map(|s| s.observed_generation);
@@ -69,13 +112,13 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
     if begins(config) {
         let message = format!("syncing towards generation {generation}");
         let running = [Condition::new(RUNNING, true, "", message), Condition::new(COMPLETED, false, "", "")];
-        told = say(context, config, observed.unwrap_or_default(), running).await?;
+        told = say(shared, config, observed.unwrap_or_default(), running).await?;
         for broken in certificates::list(&config.spec).1 {
             tracing::warn!("ControllerConfig: {broken}; correct or remove it");
         }
     }
-    let applied = apply(context, config).await;
-    let fresh = context.stores.controller_config();
+    let applied = apply(shared, config).await;
+    let fresh = shared.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
     let failing = |message: String| {
         [
@@ -86,7 +129,7 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
     };
     let message = match applied {
         Ok(Applied { writes, refused }) if refused.is_empty() => {
-            context.troubles.over(TEMPLATES);
+            shared.troubles.over(TEMPLATES);
             if !writes.are_over() {
                 return Ok(writes.outcome());
             }
@@ -100,34 +143,34 @@ async fn carry_out(context: &Context, config: &ControllerConfig) -> Result<Outco
                 Condition::new(RUNNING, false, "", ""),
                 Condition::new(FAILING, false, "", ""),
             ];
-            told &= say(context, config, generation, done).await?;
-            context.metrics.success(
+            told &= say(shared, config, generation, done).await?;
+            shared.metrics.success(
                 "machine-config-controller-template",
                 "Sync ControllerConfig",
                 &config.name_any(),
                 now().0,
             );
-            let unwatched = !context.templates_watched.load(Ordering::Acquire);
+            let unwatched = !shared.templates_watched.load(Ordering::Acquire);
             let looks = [unwatched.then_some(LOOK_AGAIN), (!told).then_some(AGAIN), again];
             return Ok(looks.into_iter().flatten().min().map_or(Outcome::Done, Outcome::After));
         }
         // Some cannot be written: pools that take them say so, and only they wait.
         Ok(Applied { writes, refused }) => {
-            context.troubles.over(TEMPLATES);
+            shared.troubles.over(TEMPLATES);
             let message = refused.into_values().collect::<Vec<_>>().join("; ");
-            say(context, config, observed.unwrap_or_default(), failing(message)).await?;
+            say(shared, config, observed.unwrap_or_default(), failing(message)).await?;
             return Ok(writes.outcome());
         }
         Err(Failure::Plan(message)) => message,
-        Err(Failure::Call(e)) => match context.troubles.words(TEMPLATES, &e) {
+        Err(Failure::Call(e)) => match shared.troubles.words(TEMPLATES, &e) {
             Some(words) => words,
             None => return Err(e),
         },
     };
-    if context.standing.failing(&message) {
-        context.mark_render();
+    if shared.gates.templates.failing(&message) {
+        shared.mark_all_pools(Pass::Render);
     }
-    say(context, config, observed.unwrap_or_default(), failing(message.clone())).await?;
+    say(shared, config, observed.unwrap_or_default(), failing(message.clone())).await?;
     Ok(Outcome::Failed(message))
 }
 
@@ -136,12 +179,12 @@ const TEMPLATES: &str = "templates";
 
 /// Writes the status, which is for people: that this is refused holds nothing up. `false`: it was.
 async fn say(
-    context: &Context,
+    shared: &Shared,
     config: &ControllerConfig,
     observed: i64,
     new: impl IntoIterator<Item = Condition>,
 ) -> Result<bool, CallError> {
-    match set(context, config, observed, new).await {
+    match set(shared, config, observed, new).await {
         Ok(()) => Ok(true),
         Err(e) if e.is_refused() => {
             tracing::warn!("{}", e.chain());
@@ -169,11 +212,11 @@ struct Applied {
 }
 
 /// Facts → plan → writes. Each is tried, whatever becomes of the others.
-async fn apply(context: &Context, config: &ControllerConfig) -> Result<Applied, Failure> {
-    let facts = facts(context, config).await?;
-    let wanted = generate(context, config, facts).await?;
-    let wanted: Vec<MachineConfig> = wanted.iter().map(own_configs::sealed).collect();
-    let configs = context.stores.configs.all();
+async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Failure> {
+    let facts = facts(shared, config).await?;
+    let wanted = generate(shared, config, facts).await?;
+    let wanted: Vec<MachineConfig> = wanted.iter().map(with_digest).collect();
+    let configs = shared.stores.configs.all();
     let sources: Vec<&MachineConfig> = configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
     let leaving = leaving(&wanted, &sources);
     let emptied = emptied(&wanted, &leaving);
@@ -182,31 +225,31 @@ async fn apply(context: &Context, config: &ControllerConfig) -> Result<Applied, 
         let message = format!(
             "{}: holds no templates of a role whose MachineConfigs made from templates stand; put the templates back, or \
              delete {}",
-            context.templates.display(),
+            shared.templates.display(),
             emptied.join(", ")
         );
         return Err(Failure::Plan(message));
     }
-    if context.standing.made(config, &wanted) {
-        context.mark_render();
+    if shared.gates.templates.made(config, &wanted) {
+        shared.mark_all_pools(Pass::Render);
     }
     let (mut writes, mut refused) = (Writes::default(), BTreeMap::new());
     let mut book = |name: String, verb: &str, done| {
         let what = format!("template {name}");
-        if let Some(words) = writes.book(&context.troubles, &what, done) {
+        if let Some(words) = writes.book(&shared.troubles, &what, done) {
             refused.insert(name.clone(), format!("MachineConfig {name} cannot be {verb}: {words}"));
         }
     };
-    let puts = wanted.iter().map(|config| own_configs::put(context, config));
+    let puts = wanted.iter().map(|config| put(shared, config));
     for (config, done) in wanted.iter().zip(futures::future::join_all(puts).await) {
         book(config.name_any(), "made as the templates say", done);
     }
     for name in leaving {
-        let done = remove(context, &name, "no template makes it any more").await;
+        let done = remove(shared, &name, "no template makes it any more").await;
         book(name, "removed, which no template makes any more", done);
     }
-    if context.standing.refused(refused.clone()) {
-        context.mark_render();
+    if shared.gates.templates.refused(refused.clone()) {
+        shared.mark_all_pools(Pass::Render);
         refused.values().for_each(|why| tracing::warn!("{why}"));
     }
     Ok(Applied { writes, refused })
@@ -244,14 +287,14 @@ pub(crate) fn read(folder: &Path) -> Result<TemplateSet, String> {
 }
 
 /// Reads what templates are rendered from.
-pub(crate) async fn facts(context: &Context, config: &ControllerConfig) -> Result<Facts, Failure> {
+pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<Facts, Failure> {
     let pull_secret = match &config.spec.pull_secret {
-        Some(at) => Some(pull_secret(context, at).await?),
+        Some(at) => Some(pull_secret(shared, at).await?),
         None => None,
     };
     // OpenShift's APIServer object, where that kind is installed.
     let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
-    let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &ApiResource::from_gvk(&kind));
+    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
     // Where the kind is not installed the API server answers a bare 404, which `get_opt` takes for an error.
     let object = match call(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await {
         Ok(object) => Some(object),
@@ -262,7 +305,7 @@ pub(crate) async fn facts(context: &Context, config: &ControllerConfig) -> Resul
 }
 
 /// The pull secret as one line of JSON. Its content is never told.
-async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, Failure> {
+async fn pull_secret(shared: &Shared, at: &ObjectReference) -> Result<String, Failure> {
     const KEY: &str = ".dockerconfigjson";
     let namespace = at.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let name = at.name.as_deref().unwrap_or_default();
@@ -272,7 +315,7 @@ async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, 
             "ControllerConfig spec.pullSecret names secret {namespace}/{name}, which {why}"
         ))
     };
-    let api = Api::<Secret>::namespaced(context.client.clone(), namespace);
+    let api = Api::<Secret>::namespaced(shared.client.clone(), namespace);
     let secret = call(what, api.get_opt(name)).await.map_err(Failure::Call)?;
     let secret = secret.ok_or_else(|| wrong("does not exist; make it, or correct the reference"))?;
     if secret.type_.as_deref() != Some("kubernetes.io/dockerconfigjson") {
@@ -287,11 +330,11 @@ async fn pull_secret(context: &Context, at: &ObjectReference) -> Result<String, 
 
 /// Reads the directory and renders it; files and rendering keep a thread busy for some milliseconds.
 async fn generate(
-    context: &Context,
+    shared: &Shared,
     config: &ControllerConfig,
     facts: Facts,
 ) -> Result<Vec<MachineConfig>, Failure> {
-    let (folder, config, versions) = (context.templates.clone(), config.clone(), context.versions.clone());
+    let (folder, config, versions) = (shared.templates.clone(), config.clone(), shared.versions.clone());
     let work = tokio::task::spawn_blocking(move || -> Result<_, String> {
         let set = read(&folder)?;
         if set.is_empty() {
@@ -310,7 +353,7 @@ async fn generate(
 
 /// Writes the status where it says something new.
 async fn set(
-    context: &Context,
+    shared: &Shared,
     config: &ControllerConfig,
     observed: i64,
     new: impl IntoIterator<Item = Condition>,
@@ -330,10 +373,10 @@ async fn set(
     let Some(patch) = difference(&json!(old), &json!(status)) else { return Ok(()) };
     let name = config.name_any();
     let body = Patch::Merge(bound("status", &patch, config.metadata.resource_version.as_deref()));
-    let api = context.api::<ControllerConfig>();
+    let api = shared.api::<ControllerConfig>();
     let what = || format!("status of controllerconfig {name}");
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
-    context.controller_config_answer(answer);
+    shared.controller_config_answer(answer);
     Ok(())
 }
 

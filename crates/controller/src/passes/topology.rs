@@ -3,9 +3,12 @@
 //!
 //! What it is not: the rule, see `rollout::topology`.
 
-use crate::context::Context;
+use crate::dirty::{Changed, Known, Marks};
 use crate::flight::refusals::{AGAIN, Topic};
-use crate::passes::queue::Outcome;
+use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::passes::queue::{Outcome, Pass, Work};
+use crate::shared::Shared;
+use api::names::CONTROLLER_CONFIG;
 use api::v1::ControllerConfig;
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
@@ -13,23 +16,47 @@ use rollout::TroubleOf;
 use rollout::topology::{self, Topology};
 use std::sync::Arc;
 
+/// See the module.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::Topology,
+    work: Work { name: "topology", ..Work::OF_ALL },
+    reads: &[kind::CONTROLLER_CONFIGS, kind::NODES],
+    writes: &[Right::new("patch", kind::CONTROLLER_CONFIGS)],
+    marked_by,
+    start: |shared, _| stateless(shared, pass),
+};
+
+fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
+    let concerns = match changed {
+        // A node more or less, or another role.
+        Changed::Node(change) => {
+            change.old.as_deref().map(|n| &n.labels) != change.new.as_deref().map(|n| &n.labels)
+        }
+        Changed::ControllerConfig(_) | Changed::TermBegins => true,
+        _ => false,
+    };
+    if concerns {
+        marks.mark(Pass::Topology, CONTROLLER_CONFIG);
+    }
+}
+
 /// What is tried, see [`crate::flight::refusals::Troubles`].
 const TOPOLOGY: &str = "topology";
 
 /// One pass over all nodes.
-pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
-    let done = carry_out(&context, &name).await;
+pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+    let done = carry_out(&shared, &name).await;
     let words = match &done {
         Ok(()) => {
-            context.troubles.over(TOPOLOGY);
+            shared.troubles.over(TOPOLOGY);
             None
         }
-        Err(error) => context.troubles.words(TOPOLOGY, error),
+        Err(error) => shared.troubles.words(TOPOLOGY, error),
     };
     let told = words.is_some();
     let text =
         words.map(|words| format!("the cluster's topology, as its nodes say it, cannot be written: {words}"));
-    context.remark(Topic::Topology, TroubleOf::Cluster, text);
+    shared.remark(Topic::Topology, TroubleOf::Cluster, text);
     match done {
         Ok(()) => Outcome::Done,
         Err(e) if e.is_refused() => {
@@ -41,11 +68,11 @@ pub(crate) async fn pass(context: Arc<Context>, name: String) -> Outcome {
     }
 }
 
-async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
-    let Some(config) = context.stores.controller_configs.get(name) else { return Ok(()) };
-    let found = Topology::of(context.stores.nodes.all().iter().map(AsRef::as_ref));
+async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
+    let Some(config) = shared.stores.controller_configs.get(name) else { return Ok(()) };
+    let found = Topology::of(shared.stores.nodes.all().iter().map(AsRef::as_ref));
     let Some(patch) = topology::patch(&config, found) else { return Ok(()) };
-    let api = context.api::<ControllerConfig>();
+    let api = shared.api::<ControllerConfig>();
     let body = Patch::Merge(&patch);
     let what = || format!("topology in controllerconfig {name}");
     let answer = call(what, api.patch(name, &PatchParams::default(), &body)).await?;
@@ -55,7 +82,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
         infrastructure = word(found.infrastructure),
         "the topology follows the nodes"
     );
-    context.controller_config_answer(answer);
+    shared.controller_config_answer(answer);
     Ok(())
 }
 
@@ -63,7 +90,7 @@ async fn carry_out(context: &Context, name: &str) -> Result<(), CallError> {
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
     use rollout::view::NodeView;
     use serde_json::json;
     use std::time::Duration;
@@ -75,7 +102,7 @@ mod tests {
         for (with, at_once) in [(403, true), (409, false), (500, false)] {
             code.store(with, Ordering::Relaxed);
             let says = code.clone();
-            let context = Arc::new(context(move |_| match says.load(Ordering::Relaxed) {
+            let shared = Arc::new(shared(move |_| match says.load(Ordering::Relaxed) {
                 200 => answer(
                     200,
                     &json!({"metadata": {"name": "c", "uid": "u", "resourceVersion": "9"}, "spec": {}}),
@@ -87,21 +114,25 @@ mod tests {
             let config: ControllerConfig =
                 serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {}})).unwrap();
             let item = Item { version: 1, uid: "u".to_owned(), value: Arc::new(config) };
-            context.stores.controller_configs.apply("c".to_owned(), item);
+            shared.stores.controller_configs.apply("c".to_owned(), item);
             let labels = [("node-role.kubernetes.io/control-plane", "")].into_iter().collect();
             let node = NodeView { name: "n".into(), labels, ..NodeView::default() };
             let item = Item { version: 1, uid: "n".to_owned(), value: Arc::new(node) };
-            context.stores.nodes.apply("n".to_owned(), item);
-            let told = || context.remarks.all().iter().map(|t| t.text.clone()).collect::<Vec<_>>().join(" ");
-            pass(context.clone(), "c".to_owned()).await;
+            shared.stores.nodes.apply("n".to_owned(), item);
+            let told = || shared.remarks.all().iter().map(|t| t.text.clone()).collect::<Vec<_>>().join(" ");
+            pass(shared.clone(), "c".to_owned()).await;
             assert_eq!(told().contains("says the policy"), at_once, "{with}: {}", told());
             tokio::time::advance(Duration::from_secs(8)).await;
-            context.queues.node.take();
-            pass(context.clone(), "c".to_owned()).await;
+            shared.queues.of(Pass::Node).take();
+            pass(shared.clone(), "c".to_owned()).await;
             assert!(told().contains("says the policy"), "{with}");
-            assert_eq!(context.queues.node.take().is_empty(), at_once, "pools say it with the next plan");
+            assert_eq!(
+                shared.queues.of(Pass::Node).take().is_empty(),
+                at_once,
+                "pools say it with the next plan"
+            );
             code.store(200, Ordering::Relaxed);
-            assert_eq!(pass(context.clone(), "c".to_owned()).await, Outcome::Done);
+            assert_eq!(pass(shared.clone(), "c".to_owned()).await, Outcome::Done);
             assert_eq!(told(), "", "{with}");
         }
     }

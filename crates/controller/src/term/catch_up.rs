@@ -11,23 +11,21 @@
 //!
 //! What it is not: a cache, or needed within a term: there our own writes are in the caches with their answers.
 
-use crate::cache::store::Cache;
+use crate::cache::followed::{Followed, Need};
 use crate::cache::watch::{key_of, version_of};
-use crate::context::Context;
 use crate::flight::refusals::Topic;
 use crate::flight::writes::set_condition;
 use crate::io::backoff::WORK;
+use crate::shared::Shared;
 use api::conditions::Condition;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::text::{MAX_ANSWER_CHARS, cut};
 use client::{CallError, call};
 use futures::future::join_all;
-use kube::Api;
-use kube::api::{DynamicObject, ListParams};
-use kube::runtime::watcher;
+use kube::api::ListParams;
 use rollout::TroubleOf;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -47,29 +45,6 @@ const LASTS: Duration = Duration::from_secs(8);
 /// How often what cannot be read is looked at. It costs no request.
 const LOOK_AT_WATCHES: Duration = Duration::from_secs(2);
 
-/// What is done where a kind cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// Nothing is decided.
-    Always,
-    /// Where it is not served, or not for us, there is none of it.
-    WhereServed,
-    /// A kind of setting: as long as it cannot be read nothing is rendered, and pools say so.
-    Setting,
-    /// No decision rests on it: where it cannot be read, what is known of it counts.
-    Aside,
-}
-
-/// A kind that is followed for as long as this process lives.
-pub(crate) struct Followed {
-    pub(crate) kind: String,
-    pub(crate) need: Need,
-    pub(crate) api: Api<DynamicObject>,
-    /// Which objects of it.
-    pub(crate) which: watcher::Config,
-    pub(crate) cache: Arc<dyn Cache>,
-}
-
 /// What a term waits for, by kind, and why.
 type Waits = Mutex<BTreeMap<String, String>>;
 
@@ -83,8 +58,8 @@ fn set(waits: &Waits, kind: &str, why: Option<String>) {
 
 /// Waits until each kind was listed once, or is known not to be there, and is as new as the API server has it now: a pool
 /// that is taken for one without image builds because these are not listed yet would be rolled out.
-pub(crate) async fn caught_up(context: &Context) {
-    let (followed, waits) = (context.followed(), Waits::default());
+pub(crate) async fn caught_up(shared: &Shared) {
+    let (followed, waits) = (shared.followed(), Waits::default());
     let all = followed.iter().map(|kind| async {
         let done = as_new(kind, &waits);
         if kind.need != Need::Aside {
@@ -97,12 +72,12 @@ pub(crate) async fn caught_up(context: &Context) {
     });
     tokio::select! {
         _ = join_all(all) => {}
-        () = tell_waits(context, &waits) => {}
+        () = tell_waits(shared, &waits) => {}
     }
 }
 
 /// Has every pool say what the term waits for: until it has begun no pass says anything.
-async fn tell_waits(context: &Context, waits: &Waits) {
+async fn tell_waits(shared: &Shared, waits: &Waits) {
     loop {
         tokio::time::sleep(LASTS).await;
         let waits = waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -116,8 +91,8 @@ async fn tell_waits(context: &Context, waits: &Waits) {
             cut(&all.join("; "), MAX_ANSWER_CHARS)
         );
         let condition = Condition::new(RENDER_DEGRADED, true, "NotStarted", message);
-        let pools = context.stores.pools.all();
-        let told = pools.iter().map(|pool| set_condition(context, pool, condition.clone()));
+        let pools = shared.stores.pools.all();
+        let told = pools.iter().map(|pool| set_condition(shared, pool, condition.clone()));
         for error in join_all(told).await.into_iter().filter_map(Result::err) {
             tracing::debug!("{}", error.chain());
         }
@@ -125,9 +100,9 @@ async fn tell_waits(context: &Context, waits: &Waits) {
 }
 
 /// Has the pools say which kinds that hold nobody up cannot be read, for as long as that is so.
-pub(crate) async fn tell_unread(context: &Context) {
+pub(crate) async fn tell_unread(shared: &Shared) {
     loop {
-        for followed in context.followed().iter().filter(|f| f.need == Need::Aside) {
+        for followed in shared.followed().iter().filter(|f| f.need == Need::Aside) {
             let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
             let text = why.map(|why| {
                 format!(
@@ -135,7 +110,7 @@ pub(crate) async fn tell_unread(context: &Context) {
                     cut(&why, MAX_ANSWER_CHARS)
                 )
             });
-            context.remark(Topic::Unread(kind.clone()), TroubleOf::Cluster, text);
+            shared.remark(Topic::Unread(kind.clone()), TroubleOf::Cluster, text);
         }
         tokio::time::sleep(LOOK_AT_WATCHES).await;
     }
@@ -220,15 +195,18 @@ async fn listed(followed: &Followed) -> Result<(BTreeMap<String, u64>, u64), Cal
 mod tests {
     use super::*;
     use crate::cache::store::{Item, Store};
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
+    use kube::Api;
     use kube::api::ApiResource;
     use kube::core::GroupVersionKind;
+    use kube::runtime::watcher;
     use serde_json::json;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn followed(context: &Context, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> Followed {
+    fn followed(shared: &Shared, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> Followed {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(api::names::GROUP, "v1", kind));
-        let (api, which) = (Api::all_with(context.client.clone(), &resource), watcher::Config::default());
+        let (api, which) = (Api::all_with(shared.client.clone(), &resource), watcher::Config::default());
         Followed { kind: kind.to_owned(), need, api, which, cache: cache.clone() }
     }
 
@@ -249,14 +227,14 @@ mod tests {
     async fn nothing_is_decided_before_every_kind_is_as_the_api_server_has_it() {
         for kind in ["MachineConfig", "KubeletConfig", "MachineConfigPool"] {
             let served = json!([{"metadata": {"name": "a", "resourceVersion": "7"}}, {"metadata": {"name": "b", "resourceVersion": "8"}}]);
-            let context = context(move |_| list(&served));
+            let shared = shared(move |_| list(&served));
             let cache = Arc::new(Store::default());
             cache.replace(BTreeMap::new());
             put(&cache, "a", 6);
             put(&cache, "gone", 5);
-            context.follows(followed(&context, kind, Need::Always, &cache));
+            shared.follows(followed(&shared, kind, Need::Always, &cache));
             let waits = async || {
-                let waited = tokio::time::timeout(Duration::from_mins(1), caught_up(&context)).await;
+                let waited = tokio::time::timeout(Duration::from_mins(1), caught_up(&shared)).await;
                 waited.is_err()
             };
             assert!(waits().await, "{kind}: nothing is up to date");
@@ -268,7 +246,7 @@ mod tests {
             assert!(waits().await, "{kind}: one is there that is gone");
             cache.remove("gone");
             let begin = Instant::now();
-            caught_up(&context).await;
+            caught_up(&shared).await;
             assert!(begin.elapsed() < LOOK, "{kind}: {:?}", begin.elapsed());
         }
     }
@@ -290,24 +268,24 @@ mod tests {
         for (code, need, want, known) in rows {
             let asked = Arc::new(AtomicU32::new(0));
             let count = asked.clone();
-            let context = context(move |_| {
+            let shared = shared(move |_| {
                 count.fetch_add(1, Ordering::Relaxed);
                 answer(code, &json!({"kind": "Status", "code": code, "message": "no"}))
             });
             let cache = Arc::new(Store::default());
             cache.replace(BTreeMap::new());
-            context.follows(followed(&context, "KubeletConfig", need, &cache));
-            let ended = tokio::time::timeout(Duration::from_mins(5), caught_up(&context)).await.is_ok();
+            shared.follows(followed(&shared, "KubeletConfig", need, &cache));
+            let ended = tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.is_ok();
             let times = ended.then(|| asked.load(Ordering::Relaxed));
             assert_eq!((times, cache.is_synced()), (want, known), "{code} {need:?}");
         }
     }
 
     /// A pool as the cache has it, and what a server was told of it.
-    fn with_pool(code: u16) -> (Arc<Context>, Arc<Mutex<String>>) {
+    fn with_pool(code: u16) -> (Arc<Shared>, Arc<Mutex<String>>) {
         let said = Arc::new(Mutex::new(String::new()));
         let saying = said.clone();
-        let context = context(move |request| {
+        let shared = shared(move |request| {
             if request.uri().path().ends_with("/status") {
                 let saying = saying.clone();
                 let body = futures::executor::block_on(request.into_body().collect_bytes()).unwrap();
@@ -321,46 +299,49 @@ mod tests {
         });
         let pool = api::v1::MachineConfigPool::new("worker", Default::default());
         let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool) };
-        context.stores.pools.apply("worker".to_owned(), item);
-        (Arc::new(context), said)
+        shared.stores.pools.apply("worker".to_owned(), item);
+        (Arc::new(shared), said)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_no_decision_rests_on_holds_nobody_up_and_pools_tell_of_it() {
-        let (context, said) = with_pool(500);
+        let (shared, said) = with_pool(500);
         let cache = Arc::new(Store::default());
-        context.follows(followed(&context, "MachineConfigNode", Need::Aside, &cache));
+        shared.follows(followed(&shared, "MachineConfigNode", Need::Aside, &cache));
         let begin = Instant::now();
-        tokio::time::timeout(Duration::from_mins(5), caught_up(&context)).await.expect("it begins");
+        tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.expect("it begins");
         assert!(begin.elapsed() <= Duration::from_secs(10), "{:?}", begin.elapsed());
         assert_eq!(*said.lock().unwrap(), "", "nothing is held");
         // The watch meets the same.
         cache.set_trouble(Some("the first list: no".to_owned()));
         let telling = tokio::spawn({
-            let context = context.clone();
-            async move { tell_unread(&context).await }
+            let shared = shared.clone();
+            async move { tell_unread(&shared).await }
         });
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let told = context.remarks.all();
+        let told = shared.remarks.all();
         assert!(
             told.len() == 1
                 && told[0].text.contains("MachineConfigNode")
                 && told[0].text.contains("the first list: no"),
             "{told:?}"
         );
-        assert!(!context.queues.node.take().is_empty(), "pools say it with the next plan");
+        assert!(
+            !shared.queues.of(crate::passes::queue::Pass::Node).take().is_empty(),
+            "pools say it with the next plan"
+        );
         cache.set_trouble(None);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(context.remarks.all(), []);
+        assert_eq!(shared.remarks.all(), []);
         telling.abort();
     }
 
     #[tokio::test(start_paused = true)]
     async fn pools_say_what_a_term_waits_for() {
-        let (context, said) = with_pool(500);
+        let (shared, said) = with_pool(500);
         let cache = Arc::new(Store::default());
-        context.follows(followed(&context, "MachineOSConfig", Need::WhereServed, &cache));
-        let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&context)).await;
+        shared.follows(followed(&shared, "MachineOSConfig", Need::WhereServed, &cache));
+        let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&shared)).await;
         assert!(begins.is_err(), "an image build would not be seen");
         let said = said.lock().unwrap().clone();
         for part in ["RenderDegraded", "NotStarted", "MachineOSConfig", "no, says the server"] {

@@ -5,10 +5,10 @@
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or when that is
 //! so long ago that nothing can be on its way any more.
 
-use crate::context::Context;
 use crate::flight::permits::Whose;
 use crate::flight::requests::PATIENCE;
 use crate::flight::writes::until_answered;
+use crate::shared::Shared;
 use crate::term::leader::{Handover, STRAY, now};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 /// The nodes' versions when the term began; nothing, where the hand-over was clean.
 #[derive(Debug)]
-pub(crate) struct Seal {
+pub(crate) struct Fence {
     begun: HashMap<String, u64>,
     at: Instant,
     /// Nodes that are being written to.
@@ -34,17 +34,17 @@ pub(crate) struct Seal {
 
 /// What came of it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub(crate) struct Fenced {
     /// Nodes were written to: the plan is to be made anew.
     pub(crate) again: bool,
     /// Pools with a node that could not be written to, and why: none of their nodes may be sent.
     pub(crate) refused: BTreeMap<String, String>,
 }
 
-impl Seal {
+impl Fence {
     /// For a term that begins now, with caches that are up to date.
-    pub(crate) fn after(handover: Handover, context: &Context) -> Self {
-        let nodes = &context.stores.nodes;
+    pub(crate) fn after(handover: Handover, shared: &Shared) -> Self {
+        let nodes = &shared.stores.nodes;
         let begun = match handover {
             Handover::Clean => HashMap::new(),
             Handover::Unclean => {
@@ -54,16 +54,16 @@ impl Seal {
         Self { begun, at: Instant::now(), writing: Arc::default(), tasks: Mutex::default() }
     }
 
-    /// Seals what the plan needs sealed. A node that is not answered for in a moment holds its pool, and no other, until it
+    /// Seals what the plan needs fenced. A node that is not answered for in a moment holds its pool, and no other, until it
     /// is.
-    pub(crate) async fn close(&self, context: &Arc<Context>, plan: &RolloutPlan) -> Sealed {
-        let mut sealed = Sealed::default();
+    pub(crate) async fn close(&self, shared: &Arc<Shared>, plan: &RolloutPlan) -> Fenced {
+        let mut fenced = Fenced::default();
         if self.begun.is_empty() || self.at.elapsed() >= STRAY {
-            return sealed;
+            return fenced;
         }
         let unchanged = |name: &str| {
             let version = self.begun.get(name);
-            version.is_some() && version.copied() == context.stores.nodes.version(name)
+            version.is_some() && version.copied() == shared.stores.nodes.version(name)
         };
         let exposed: Vec<(&str, Arc<str>)> = plan
             .pools
@@ -72,7 +72,7 @@ impl Seal {
             .filter(|(_, node)| unchanged(node))
             .collect();
         if exposed.is_empty() {
-            return sealed;
+            return fenced;
         }
         tracing::info!(
             nodes = exposed.len(),
@@ -81,7 +81,7 @@ impl Seal {
         let mut writes: FuturesUnordered<_> = exposed
             .into_iter()
             .map(|(pool, node)| {
-                let answer = self.write(context, pool, &node);
+                let answer = self.write(shared, pool, &node);
                 async move {
                     let Some(answer) = answer else { return (pool, Err(unanswered(&node))) };
                     match tokio::time::timeout(PATIENCE, answer).await {
@@ -94,19 +94,19 @@ impl Seal {
             .collect();
         while let Some((pool, done)) = writes.next().await {
             match done {
-                Ok(()) => sealed.again = true,
+                Ok(()) => fenced.again = true,
                 Err(why) => {
-                    sealed.refused.insert(pool.to_owned(), why);
+                    fenced.refused.insert(pool.to_owned(), why);
                 }
             }
         }
-        sealed
+        fenced
     }
 
     /// Writes to one node, unless that is under way.
     fn write(
         &self,
-        context: &Arc<Context>,
+        shared: &Arc<Shared>,
         pool: &str,
         node: &Arc<str>,
     ) -> Option<oneshot::Receiver<Result<(), String>>> {
@@ -115,11 +115,11 @@ impl Seal {
             return None;
         }
         let (waits, answer) = oneshot::channel();
-        let (context, pool, node) = (context.clone(), pool.to_owned(), node.clone());
+        let (shared, pool, node) = (shared.clone(), pool.to_owned(), node.clone());
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
-            let place = context.place(Whose::Pool(&pool)).await;
+            let place = shared.place(Whose::Pool(&pool)).await;
             let body = Patch::Strategic(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
-            let done = until_answered(&context, &place, &node, &body, &node).await;
+            let done = until_answered(&shared, &place, &node, &body, &node).await;
             writing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
             drop(place);
             let done = match done {
@@ -127,7 +127,7 @@ impl Seal {
                 _ => Ok(()),
             };
             if waits.send(done).is_err() {
-                context.mark_cluster();
+                shared.mark_cluster();
             }
         });
         Some(answer)
@@ -145,7 +145,7 @@ fn unanswered(node: &str) -> String {
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::fake_server::{answer, context};
+    use crate::fake_server::{answer, shared};
     use rollout::view::NodeView;
     use rollout::{Capacity, NodeStep, PoolPlan, Step};
     use std::sync::Arc;
@@ -156,7 +156,7 @@ mod tests {
     async fn nodes_that_are_left_in_service_are_written_to_once_before_others_are_sent() {
         let written = Arc::new(AtomicU64::new(0));
         let count = written.clone();
-        let context = Arc::new(context(move |request| {
+        let shared = Arc::new(shared(move |request| {
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             assert_eq!(request.method().as_str(), "PATCH");
             if name == "e" {
@@ -172,7 +172,7 @@ mod tests {
         }));
         let put = |name: &str, version| {
             let item = Item { version, uid: "u".to_owned(), value: Arc::new(NodeView::default()) };
-            context.stores.nodes.apply(name.to_owned(), item);
+            shared.stores.nodes.apply(name.to_owned(), item);
         };
         ["a", "b", "c", "d", "e"].into_iter().for_each(|name| put(name, 1));
         let step = |node: &str, step| NodeStep { node: node.into(), step };
@@ -182,25 +182,25 @@ mod tests {
             ..PoolPlan::default()
         };
         let plan = |a| RolloutPlan { pools: vec![pool(a)], ..RolloutPlan::default() };
-        let clean = Seal::after(Handover::Clean, &context);
-        let seal = Seal::after(Handover::Unclean, &context);
+        let clean = Fence::after(Handover::Clean, &shared);
+        let fence = Fence::after(Handover::Unclean, &shared);
         put("d", 2);
-        let nothing = Sealed::default();
-        assert_eq!(clean.close(&context, &plan(Step::Goes)).await, nothing);
-        assert_eq!(seal.close(&context, &plan(Step::Done)).await, nothing, "nobody is sent");
+        let nothing = Fenced::default();
+        assert_eq!(clean.close(&shared, &plan(Step::Goes)).await, nothing);
+        assert_eq!(fence.close(&shared, &plan(Step::Done)).await, nothing, "nobody is sent");
         assert_eq!(written.load(Ordering::Relaxed), 0);
-        let sealed = seal.close(&context, &plan(Step::Goes)).await;
-        assert!(sealed.again && sealed.refused.is_empty());
-        assert_eq!(seal.close(&context, &plan(Step::Goes)).await, nothing, "once");
+        let fenced = fence.close(&shared, &plan(Step::Goes)).await;
+        assert!(fenced.again && fenced.refused.is_empty());
+        assert_eq!(fence.close(&shared, &plan(Step::Goes)).await, nothing, "once");
         assert_eq!(written.load(Ordering::Relaxed), 2);
         // One that cannot be written to holds its pool, and no longer than a request can be on its way.
         let mut with_e = pool(Step::Goes);
         with_e.pool = "worker".into();
         with_e.nodes.push(step("e", Step::Done));
         let with_e = RolloutPlan { pools: vec![with_e], ..RolloutPlan::default() };
-        let sealed = seal.close(&context, &with_e).await;
-        assert!(!sealed.again && sealed.refused["worker"].contains("not this one"), "{sealed:?}");
+        let fenced = fence.close(&shared, &with_e).await;
+        assert!(!fenced.again && fenced.refused["worker"].contains("not this one"), "{fenced:?}");
         tokio::time::advance(STRAY).await;
-        assert_eq!(seal.close(&context, &with_e).await, nothing);
+        assert_eq!(fence.close(&shared, &with_e).await, nothing);
     }
 }

@@ -8,7 +8,7 @@
 //! compared between machines: a lease is expired when *we* have seen no change of it for its whole duration.
 //!
 //! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends; what it has
-//! sent by then may still arrive. [`Handover`] says whether that can be, and `seal.rs` makes it void.
+//! sent by then may still arrive. [`Handover`] says whether that can be, and [`crate::term::fence`] makes it void.
 
 use api::k8s::{ObjectMeta, Time};
 use api::names::NAMESPACE;

@@ -1,7 +1,8 @@
 //! Which changes make a pool be rendered again, and how many they are taken for.
 
 use super::*;
-use crate::fake_server::{answer, context};
+use crate::fake_server::{answer, shared};
+use api::v1::PoolConfiguration;
 use serde_json::{Value, json};
 
 fn pool(version: u32, configuration: &str) -> MachineConfigPool {
@@ -35,47 +36,47 @@ fn rendered(name: &str) -> MachineConfig {
 
 #[tokio::test]
 async fn a_change_is_one_change_and_what_rendering_itself_writes_is_none() {
-    let context = context(|_| answer(500, &json!({})));
-    let marks = || context.queues.render.take_times().into_iter().collect::<Vec<_>>();
+    let shared = shared(|_| answer(500, &json!({})));
+    let marks = || shared.queues.of(Pass::Render).take_times().into_iter().collect::<Vec<_>>();
     let worker = |times| vec![("worker".to_owned(), times)];
-    let store = &context.stores.pools;
+    let store = &shared.stores.pools;
     let change = store.apply("worker".to_owned(), whole(pool(1, "rendered-worker-a"))).unwrap();
-    context.pool_changed(&change);
+    shared.changed(&Changed::Pool(&change));
     assert_eq!(marks(), worker(1), "a new pool");
-    context.config_answer(config("50-one", 1, &json!(null)));
+    shared.config_answer(config("50-one", 1, &json!(null)));
     assert_eq!(marks(), worker(1), "a new MachineConfig");
-    context.config_answer(config("50-one", 2, &json!(null)));
+    shared.config_answer(config("50-one", 2, &json!(null)));
     assert_eq!(marks(), worker(1), "a changed MachineConfig, selected before and after");
 
-    context.config_answer(rendered("rendered-worker-b"));
+    shared.config_answer(rendered("rendered-worker-b"));
     assert_eq!(marks(), [], "the result is made");
     let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
-    context.will_name("worker", named);
-    context.pool_answer(pool(2, "rendered-worker-b"));
+    shared.named.expect("worker", named);
+    shared.pool_answer(pool(2, "rendered-worker-b"));
     assert_eq!(marks(), [], "and named");
 
-    context.pool_answer(pool(3, "rendered-worker-x"));
+    shared.pool_answer(pool(3, "rendered-worker-x"));
     assert_eq!(marks(), worker(1), "somebody else has it name another");
-    context.pool_answer(pool(4, "rendered-worker-b"));
+    shared.pool_answer(pool(4, "rendered-worker-b"));
     assert_eq!(marks(), [], "and is put back");
-    context.config_answer(rendered("rendered-worker-old"));
+    shared.config_answer(rendered("rendered-worker-old"));
     for (name, want) in [("rendered-worker-old", vec![]), ("rendered-worker-b", worker(1))] {
-        let change = context.stores.configs.remove(name).unwrap();
-        context.config_changed(&change);
+        let change = shared.stores.configs.remove(name).unwrap();
+        shared.changed(&Changed::Config(&change));
         assert_eq!(marks(), want, "{name} is gone");
     }
 }
 
 #[tokio::test]
 async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
-    let context = context(|_| answer(500, &json!({})));
+    let shared = shared(|_| answer(500, &json!({})));
     let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
-    context.will_name("worker", named);
+    shared.named.expect("worker", named);
     let missed = client::CallError::Timeout { what: "node n".to_owned(), after: client::REQUEST_TIMEOUT };
-    assert_eq!(context.troubles.words("node n", &missed), None);
-    assert!(context.troubles.knows("node n"));
-    context.mark_all();
-    assert!(context.named.lock().unwrap().is_empty(), "another leader may have named it something else");
-    assert!(!context.troubles.knows("node n"), "it has not failed for the time between");
-    assert_eq!(context.generated.may("worker"), crate::passes::generated::May::Wait);
+    assert_eq!(shared.troubles.words("node n", &missed), None);
+    assert!(shared.troubles.knows("node n"));
+    shared.changed(&Changed::TermBegins);
+    assert!(shared.named.is_empty(), "another leader may have named it something else");
+    assert!(!shared.troubles.knows("node n"), "it has not failed for the time between");
+    assert!(matches!(shared.gates.settings.may("worker"), crate::gates::May::Wait(_)));
 }

@@ -4,27 +4,17 @@
 //! Flow: the template pass says what the templates make ([`Standing::made`]) and what of it the API server refuses; the
 //! render pass asks for one pool ([`Standing::may`]).
 //!
-//! What it is not: the writes (see `templates`), nor what is generated from settings (see `generated`).
+//! What it is not: the writes (see `passes::templates`), nor what is generated from settings (see `gates::settings`).
 
-use crate::passes::own_configs::is_as;
+use crate::flight::own_config::is_as;
+use crate::gates::May;
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// May a pool be rendered from what stands?
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum May {
-    /// All of it is as the templates say.
-    Go,
-    /// What the templates say is being written.
-    Wait,
-    /// The templates make nothing; why.
-    Failing(String),
-    /// Something that the pool takes is not as the templates say and cannot be written; in the API server's words.
-    Refused(String),
-}
+const WAIT: May = May::Wait("the MachineConfigs from templates are being written");
 
 /// What the template pass has come to, in this term.
 #[derive(Debug, Clone, Default)]
@@ -113,9 +103,11 @@ impl Standing {
         standing: &[&MachineConfig],
     ) -> May {
         match self.get() {
-            State::Unknown => May::Wait,
-            State::Failing(why) => May::Failing(format!("templates: {why}")),
-            State::Made(made) if made.of != id(config) => May::Wait,
+            State::Unknown => WAIT,
+            State::Failing(why) => {
+                May::Not { reason: "TemplatesFailing", message: format!("templates: {why}") }
+            }
+            State::Made(made) if made.of != id(config) => WAIT,
             State::Made(made) => made.may(pool, standing),
         }
     }
@@ -139,7 +131,8 @@ impl Made {
         if names.peek().is_none() {
             return May::Go;
         }
-        names.find_map(|name| self.refused.get(&name)).map_or(May::Wait, |why| May::Refused(why.clone()))
+        let refused = names.find_map(|name| self.refused.get(&name));
+        refused.map_or(WAIT, |why| May::Not { reason: "Refused", message: why.clone() })
     }
 }
 
@@ -252,27 +245,26 @@ mod tests {
         for (about, standing, fine) in rows {
             let standing: Vec<&MachineConfig> = standing.iter().collect();
             let all = Standing::default();
-            assert_eq!(all.may(&config(1), &workers, &standing), May::Wait, "{about}: nothing is known");
+            assert_eq!(all.may(&config(1), &workers, &standing), WAIT, "{about}: nothing is known");
             assert!(all.made(&config(1), &wanted) && !all.made(&config(1), &wanted));
             for pool in [&workers, &infra] {
-                let want = if fine { May::Go } else { May::Wait };
+                let want = if fine { May::Go } else { WAIT };
                 assert_eq!(all.may(&config(1), pool, &standing), want, "{about}");
             }
             assert_eq!(all.may(&config(1), &masters, &standing), May::Go, "{about}: another pool");
-            assert_eq!(
-                all.may(&config(2), &masters, &standing),
-                May::Wait,
-                "{about}: another ControllerConfig"
-            );
+            assert_eq!(all.may(&config(2), &masters, &standing), WAIT, "{about}: another ControllerConfig");
             let names = ["00-worker", "02-worker"].map(|n| (n.to_owned(), "no".to_owned()));
             assert!(all.refused(names.clone().into()) && !all.refused(names.into()));
-            let want = if fine { May::Go } else { May::Refused("no".to_owned()) };
+            let want = if fine { May::Go } else { May::Not { reason: "Refused", message: "no".to_owned() } };
             assert_eq!(all.may(&config(1), &workers, &standing), want, "{about}");
             assert_eq!(all.may(&config(1), &masters, &standing), May::Go, "{about}: another pool");
             assert!(all.failing("why") && !all.failing("why"));
-            assert_eq!(all.may(&config(1), &masters, &standing), May::Failing("templates: why".to_owned()));
+            assert_eq!(
+                all.may(&config(1), &masters, &standing),
+                May::Not { reason: "TemplatesFailing", message: "templates: why".to_owned() }
+            );
             all.forget();
-            assert_eq!(all.may(&config(1), &masters, &standing), May::Wait);
+            assert_eq!(all.may(&config(1), &masters, &standing), WAIT);
         }
     }
 

@@ -1,27 +1,21 @@
-//! MachineConfigs that this controller makes: made, put back where somebody changed them, and told where to make the
-//! change instead.
+//! A MachineConfig that this controller makes: whether it stands as it should, what is to be written where it does not, and
+//! whether somebody else changed it. Pure, but for the memory of what was seen.
 //!
 //! Two things tell somebody else's change from one of the templates or settings: what this process has seen standing, and
 //! for the time when no controller ran, the annotation [`annotation::WRITTEN`]. The latter counts only where this very
 //! build wrote the object, as another one may write the same in other words.
 //!
-//! What it is not: what they say (see `render::template`, `render::generated`).
+//! What it is not: what they say (see `render::template`, `render::generated`), or the writes (see `put`).
 
-use crate::context::{Config, Context};
-use crate::flight::refusals::WriteError;
-use crate::io::events::{Source, reference};
 use crate::io::merge_patch::difference;
-use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::{annotation, label};
 use api::v1::MachineConfig;
-use client::{CallError, call};
-use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -45,18 +39,18 @@ impl Kept {
     }
 
     /// Did exactly this stand here before?
-    fn stood(&self, name: &str, digest: u64) -> bool {
+    pub(crate) fn stood(&self, name: &str, digest: u64) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(name).is_some_and(|s| s.digest == digest)
     }
 
-    fn stands(&self, name: &str, digest: u64) {
+    pub(crate) fn stands(&self, name: &str, digest: u64) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = seen.get(name).and_then(|s| s.told);
         seen.insert(name.to_owned(), Seen { digest, told });
     }
 
-    fn may_tell(&self, name: &str) -> bool {
+    pub(crate) fn may_tell(&self, name: &str) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(seen) = seen.get_mut(name) else { return false };
         let may = seen.told.is_none_or(|at| at.elapsed() >= TELL_AGAIN);
@@ -73,10 +67,10 @@ impl Kept {
 }
 
 /// The object with its own digest, as it is to stand.
-pub(crate) fn sealed(config: &MachineConfig) -> MachineConfig {
-    let mut sealed = config.clone();
-    sealed.annotations_mut().insert(annotation::WRITTEN.to_owned(), written(config));
-    sealed
+pub(crate) fn with_digest(config: &MachineConfig) -> MachineConfig {
+    let mut written_config = config.clone();
+    written_config.annotations_mut().insert(annotation::WRITTEN.to_owned(), written(config));
+    written_config
 }
 
 /// The first half of a SHA-256 over what counts of a MachineConfig: spec and role. Nobody has to be kept from forging it.
@@ -87,25 +81,25 @@ fn written(config: &MachineConfig) -> String {
 }
 
 /// Has somebody else written since this build (`hash`) did? `false` also where nobody knows.
-fn edited(have: &MachineConfig, hash: &str) -> bool {
+pub(crate) fn edited(have: &MachineConfig, hash: &str) -> bool {
     let note = |key: &str| have.annotations().get(key);
     let by_us = note(annotation::GENERATED_BY_CONTROLLER).is_some_and(|by| by == hash);
     by_us && note(annotation::WRITTEN).is_some_and(|as_written| *as_written != written(have))
 }
 
-fn digest(config: &MachineConfig) -> u64 {
+pub(crate) fn digest(config: &MachineConfig) -> u64 {
     let mut hasher = DefaultHasher::new();
     json!(config).to_string().hash(&mut hasher);
     hasher.finish()
 }
 
 /// What is to be written for one MachineConfig.
-enum Put {
+pub(crate) enum Put {
     Create,
     Patch(Value),
 }
 
-/// Does it stand as it should? `wanted` is [`sealed`].
+/// Does it stand as it should? `wanted` is [`with_digest`].
 pub(crate) fn is_as(have: &MachineConfig, wanted: &MachineConfig) -> bool {
     let fixed = fixed(have, wanted);
     // The same value is the same JSON, and compared in a fraction of the time.
@@ -122,73 +116,15 @@ fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
     fixed
 }
 
-fn change(have: Option<&MachineConfig>, wanted: &MachineConfig) -> Option<Put> {
+pub(crate) fn change(have: Option<&MachineConfig>, wanted: &MachineConfig) -> Option<Put> {
     let Some(have) = have else { return Some(Put::Create) };
     let mut patch = difference(&json!(have), &json!(fixed(have, wanted)))?;
     patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
     Some(Put::Patch(patch))
 }
 
-/// What stands under a name. Somebody may have made it look like a pool's rendered config, of which no spec is kept.
-async fn there(context: &Context, name: &str) -> Result<Option<Arc<MachineConfig>>, CallError> {
-    match context.stores.configs.get(name).as_deref() {
-        None => Ok(None),
-        Some(Config::Source(have)) => Ok(Some(have.clone())),
-        Some(Config::Rendered(_)) => {
-            let api = context.api::<MachineConfig>();
-            let mut have = call(|| format!("machineconfig {name}"), api.get(name)).await?;
-            have.metadata.managed_fields = None;
-            Ok(Some(Arc::new(have)))
-        }
-    }
-}
-
-/// Makes one MachineConfig, or puts it back where it differs.
-///
-/// # Errors
-/// The write fails, or is accepted and something else stands then.
-pub(crate) async fn put(context: &Context, wanted: &MachineConfig) -> Result<(), WriteError> {
-    let name = wanted.name_any();
-    let digest = digest(wanted);
-    let wanted = &sealed(wanted);
-    let there = there(context, &name).await?;
-    let edited = there.as_deref().is_some_and(|have| edited(have, &context.versions.hash));
-    let api = context.api::<MachineConfig>();
-    let what = || format!("machineconfig {name}");
-    let (answer, changed) = match change(there.as_deref(), wanted) {
-        None => {
-            context.kept.stands(&name, digest);
-            return Ok(());
-        }
-        Some(Put::Create) => {
-            let made = call(what, api.create(&PostParams::default(), wanted)).await?;
-            tracing::info!(name, "made");
-            (made, "was deleted and is made again".to_owned())
-        }
-        Some(Put::Patch(patch)) => {
-            let fields = fields(&patch);
-            let answer = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
-            tracing::info!(name, fields, "changed to what it should be");
-            (answer, format!("was changed by somebody else ({fields}) and is put back"))
-        }
-    };
-    if let Some(fields) = altered(&answer, wanted) {
-        context.config_answer(answer);
-        return Err(WriteError::Altered { name, fields });
-    }
-    let not_ours = edited || context.kept.stood(&name, digest);
-    context.kept.stands(&name, digest);
-    if not_ours && context.kept.may_tell(&name) {
-        let (source, instead) = instead(wanted);
-        let message = format!("MachineConfig {name} {changed}: {instead}");
-        context.events.tell(source, reference(&answer), ControllerEvent::PutBack, message);
-    }
-    context.config_answer(answer);
-    Ok(())
-}
-
 /// Which fields the API server has stored otherwise than they were sent; `None`: all stand as they should.
-fn altered(answer: &MachineConfig, wanted: &MachineConfig) -> Option<String> {
+pub(crate) fn altered(answer: &MachineConfig, wanted: &MachineConfig) -> Option<String> {
     difference(&json!(answer), &json!(fixed(answer, wanted))).map(|patch| fields(&patch))
 }
 
@@ -201,38 +137,6 @@ pub(crate) fn fields(patch: &Value) -> String {
         }
     }
     fields.join(", ")
-}
-
-/// What it is made from, and so where a change of it belongs.
-fn instead(config: &MachineConfig) -> (Source, String) {
-    let role = config.labels().get(label::ROLE).map_or("ROLE", String::as_str);
-    let owner = config.metadata.owner_references.iter().flatten().next();
-    match owner.map(|o| (o.kind.as_str(), o.name.as_str())) {
-        Some((kind @ ("KubeletConfig" | "ContainerRuntimeConfig"), name)) => {
-            let source = if kind == "KubeletConfig" { Source::Kubelet } else { Source::Runtime };
-            (source, format!("it is made from {kind} {name}; make the change there"))
-        }
-        Some(("ControllerConfig", _)) => {
-            let message = format!(
-                "it is made from the controller's templates; make the change in a MachineConfig of your own, labelled {}: \
-                 {role}, with a name that sorts behind, for example 50-{role}-mine",
-                label::ROLE
-            );
-            (Source::Template, message)
-        }
-        _ if config.name_any().ends_with("-registries") => {
-            let message = "it is made from Image cluster and the mirror sets (ImageDigestMirrorSet, ImageTagMirrorSet, \
-                           ImageContentSourcePolicy); make the change there";
-            (Source::Runtime, message.to_owned())
-        }
-        _ => {
-            let message = format!(
-                "it is made from the templates, Node cluster and FeatureGate cluster; make the change there, or in a \
-                 KubeletConfig for pool {role}"
-            );
-            (Source::Kubelet, message)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -252,28 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_says_where_its_change_belongs() {
-        for (mc, want) in [
-            (mc("00-worker", Some(("ControllerConfig", "c"))), "for example 50-worker-mine"),
-            (
-                mc("99-worker-generated-kubelet", Some(("KubeletConfig", "k"))),
-                "KubeletConfig k; make the change there",
-            ),
-            (mc("99-worker-generated-registries", Some(("Image", "cluster"))), "ImageDigestMirrorSet"),
-            (mc("99-worker-generated-registries", None), "ImageDigestMirrorSet"),
-            (mc("98-worker-generated-kubelet", None), "a KubeletConfig for pool worker"),
-        ] {
-            let (_, message) = instead(&mc);
-            assert!(message.contains(want), "{}: {message}", mc.name_any());
-        }
-    }
-
-    #[test]
     fn an_edit_is_told_by_the_object_alone_and_never_taken_from_a_new_template_or_another_build() {
         let ours = |mut mc: MachineConfig| {
             mc.annotations_mut()
                 .insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), VERSION_HASH.to_owned());
-            sealed(&mc)
+            with_digest(&mc)
         };
         // As the API server gives it back: with what it adds, and keys in another order.
         let stored = |mc: &MachineConfig| -> MachineConfig {
@@ -320,35 +207,5 @@ mod tests {
         assert!(kept.may_tell("a") && !kept.may_tell("a"));
         kept.stands("a", 1);
         assert!(!kept.may_tell("a"), "told a moment ago");
-    }
-
-    #[tokio::test]
-    async fn what_a_policy_changes_on_its_way_is_an_error_that_names_the_field() {
-        use crate::fake_server::{answer, context};
-        use crate::flight::refusals::Failure as _;
-        let wanted = mc("00-worker", None);
-        for (stood, changed) in [(false, false), (false, true), (true, true)] {
-            let mut stored = json!(sealed(&wanted));
-            stored["metadata"]["resourceVersion"] = json!("7");
-            if changed {
-                stored["spec"]["kernelArguments"] = json!(["audit=1"]);
-            }
-            let there: MachineConfig = serde_json::from_value(stored.clone()).unwrap();
-            let context = context(move |_| answer(200, &stored));
-            if stood {
-                // As an earlier write has left it.
-                context.config_answer(there);
-            }
-            let done = put(&context, &wanted).await;
-            let text = done.as_ref().err().map(|e| (e.is_refused(), e.chain()));
-            assert_eq!(text.is_some(), changed, "{text:?}");
-            if let Some((refused, text)) = text {
-                assert!(
-                    refused && text.contains("00-worker") && text.contains("spec.kernelArguments"),
-                    "{text}"
-                );
-                assert!(!text.contains("audit=1"), "{text}");
-            }
-        }
     }
 }

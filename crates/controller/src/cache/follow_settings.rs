@@ -1,0 +1,113 @@
+//! The watches of the cluster's settings. A kind that is not served is looked for now and then, one request for a group of
+//! kinds, and watched from then on.
+//!
+//! What it is not: the caches that they fill, see `settings`.
+
+use crate::cache::followed::{Followed, Need};
+use crate::cache::settings::{KINDS, Kind, input};
+use crate::cache::store::Change;
+use crate::cache::watch::{Presence, follow};
+use crate::dirty::Changed;
+use crate::shared::Shared;
+use client::call;
+use kube::api::DynamicObject;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often to look for kinds that are not served. Nobody waits for one that is being installed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Starts the watches, and the looks for kinds that are not there.
+pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &CancellationToken) {
+    let mut groups: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
+    for kind in KINDS {
+        // Also where it is not served yet: it may be by the time when somebody asks.
+        if let Some(cache) = shared.settings.store(kind).cloned() {
+            let (name, api) = (kind.name.to_owned(), kind.api(&shared.client));
+            shared.follows(Followed { kind: name, need: Need::Setting, api, which: kind.which(), cache });
+        }
+        groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
+    }
+    for (group, kinds) in groups {
+        let (shared, inner, stop) = (shared.clone(), tasks.clone(), stop.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = look(&shared, &group, kinds, &inner, &stop) => {}
+            }
+        });
+    }
+}
+
+/// Looks until each kind of the group is served, and watches it from then on.
+async fn look(
+    shared: &Arc<Shared>,
+    group: &str,
+    mut kinds: Vec<Kind>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    let mut told = false;
+    loop {
+        let served = call(|| format!("kinds of {group}"), shared.client.list_api_group_resources(group));
+        match served.await {
+            Ok(list) => {
+                let is_served = |kind: &Kind| list.resources.iter().any(|r| r.kind == kind.name);
+                let (there, missing) = kinds.into_iter().partition(is_served);
+                kinds = missing;
+                for kind in there {
+                    tasks.spawn(follow_kind(shared.clone(), kind, stop.clone()));
+                }
+                absent(shared, &kinds);
+            }
+            // The API server says so only when it knows all of its definitions.
+            Err(e) if e.is_not_found() => absent(shared, &kinds),
+            Err(e) if told => tracing::debug!("{}", e.chain()),
+            Err(e) => {
+                tracing::warn!("which kinds there are is asked again until it is answered: {}", e.chain());
+                told = true;
+            }
+        }
+        if kinds.is_empty() {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn absent(shared: &Shared, kinds: &[Kind]) {
+    for store in kinds.iter().filter_map(|kind| shared.settings.store(*kind)).filter(|s| !s.is_synced()) {
+        store.replace(BTreeMap::new());
+        shared.changed(&Changed::SettingKnown);
+    }
+}
+
+async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
+    let Some(store) = shared.settings.store(kind).cloned() else { return };
+    let changed = shared.clone();
+    let on_change = Box::new(move |change: &Change<Value>| {
+        let of = |object: &Option<Arc<Value>>| object.as_deref().map(input);
+        if of(&change.old) != of(&change.new) {
+            changed.changed(&Changed::Setting(kind));
+        }
+    });
+    let keep = move |object: DynamicObject| Ok(kind.keep(&object));
+    let marked = shared.clone();
+    let listed = async {
+        loop {
+            store.synced().await;
+            // Also where there is none of it: what waited for this may go on.
+            marked.changed(&Changed::SettingKnown);
+            store.doubted().await;
+        }
+    };
+    let api = kind.api(&shared.client);
+    tokio::select! {
+        () = follow(api, kind.which(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
+        () = listed => {}
+    }
+}

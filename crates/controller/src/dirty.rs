@@ -1,0 +1,110 @@
+//! What a change makes dirty: which passes are to run again over which keys. A pure function of the change and of what is
+//! known; each pass says for itself what marks it (`marked_by`).
+//!
+//! What it is not: a decision. Marking too many keys costs a pass that finds nothing to do; marking too few loses a
+//! change. So marks are generous.
+
+use crate::cache::settings::Kind;
+use crate::cache::store::Change;
+use crate::cache::stores::{Config, Stores};
+use crate::flight::echo::Named;
+use crate::gates::templates::Standing;
+use crate::passes::queue::Pass;
+use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
+use rollout::view::NodeView;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A change of something that passes look at.
+#[derive(Debug)]
+pub(crate) enum Changed<'a> {
+    /// A pool.
+    Pool(&'a Change<MachineConfigPool>),
+    /// A MachineConfig, written by people or made by us.
+    Config(&'a Change<Config>),
+    /// A ControllerConfig.
+    ControllerConfig(&'a Change<ControllerConfig>),
+    /// A node.
+    Node(&'a Change<NodeView>),
+    /// A MachineConfigNode.
+    MachineConfigNode(&'a Change<MachineConfigNode>),
+    /// Something else that plans of nodes are made from: an image build, the Scheduler, the operator's pod, what became of
+    /// a write.
+    PlanInput,
+    /// A setting of the cluster came, went or says something else.
+    Setting(Kind),
+    /// It is known now what there is of a kind of setting.
+    SettingKnown,
+    /// The template folder, or the pull secret.
+    TemplateInput,
+    /// This process leads from now on.
+    TermBegins,
+}
+
+/// What marks are made with beside the change.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) stores: &'a Stores,
+    pub(crate) named: &'a Named,
+    pub(crate) templates: &'a Standing,
+}
+
+/// Keys that need a pass, by pass.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(BTreeMap<Pass, BTreeSet<String>>);
+
+impl Marks {
+    /// Marks one key.
+    pub(crate) fn mark(&mut self, pass: Pass, key: &str) {
+        self.mark_all(pass, [key.to_owned()]);
+    }
+
+    /// Marks many keys. Each is marked once: how many changes come at a time is what spaces passes.
+    pub(crate) fn mark_all(&mut self, pass: Pass, keys: impl IntoIterator<Item = String>) {
+        let mut keys = keys.into_iter().peekable();
+        if keys.peek().is_some() {
+            self.0.entry(pass).or_default().extend(keys);
+        }
+    }
+
+    /// Is any key of this pass marked?
+    pub(crate) fn has(&self, pass: Pass) -> bool {
+        self.0.contains_key(&pass)
+    }
+}
+
+impl IntoIterator for Marks {
+    type Item = (Pass, BTreeSet<String>);
+    type IntoIter = std::collections::btree_map::IntoIter<Pass, BTreeSet<String>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// What one pass says of a change.
+pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut Marks);
+
+/// What a change makes dirty.
+pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> Marks {
+    let mut marks = Marks::default();
+    if !says_nothing(changed) {
+        markers.iter().for_each(|mark| mark(changed, known, &mut marks));
+    }
+    marks
+}
+
+/// Heartbeats of nodes, and ControllerConfigs that nobody reads.
+fn says_nothing(changed: &Changed<'_>) -> bool {
+    match changed {
+        Changed::Node(change) => match (change.old.as_deref(), change.new.as_deref()) {
+            (Some(old), Some(new)) => old.alike(new),
+            _ => false,
+        },
+        Changed::ControllerConfig(change) => change.name != api::names::CONTROLLER_CONFIG,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "dirty_tests.rs"]
+mod tests;

@@ -1,0 +1,43 @@
+//! What a pool's rendering waits at: a ControllerConfig that is this version's, MachineConfigs that are as the templates say,
+//! and as the cluster's settings say. Passes open them; rendering asks. They hold no client and write nothing.
+
+pub(crate) mod settings;
+pub(crate) mod templates;
+pub(crate) mod version;
+
+/// May a pool be rendered?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum May {
+    /// It may.
+    Go,
+    /// Something is on its way, and its arrival makes the pool dirty again.
+    Wait(&'static str),
+    /// It may not, for a cause that the pool's condition is to show.
+    Not {
+        /// The condition's reason.
+        reason: &'static str,
+        /// Its message.
+        message: String,
+    },
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    /// Whose ControllerConfig it is.
+    pub(crate) version: version::Claim,
+    /// What the templates say is to stand.
+    pub(crate) templates: templates::Standing,
+    /// How far what is generated from settings follows.
+    pub(crate) settings: settings::Gate,
+}
+
+impl Gates {
+    /// A term begins: another leader may have written since, and an upgrade brings other templates.
+    pub(crate) fn begin(&self) {
+        let Self { version, templates, settings } = self;
+        version.forget();
+        templates.forget();
+        settings.begin();
+    }
+}

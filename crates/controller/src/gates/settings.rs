@@ -1,0 +1,130 @@
+//! How far what is generated from the cluster's settings follows them: no pool is rendered from half of its settings.
+//!
+//! What it is not: the pass that generates it, see `passes::generated`.
+
+use crate::gates::May;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const WAIT: May = May::Wait("what is generated from the cluster's settings is being written");
+
+/// Rendering waits this long for settings that keep changing, for somebody may write over what is generated again and
+/// again; then it goes on with what stands.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How far what stands follows what is set.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Counts changes of settings.
+    changes: AtomicU64,
+    /// The count that what stands was made from.
+    settled: AtomicU64,
+    /// Why a pool cannot have what is set for it.
+    refused: Mutex<BTreeMap<String, String>>,
+    /// Since when it does not, where it did before.
+    behind: Mutex<Option<Instant>>,
+    /// When this term began.
+    started: Mutex<Instant>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        // Nothing is settled before the first pass.
+        let (changes, settled) = (AtomicU64::new(1), AtomicU64::new(0));
+        let (refused, behind) = (Mutex::default(), Mutex::default());
+        Self { changes, settled, refused, behind, started: Mutex::new(Instant::now()) }
+    }
+}
+
+impl Gate {
+    /// A term begins: another leader may have written since, so nothing of an earlier term is settled or refused.
+    pub(crate) fn begin(&self) {
+        // First: with it nobody is let through, whatever else is being put back.
+        self.settled.store(0, Ordering::Release);
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Settings have changed.
+    pub(crate) fn close(&self) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What stands is made from the settings as they were at `count`, but for what is refused.
+    pub(crate) fn settle(&self, count: u64, refused: BTreeMap<String, String>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settled.store(count, Ordering::Release);
+        if count == self.count() {
+            *behind = None;
+        }
+    }
+
+    /// May this pool be rendered now?
+    pub(crate) fn may(&self, pool: &str) -> May {
+        let settled = self.settled.load(Ordering::Acquire);
+        if settled != self.count() {
+            let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+            if settled == 0 || behind.is_none_or(|since| since.elapsed() < PATIENCE) {
+                return WAIT;
+            }
+        }
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.get(pool).map_or(May::Go, |why| May::Not { reason: "SettingsRefused", message: why.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
+        let gate = Gate::default();
+        let not = May::Not { reason: "SettingsRefused", message: "why".to_owned() };
+        assert_eq!(gate.may("a"), WAIT, "before the first pass");
+        let count = gate.count();
+        gate.settle(count, BTreeMap::from([("b".to_owned(), "why".to_owned())]));
+        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, not.clone()));
+        let count = gate.count();
+        gate.close();
+        gate.settle(count, BTreeMap::new());
+        assert_eq!(gate.may("a"), WAIT, "it changed while the pass was under way");
+        // Somebody keeps changing something: not for ever.
+        tokio::time::advance(PATIENCE).await;
+        gate.close();
+        assert_eq!(gate.may("a"), May::Go);
+        gate.settle(gate.count(), BTreeMap::new());
+        gate.close();
+        assert_eq!(gate.may("a"), WAIT, "it followed in between");
+        // The gate of an earlier term says nothing of what another leader has left.
+        gate.settle(gate.count(), BTreeMap::from([("b".to_owned(), "why".to_owned())]));
+        gate.close();
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, not.clone()));
+        gate.begin();
+        gate.close();
+        assert_eq!((gate.may("a"), gate.may("b"), gate.age()), (WAIT, WAIT, Duration::ZERO));
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(gate.may("a"), WAIT, "until the first pass of this term");
+        gate.settle(gate.count(), BTreeMap::new());
+        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, May::Go));
+        let never = Gate::default();
+        never.close();
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(never.may("a"), WAIT, "before the first pass nobody knows what there is");
+    }
+}

@@ -1,0 +1,129 @@
+//! Whose ControllerConfig it is: the annotation `generated-by-version` names one version, and only a controller of that
+//! version renders, so that the inputs of two versions never mix.
+//!
+//! What it is not: the writes that make it ours, see `passes::version_claim`.
+
+use crate::gates::May;
+use api::k8s::ResourceExt;
+use api::names::annotation::GENERATED_BY_VERSION;
+use api::v1::ControllerConfig;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The reference's word for a ControllerConfig of another version.
+const SKEW: &str = "VersionSkew";
+
+/// So often it is taken back at once: an administrator who applies an old file, or a last write of a controller that has
+/// just lost the lease, is not a program that keeps writing.
+const AT_ONCE: u32 = 2;
+/// Then it is taken back this often. Nothing tells that a program has ended but that it does not write any more, so it is
+/// tried; a try costs two writes, one of ours and one of its own, and pools wait no longer than this once it has ended.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// A program that watches the object has written it back by then. Until that is known the pools say what they said, so that
+/// their conditions do not change with each try.
+pub(crate) const PROVED: Duration = Duration::from_secs(5);
+/// What has stood for so long is nobody else's any more: longer than deployment tools take from one look to the next.
+pub(crate) const SETTLED: Duration = Duration::from_mins(16);
+
+/// What happened to the annotation in this term.
+#[derive(Debug, Default)]
+pub(crate) struct Claim(Mutex<Past>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// How often we have taken it over, and when last.
+    pub(crate) taken: Option<(u32, Instant)>,
+    /// Why it is not ours now, for the pools' condition.
+    pub(crate) why: Option<String>,
+}
+
+/// What is to be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It is ours, or nobody's.
+    Nothing,
+    /// Write it.
+    Take,
+    /// Somebody keeps writing it: look again after this.
+    Leave(Duration),
+    /// It is ours again, and may be written back yet: look again after this.
+    Prove(Duration),
+}
+
+/// The version that stands there, where it is not this one.
+pub(crate) fn other<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
+    config.annotations().get(GENERATED_BY_VERSION).map(String::as_str).filter(|found| *found != version)
+}
+
+pub(crate) fn decide(other: Option<&str>, past: &Past, now: Instant) -> Step {
+    if other.is_none() {
+        let left = past.taken.map(|(_, last)| PROVED.saturating_sub(now.duration_since(last)));
+        return match left.filter(|left| past.why.is_some() && !left.is_zero()) {
+            Some(left) => Step::Prove(left),
+            None => Step::Nothing,
+        };
+    }
+    let Some((times, last)) = past.taken else { return Step::Take };
+    let ago = now.duration_since(last);
+    if times < AT_ONCE || ago >= AGAIN_AFTER {
+        return Step::Take;
+    }
+    Step::Leave(AGAIN_AFTER.saturating_sub(ago))
+}
+
+impl Claim {
+    pub(crate) fn past(&self) -> Past {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, past: Past) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = past;
+    }
+
+    /// A new term: whoever wrote before may be gone.
+    pub(crate) fn forget(&self) {
+        self.set(Past::default());
+    }
+
+    /// May pools be rendered by this version from this ControllerConfig?
+    pub(crate) fn may(&self, config: &ControllerConfig, version: &str) -> May {
+        match (other(config, version), self.past().why) {
+            (None, None) => May::Go,
+            (Some(_), None) => May::Wait("the ControllerConfig is being taken over"),
+            (_, Some(message)) => May::Not { reason: SKEW, message },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn another_version_is_taken_over_unless_somebody_keeps_writing_it() {
+        let start = Instant::now();
+        let taken = |times| Past { taken: Some((times, start)), why: None };
+        let told = |times| Past { why: Some("why".to_owned()), ..taken(times) };
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let leave = |seconds| Step::Leave(Duration::from_secs(seconds));
+        for (found, past, now, want) in [
+            (None, Past::default(), after(0), Step::Nothing),
+            (None, taken(9), after(0), Step::Nothing),
+            (Some("v0"), Past::default(), after(0), Step::Take),
+            (Some("v0"), taken(1), after(0), Step::Take),
+            (Some("v0"), taken(2), after(0), leave(30)),
+            (Some("v0"), taken(2), after(29), leave(1)),
+            // It may have gone.
+            (Some("v0"), taken(2), after(30), Step::Take),
+            // However often it was tried, nobody waits longer once it has.
+            (Some("v0"), taken(u32::MAX), after(29), leave(1)),
+            (Some("v0"), taken(u32::MAX), after(30), Step::Take),
+            // Ours again: it may be written back yet.
+            (None, told(9), after(1), Step::Prove(Duration::from_secs(4))),
+            (None, told(9), after(5), Step::Nothing),
+        ] {
+            assert_eq!(decide(found, &past, now), want, "{found:?} {past:?}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What all passes share: caches, queues, client, gates, events, metrics; and the ways in which changes and answers come in.
+//!
+//! What it is not: a decision, or what a change makes dirty (see `dirty`).
+
+use crate::cache::followed::Followed;
+use crate::cache::settings::Settings;
+use crate::cache::store::{Change, Item, Store};
+use crate::cache::stores::{Config, Place, Stores, place, whole};
+use crate::cache::trimmed::TrimmedMachineConfigNode;
+use crate::cache::watch::version_of;
+use crate::dirty::{Changed, Known, Marker, dirty};
+use crate::flight::echo::Named;
+use crate::flight::own_config::Kept;
+use crate::flight::permits::{Places, Whose};
+use crate::flight::refusals::{Remarks, Topic, Troubles};
+use crate::gates::Gates;
+use crate::io::events::Recorder;
+use crate::io::metrics::Metrics;
+use crate::passes::queue::{Pass, Queues};
+use crate::term::leader::Terms;
+use api::k8s::{Node, ResourceExt};
+use api::names::CONTROLLER_CONFIG;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use kube::{Api, Client};
+use render::Versions;
+use rollout::TroubleOf;
+use rollout::view::{Names, NodeView};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+/// How often a patch that is held back looks whether the lease was renewed after all.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
+
+/// What all passes share.
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) templates: PathBuf,
+    pub(crate) stores: Stores,
+    pub(crate) queues: Queues,
+    pub(crate) events: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) names: Mutex<Names>,
+    /// Places for Node patches.
+    places: Places,
+    /// No further Node patch is sent: this controller ends.
+    closing: CancellationToken,
+    /// What those who act and those who see to the lease tell each other.
+    pub(crate) terms: Arc<Terms>,
+    /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
+    /// nodes one look now and then is enough.
+    pub(crate) progress_absent: Mutex<Option<String>>,
+    /// The build that this is.
+    pub(crate) versions: Versions,
+    /// What rendering waits at.
+    pub(crate) gates: Gates,
+    /// What each pass says of a change.
+    markers: &'static [Marker],
+    /// What fails now, and since when.
+    pub(crate) troubles: Troubles,
+    /// The same for writes of the node pass, by node, and by pool for what it writes to pools.
+    pub(crate) node_troubles: Troubles,
+    pub(crate) pool_troubles: Troubles,
+    /// What goes wrong and holds nothing up.
+    pub(crate) remarks: Remarks,
+    /// The template folder is watched; otherwise it is read now and then.
+    pub(crate) templates_watched: AtomicBool,
+    /// Where the pull secret stands that templates are rendered with.
+    pub(crate) pull_secret: tokio::sync::watch::Sender<Place>,
+    /// The cluster's settings beside our own objects.
+    pub(crate) settings: Settings,
+    /// The MachineConfigs of our own that stand as they should.
+    pub(crate) kept: Kept,
+    /// Every kind that is followed, see [`crate::term::catch_up`].
+    followed: Mutex<Vec<Arc<Followed>>>,
+    /// What rendering last had each pool name.
+    pub(crate) named: Named,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        client: Client,
+        templates: PathBuf,
+        events: Recorder,
+        metrics: Metrics,
+        markers: &'static [Marker],
+    ) -> Self {
+        Self {
+            client,
+            templates,
+            stores: Stores::default(),
+            queues: Queues::default(),
+            events,
+            metrics,
+            names: Mutex::default(),
+            places: Places::default(),
+            closing: CancellationToken::new(),
+            terms: Arc::default(),
+            progress_absent: Mutex::default(),
+            versions: crate::version::versions(),
+            gates: Gates::default(),
+            markers,
+            troubles: Troubles::default(),
+            node_troubles: Troubles::default(),
+            pool_troubles: Troubles::default(),
+            remarks: Remarks::default(),
+            templates_watched: AtomicBool::new(false),
+            pull_secret: tokio::sync::watch::Sender::new(None),
+            settings: Settings::default(),
+            kept: Kept::default(),
+            followed: Mutex::default(),
+            named: Named::default(),
+        }
+    }
+
+    /// Every kind's API is cluster-scoped here.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    /// Trims a Node.
+    pub(crate) fn view(&self, node: &Node) -> NodeView {
+        NodeView::interned(node, &mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Something has changed: marks what it makes dirty.
+    pub(crate) fn changed(&self, changed: &Changed<'_>) {
+        self.note(changed);
+        let known = Known { stores: &self.stores, named: &self.named, templates: &self.gates.templates };
+        let marks = dirty(self.markers, changed, known);
+        if marks.has(Pass::Generated) {
+            // First: no pool is rendered before what is generated follows.
+            self.gates.settings.close();
+        }
+        for (pass, keys) in marks {
+            self.queues.of(pass).mark_all(keys);
+        }
+    }
+
+    /// What else follows from a change.
+    fn note(&self, changed: &Changed<'_>) {
+        match changed {
+            Changed::Pool(change) if change.new.is_none() => {
+                self.metrics.forget_pool(&change.name);
+                self.pool_troubles.over(&change.name);
+                self.named.forget(&change.name);
+            }
+            Changed::Node(change) if change.new.is_none() => self.metrics.forget_node(&change.name),
+            Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
+                let place = change.new.as_deref().and_then(|c| place(c.spec.pull_secret.as_ref()));
+                self.pull_secret.send_if_modified(|at| {
+                    let moved = *at != place;
+                    *at = place;
+                    moved
+                });
+            }
+            // Another leader may have left its work half done.
+            Changed::TermBegins => {
+                self.gates.begin();
+                self.kept.forget();
+                self.troubles.forget();
+                self.node_troubles.forget();
+                self.pool_troubles.forget();
+                self.remarks.forget();
+                self.named.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// All pools need this pass.
+    pub(crate) fn mark_all_pools(&self, pass: Pass) {
+        self.queues.of(pass).mark_all(self.stores.pools.names());
+    }
+
+    /// Notes a kind that is followed from now on.
+    pub(crate) fn follows(&self, kind: Followed) {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(kind));
+    }
+
+    /// Every kind that is followed.
+    pub(crate) fn followed(&self) -> Vec<Arc<Followed>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has everything about nodes planned anew.
+    pub(crate) fn mark_cluster(&self) {
+        self.changed(&Changed::PlanInput);
+    }
+
+    /// Has pools say something that goes wrong and holds nothing up, or say it no longer.
+    pub(crate) fn remark(&self, topic: Topic, of: TroubleOf, text: Option<String>) {
+        if self.remarks.set(topic, of, text) {
+            self.mark_cluster();
+        }
+    }
+
+    /// Puts the answer to a write of ours to a Node into the cache.
+    pub(crate) fn node_answer(&self, node: &Node) {
+        let item = Item {
+            version: version_of(node),
+            uid: node.uid().unwrap_or_default(),
+            value: Arc::new(self.view(node)),
+        };
+        if let Some(change) = self.stores.nodes.answer(&node.name_any(), item) {
+            self.changed(&Changed::Node(&change));
+        }
+    }
+
+    /// The same for a pool.
+    pub(crate) fn pool_answer(&self, pool: MachineConfigPool) {
+        self.answer(&self.stores.pools, pool, |change| Changed::Pool(change));
+    }
+
+    /// The same for the ControllerConfig.
+    pub(crate) fn controller_config_answer(&self, config: ControllerConfig) {
+        self.answer(&self.stores.controller_configs, config, |change| Changed::ControllerConfig(change));
+    }
+
+    /// A place to send a Node patch from, as soon as there is one and the lease is held; never, once
+    /// [`Shared::last_patches`] is called.
+    pub(crate) async fn place(&self, whose: Whose<'_>) -> OwnedSemaphorePermit {
+        let place = self.places.of(whose).acquire_owned().await;
+        // It may be renewed yet; if it is not, the pass that waits here is dropped with all others.
+        while self.terms.over() {
+            tokio::time::sleep(LEASE_LOOK).await;
+        }
+        match place {
+            Ok(place) if !self.closing.is_cancelled() => place,
+            none => {
+                // Whoever waits for all places is to have this one.
+                drop(none);
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Lets no further Node patch go and waits for the answers of those that are under way, `most` at the longest. A
+    /// patch that is still on its way when the next leader plans could take a slot that this one gives to another node.
+    pub(crate) async fn last_patches(&self, most: Duration) {
+        self.closing.cancel();
+        if tokio::time::timeout(most, self.places.take_all()).await.is_err() {
+            self.terms.leave_unanswered();
+            tracing::warn!("some patches of nodes have no answer yet; the next leader makes them void");
+        }
+    }
+
+    /// The same for a MachineConfigNode, also one that we have just made.
+    pub(crate) fn progress_answer(&self, object: TrimmedMachineConfigNode) {
+        let item = whole(object.0);
+        if let Some(change) = self.stores.progress.apply(item.value.name_any(), item) {
+            self.changed(&Changed::MachineConfigNode(&change));
+        }
+    }
+
+    fn answer<K: ResourceExt>(
+        &self,
+        store: &Store<K>,
+        object: K,
+        of: for<'a> fn(&'a Change<K>) -> Changed<'a>,
+    ) {
+        let item = whole(object);
+        if let Some(change) = store.answer(&item.value.name_any(), item) {
+            self.changed(&of(&change));
+        }
+    }
+
+    /// The same for a MachineConfig, also one that we have just made.
+    pub(crate) fn config_answer(&self, config: MachineConfig) {
+        let name = config.name_any();
+        let (version, uid) = (version_of(&config), config.uid().unwrap_or_default());
+        let item = Item { version, uid, value: Arc::new(Config::new(config)) };
+        if let Some(change) = self.stores.configs.apply(name, item) {
+            self.changed(&Changed::Config(&change));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;
