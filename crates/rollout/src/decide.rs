@@ -13,6 +13,7 @@ use crate::plan::{
     About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, RolloutPlan,
     Step, Target, TroubleOf, Wait,
 };
+use crate::policy::{self, Leave};
 use crate::status;
 use crate::view::NodeView;
 use api::events::ControllerEvent;
@@ -36,6 +37,54 @@ type Names = Arc<[Arc<str>]>;
 /// # Assumes
 /// - The caller sees its own writes: a patch's answer is in the views before the next plan is made, or the patch is in
 ///   [`Facts::unanswered`].
+///
+/// # Example
+/// ```
+/// use api::k8s::{Node, Time};
+/// use api::v1::MachineConfigPool;
+/// use rollout::view::{Names, NodeView};
+/// use rollout::{Cluster, Facts, Inputs, PoolInput, plan};
+/// use serde_json::json;
+///
+/// let pool: MachineConfigPool = serde_json::from_value(json!({
+///     "metadata": {"name": "worker"},
+///     "spec": {
+///         "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
+///         "configuration": {"name": "rendered-worker-2"},
+///         "maxUnavailable": 1,
+///     },
+/// }))?;
+/// let nodes = ["n1", "n2"].map(|name| {
+///     let node: Node = serde_json::from_value(json!({
+///         "metadata": {
+///             "name": name, "resourceVersion": "7",
+///             "labels": {"node-role.kubernetes.io/worker": ""},
+///             "annotations": {
+///                 "machineconfiguration.openshift.io/currentConfig": "rendered-worker-1",
+///                 "machineconfiguration.openshift.io/desiredConfig": "rendered-worker-1",
+///                 "machineconfiguration.openshift.io/state": "Done",
+///             },
+///         },
+///         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+///     }))?;
+///     Ok::<_, serde_json::Error>(NodeView::interned(&node, &mut Names::default()))
+/// });
+/// let nodes = nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// let facts = Facts { cluster: Cluster::Plain, ..Facts::default() };
+/// let plan = plan(&Inputs {
+///     pools: vec![PoolInput::of(&pool)],
+///     nodes: nodes.iter().collect(),
+///     facts: &facts,
+///     now: Time("2026-07-01T12:00:00Z".parse()?),
+/// });
+/// // One node goes, and the plan says why the other one waits.
+/// let words: Vec<String> = plan.pools[0].nodes.iter().map(|n| n.to_string()).collect();
+/// assert_eq!(words, ["n1: goes now", "n2: waits: one at a time, and the slot is taken by n1"]);
+/// // What is sent to the API server for it is bound to the version that was looked at.
+/// let patch = plan.pools[0].patches.iter().find(|p| &*p.node == "n1").ok_or("a patch")?;
+/// assert_eq!(patch.merge_patch()["metadata"]["resourceVersion"], "7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     let Membership { members, unmanaged, unowned, alerts, broken } =
         membership::resolve(&inputs.pools, &inputs.nodes, inputs.facts.cluster);
@@ -44,7 +93,7 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
         .pools
         .iter()
         .zip(members)
-        .map(|(pool, (nodes, broken))| Eval::new(pool, nodes, broken.as_ref(), inputs.facts))
+        .map(|(pool, (nodes, broken))| Eval::new(pool, nodes, broken.as_ref(), inputs))
         .collect();
     if inputs.facts.has_arbiter() {
         hold_control_plane(&mut evals);
@@ -63,14 +112,15 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     let mut turn = Turn::default();
     evals.iter().flat_map(|e| &e.nodes).for_each(|(node, flags)| turn.see(node, *flags));
     unowned.iter().for_each(|node| turn.see_unmanaged(node));
-    let pools = evals
+    let pools: Vec<PoolPlan> = evals
         .iter()
         .map(|eval| {
             let conflicts = conflicts.get(eval.input.name()).map(Vec::as_slice).unwrap_or_default();
             eval.plan(inputs, &by_name, conflicts, &labelled, &mut turn)
         })
         .collect();
-    RolloutPlan { pools, unmanaged, pool_alerts: alerts }
+    let look_again = pools.iter().filter_map(|pool| pool.look_again).min();
+    RolloutPlan { pools, unmanaged, pool_alerts: alerts, look_again }
 }
 
 /// A pool, its nodes with their predicates, and what stands in the way.
@@ -81,6 +131,8 @@ struct Eval<'a> {
     /// Taints and topology are kept in order: the pool is held by its turn only, or not at all.
     tends: bool,
     capacity: Capacity,
+    /// What the pool's policy lets go.
+    leave: Leave,
 }
 
 impl<'a> Eval<'a> {
@@ -88,8 +140,9 @@ impl<'a> Eval<'a> {
         input: &'a PoolInput<'a>,
         nodes: &[&'a NodeView],
         broken: Option<&BrokenSelector>,
-        facts: &Facts,
+        inputs: &Inputs<'_>,
     ) -> Self {
+        let facts = inputs.facts;
         let spec = &input.pool.spec;
         let goal = goal(input);
         let look = |n: &&'a NodeView| {
@@ -98,7 +151,7 @@ impl<'a> Eval<'a> {
         };
         let nodes: Vec<_> = nodes.iter().map(look).collect();
         let max = max_unavailable(input.name(), spec.max_unavailable.as_ref(), nodes.len());
-        let hold = if let Some(broken) = broken {
+        let mut hold = if let Some(broken) = broken {
             Some(Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() })
         } else if spec.node_selector.as_ref().is_some_and(api::selector::is_empty) {
             Some(Hold::SelectsAll)
@@ -117,8 +170,22 @@ impl<'a> Eval<'a> {
         } else {
             input.refused.map(|why| Hold::Refused(why.to_owned()))
         };
-        let capacity = measure(max.unwrap_or(0), &nodes);
-        Self { input, tends: hold.is_none(), hold, capacity, nodes }
+        let leave = match (&hold, input.policy) {
+            (None, Some(policed)) => policy::leave(policed, goal.config, &nodes, inputs.now.0),
+            _ => Leave::default(),
+        };
+        let mut max = max.unwrap_or(0);
+        if let Some(own) = &leave.max_unavailable {
+            match max_unavailable(input.name(), Some(own), nodes.len()) {
+                Ok(own) => max = max.min(own),
+                Err(text) => hold = Some(Hold::MaxUnavailable(text)),
+            }
+        }
+        let capacity = measure(max, &nodes);
+        // What is under way ends also while a policy holds the pool, taints of nodes that are done go.
+        let tends = hold.is_none();
+        let hold = hold.or_else(|| leave.hold.clone());
+        Self { input, tends, hold, capacity, nodes, leave }
     }
 
     /// Nodes that could be asked now.
@@ -145,6 +212,7 @@ impl<'a> Eval<'a> {
             hold: self.hold.clone(),
             capacity: self.capacity.clone(),
             nodes: Vec::with_capacity(self.nodes.len()),
+            look_again: self.leave.look_again,
             ..PoolPlan::default()
         };
         let (taken, by_others) = self.taken(&choice);
@@ -184,6 +252,10 @@ impl<'a> Eval<'a> {
                 Step::Waits(Wait::Unanswered)
             } else if let Some((pool, _)) = labels {
                 Step::Waits(Wait::PoolLabels(pool.clone()))
+            } else if let Some(wave) = self.leave.turn.as_ref().map(|(wave, _)| wave)
+                && !self.leave.allows(&node.name)
+            {
+                Step::Waits(Wait::Wave(wave.clone()))
             } else if choice.deferred.as_deref() == Some(&*node.name) {
                 Step::Waits(Wait::RunsOperator)
             } else if let Some(by) = choice.turned.get(&*node.name) {
@@ -259,7 +331,9 @@ impl<'a> Eval<'a> {
                 }
                 Booted::Ordinary => {}
             }
-            if can_be_asked(&flags) {
+            // One that was sent before goes on, to where the pool goes now.
+            let allowed = self.leave.allows(&node.name) || flags.stranded || flags.waiting;
+            if can_be_asked(&flags) && allowed {
                 candidates.push((node, flags));
             }
         }

@@ -6,6 +6,7 @@ use crate::plan::{
     About, Capacity, EventPlan, Hold, NoPool, NodeStep, PoolPlan, Reason, RolloutPlan, Step, Target,
     Unmanaged, Wait,
 };
+use crate::policy::GateState;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
@@ -57,6 +58,23 @@ impl Display for Hold {
             Self::Arbiter(out) => write!(f, "the arbiter {} is not available", Names(out)),
             Self::NoMasterPool => f.write_str("there is no pool master beside it"),
             Self::Refused(why) => write!(f, "a node could not be changed, and is tried again: {why}"),
+            Self::Frozen { until: Some(until), reason } => {
+                write!(f, "a freeze is in force until {}: {reason}", until.0)
+            }
+            Self::Frozen { until: None, reason } => write!(f, "a freeze is in force: {reason}"),
+            Self::OutsideWindow { opens: Some(opens) } => {
+                write!(f, "no maintenance window is open; the next one opens at {}", opens.0)
+            }
+            Self::OutsideWindow { opens: None } => f.write_str(
+                "none of the policy's maintenance windows ever opens; correct their cron expressions",
+            ),
+            Self::Gate { gate, state: GateState::Failed(why) } => write!(f, "gate {gate} fails: {why}"),
+            Self::Gate { gate, state: GateState::Unknown(why) } => {
+                write!(f, "gate {gate} cannot be read, and no node goes without it: {why}")
+            }
+            Self::Gate { gate, state: GateState::Passed } => write!(f, "gate {gate}"),
+            Self::Approval { wave } => write!(f, "wave {wave} waits for an approval"),
+            Self::Soak { wave, until } => write!(f, "wave {wave} is done and soaks until {}", until.0),
             Self::Selector { pool: _, error } => f.write_str(error),
         }
     }
@@ -90,6 +108,7 @@ impl Display for Wait {
             Self::Unanswered => f.write_str("the API server has not answered its last patch"),
             Self::RunsOperator => f.write_str("it runs the operator and goes last"),
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
+            Self::Wave(wave) => write!(f, "wave {wave} goes first"),
         }
     }
 }
@@ -124,6 +143,7 @@ impl Step {
             Self::Waits(Wait::RunsOperator) => ("Waiting", "RunsOperator"),
             Self::Waits(Wait::ControlPlane(_)) => ("Waiting", "ControlPlane"),
             Self::Waits(Wait::PoolLabels(_)) => ("Waiting", "PoolLabels"),
+            Self::Waits(Wait::Wave(_)) => ("Waiting", "Wave"),
         }
     }
 

@@ -22,6 +22,7 @@ mod node;
 mod patch;
 mod pin;
 mod plan;
+pub mod policy;
 mod seal;
 mod situation;
 mod status;

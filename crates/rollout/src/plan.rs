@@ -6,11 +6,13 @@
 use crate::layered::Layering;
 use crate::membership::Cluster;
 use crate::patch::{Change, NodePatch};
+use crate::policy::{GateState, Policed};
 use crate::topology::{self, Topology};
 use crate::view::{DaemonState, NodeView};
 use api::events::{ControllerEvent, Severity};
 use api::k8s::Time;
 use api::v1::{ControllerCertificate, ControllerConfig, MachineConfigPool, MachineConfigPoolStatus};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,12 +43,21 @@ pub struct PoolInput<'a> {
     pub stream: Option<&'a str>,
     /// Why a change of one of its nodes was refused just now: no node is changed by this plan, and the status says so.
     pub refused: Option<&'a str>,
+    /// How the rollout is to go, and what is known for that; `None`: as `spec.maxUnavailable` says, at any time.
+    pub policy: Option<Policed<'a>>,
 }
 
 impl<'a> PoolInput<'a> {
     /// A pool without image builds whose rendered config exists.
     pub fn of(pool: &'a MachineConfigPool) -> Self {
-        Self { pool, layering: Layering::default(), config_exists: true, stream: None, refused: None }
+        Self {
+            pool,
+            layering: Layering::default(),
+            config_exists: true,
+            stream: None,
+            refused: None,
+            policy: None,
+        }
     }
 
     /// The pool's name.
@@ -137,6 +148,9 @@ pub struct RolloutPlan {
     pub unmanaged: Vec<Unmanaged>,
     /// Control-plane nodes that also match a custom pool, which is ignored (metric `mcc_pool_alert`).
     pub pool_alerts: Vec<Arc<str>>,
+    /// When another plan is to be made though nothing has changed: a window opens or closes, or a soak time is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_again: Option<Timestamp>,
 }
 
 /// What is to be done for one pool.
@@ -164,6 +178,9 @@ pub struct PoolPlan {
     pub unvouched: Vec<(Arc<str>, Arc<str>)>,
     /// Every node of the pool, by name.
     pub nodes: Vec<NodeStep>,
+    /// As [`RolloutPlan::look_again`], for this pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_again: Option<Timestamp>,
 }
 
 /// Where nodes are to go.
@@ -221,6 +238,37 @@ pub enum Hold {
     NoMasterPool,
     /// A change of one of its nodes was refused; in the API server's words.
     Refused(String),
+    /// A freeze of its policy is in force.
+    Frozen {
+        /// Until when; `None`: until somebody takes it back.
+        until: Option<Time>,
+        /// Why, as it stands there.
+        reason: String,
+    },
+    /// None of its policy's windows is open.
+    OutsideWindow {
+        /// When one opens; `None`: never.
+        opens: Option<Time>,
+    },
+    /// A gate does not hold, or nobody knows whether it does.
+    Gate {
+        /// The gate.
+        gate: Arc<str>,
+        /// What it says.
+        state: GateState,
+    },
+    /// A wave begins only when a person lets it go.
+    Approval {
+        /// The wave.
+        wave: Arc<str>,
+    },
+    /// A wave is done and is to prove itself for a time.
+    Soak {
+        /// The wave.
+        wave: Arc<str>,
+        /// Until when.
+        until: Time,
+    },
     /// A pool's selector cannot be evaluated: no node's pool is sure.
     Selector {
         /// The pool.
@@ -324,6 +372,8 @@ pub enum Wait {
     ControlPlane(Arc<[Arc<str>]>),
     /// It booted into this custom pool's config, and gets its labels first.
     PoolLabels(Arc<str>),
+    /// This wave of the pool's policy goes first.
+    Wave(Arc<str>),
 }
 
 /// The object that an event is about. Both kinds are cluster-scoped: the event stands in our own namespace.

@@ -98,7 +98,9 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         message.push_str(text);
     };
     // Also where all nodes are updated: a taint or a label of one of them is not as it should be.
-    if let Some(hold @ Hold::Refused(_)) = hold {
+    if let Some(hold) = hold
+        && hold.is_told()
+    {
         add(&format!("held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS)));
     }
     if let Some(text) = unanswered(overdue) {
@@ -142,6 +144,31 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         new.conditions = Some(list);
     }
     ((new != old).then_some(new), events)
+}
+
+impl Hold {
+    /// `Updating` says it, whatever else it says.
+    fn is_told(&self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::Frozen { .. }
+            | Self::OutsideWindow { .. }
+            | Self::Gate { .. }
+            | Self::Approval { .. }
+            | Self::Soak { .. } => true,
+            Self::SelectsAll
+            | Self::NothingRendered
+            | Self::ConfigMissing(_)
+            | Self::Deleting
+            | Self::Paused
+            | Self::Image(_)
+            | Self::MaxUnavailable(_)
+            | Self::Masters(_)
+            | Self::Arbiter(_)
+            | Self::NoMasterPool
+            | Self::Selector { .. } => false,
+        }
+    }
 }
 
 /// What is said of a pin wherever it shows.

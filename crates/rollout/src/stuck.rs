@@ -16,12 +16,19 @@ impl Hold {
             | Self::Paused
             | Self::MaxUnavailable(_)
             | Self::NoMasterPool
+            | Self::Approval { .. }
+            | Self::Frozen { until: None, .. }
+            | Self::OutsideWindow { opens: None }
             | Self::Selector { .. } => true,
             Self::Image(wait) => wait.is_error(),
             Self::NothingRendered
             | Self::ConfigMissing(_)
             | Self::Masters(_)
             | Self::Arbiter(_)
+            | Self::Frozen { until: Some(_), .. }
+            | Self::OutsideWindow { opens: Some(_) }
+            | Self::Gate { .. }
+            | Self::Soak { .. }
             | Self::Refused(_) => false,
         }
     }

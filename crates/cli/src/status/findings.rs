@@ -44,7 +44,7 @@ pub struct Finding {
 /// Others go first, or something is being made: it ends by itself.
 fn is_a_turn(hold: &Hold) -> bool {
     match hold {
-        Hold::Masters(_) | Hold::Arbiter(_) => true,
+        Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } => true,
         Hold::Image(wait) => !wait.is_error(),
         _ => false,
     }

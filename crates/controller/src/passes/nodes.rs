@@ -25,6 +25,7 @@ use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
 use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
 use rollout::view::{NodeView, OsBuild, OsConfig};
 use rollout::{
     About, ConfigView, Configs, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan, RolloutPlan, Sources,
@@ -119,6 +120,14 @@ const SENDING: Duration = Duration::from_millis(500);
 
 /// Interned strings that nobody holds any more are thrown away this often.
 const PRUNE: Duration = Duration::from_secs(60);
+
+/// Clocks may be set while a pass waits for a time: it looks at least this often.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// For how long to wait for a time.
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LONGEST_WAIT)
+}
 
 /// What became of a pool's plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,8 +229,9 @@ impl Nodes {
         if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
             self.tell_undone(&refused, &moved_on).await;
         }
-        match (outcome, self.requests.next_overdue()) {
-            // Pools say so then.
+        // Pools say so then; and what a policy lets go changes with the time.
+        let looks = [self.requests.next_overdue(), plan.look_again.map(|at| until(at, now().0))];
+        match (outcome, looks.into_iter().flatten().min()) {
             (Outcome::Done, Some(wait)) => Outcome::After(wait),
             (outcome, _) => outcome,
         }
@@ -554,6 +564,14 @@ mod tests {
     use prometheus_client::registry::Registry;
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_pass_waits_for_the_time_that_its_plan_names_and_never_for_long_without_a_look() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (then, want) in [(1_000, 0), (900, 0), (1_001, 1), (1_000_000, 3600)] {
+            assert_eq!(until(at(then), at(1_000)), Duration::from_secs(want), "{then}");
+        }
+    }
 
     /// An API server that takes a tenth of a second for each request.
     #[tokio::test(start_paused = true)]

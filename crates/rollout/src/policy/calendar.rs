@@ -1,0 +1,128 @@
+//! Windows by cron expression, and freezes by date. Pure: times are arguments, and a time zone is a value that the caller has
+//! looked up.
+//!
+//! Format: five fields as `crontab(5)` of POSIX and Vixie cron has them (minute, hour, day of month, month, day of week), read
+//! in the window's time zone. A start within an hour that clocks skip is moved by that hour; one within an hour that comes
+//! twice is the first of the two.
+
+use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
+use jiff::tz::{Offset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+/// Fields of a cron expression.
+const FIELDS: usize = 5;
+/// Clocks are moved by an hour or two: a start as the local clock has it may be that far from where it is looked for.
+const CLOCK_SHIFT: SignedDuration = SignedDuration::from_hours(2);
+/// Nobody waits for a start further away than this: 29 February comes every eight years at the longest.
+const NEVER: SignedDuration = SignedDuration::from_hours(9 * 366 * 24);
+
+/// A time that comes again and again, in which nodes may begin.
+#[derive(Clone, Debug)]
+pub struct Window {
+    text: String,
+    starts: Crontab,
+    zone: TimeZone,
+    lasts: SignedDuration,
+}
+
+/// Nothing begins from one time to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// From when.
+    pub from: Timestamp,
+    /// Until when, that time not included; `None`: until it is taken back.
+    pub until: Option<Timestamp>,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// A window that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// Not five fields. A time zone is a field of its own beside the expression.
+    #[error("{0:?}: a cron expression has five fields: minute, hour, day of month, month, day of week")]
+    Fields(String),
+    /// A field that cannot be read.
+    #[error("{expression:?}: {why}")]
+    Expression {
+        /// As it was given.
+        expression: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It lasts no time at all.
+    #[error("a window lasts longer than {0}")]
+    Duration(String),
+}
+
+/// Where the time stands to a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// It is open until then.
+    Open(Timestamp),
+    /// It opens then; `None`: never.
+    Shut(Option<Timestamp>),
+}
+
+impl Window {
+    /// From a cron expression for its starts, the zone that it is read in, and how long it lasts.
+    ///
+    /// # Errors
+    /// An expression that cannot be read, or a duration of nothing.
+    pub fn new(cron: &str, zone: TimeZone, lasts: SignedDuration) -> Result<Self, WindowError> {
+        if cron.split_whitespace().count() != FIELDS {
+            return Err(WindowError::Fields(cron.to_owned()));
+        }
+        if lasts <= SignedDuration::ZERO {
+            return Err(WindowError::Duration(format!("{lasts:#}")));
+        }
+        let mut options = ParseOptions::default();
+        // Read as if clocks were UTC's; the zone is ours.
+        options.fallback_timezone_option = FallbackTimezoneOption::UTC;
+        let starts = parse_crontab_with(cron, options).map_err(|e| WindowError::Expression {
+            expression: cron.to_owned(),
+            why: e.to_string().lines().last().unwrap_or_default().to_owned(),
+        })?;
+        Ok(Self { text: cron.to_owned(), starts, zone, lasts })
+    }
+
+    /// The expression, as it was given.
+    pub fn expression(&self) -> &str {
+        &self.text
+    }
+
+    /// The first start after a time.
+    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let local = Offset::UTC.to_timestamp(self.zone.to_datetime(after)).ok()?;
+        let mut from = local.checked_sub(CLOCK_SHIFT).ok()?;
+        loop {
+            let start = self.starts.find_next(MakeTimestamp(from)).ok()?.timestamp();
+            if start.duration_since(local) > NEVER {
+                return None;
+            }
+            let there = self.zone.to_ambiguous_zoned(Offset::UTC.to_datetime(start)).compatible().ok()?;
+            if there.timestamp() > after {
+                return Some(there.timestamp());
+            }
+            from = start;
+        }
+    }
+
+    /// Where this time stands to the window.
+    pub(crate) fn at(&self, now: Timestamp) -> Opening {
+        let Some(first) = now.checked_sub(self.lasts).ok().and_then(|from| self.next(from)) else {
+            return Opening::Shut(None);
+        };
+        match first.checked_add(self.lasts) {
+            Ok(end) if first <= now => Opening::Open(end),
+            _ => Opening::Shut(Some(first)),
+        }
+    }
+}
+
+impl Freeze {
+    /// Is it in force?
+    pub(crate) fn holds(&self, now: Timestamp) -> bool {
+        self.from <= now && self.until.is_none_or(|until| now < until)
+    }
+}

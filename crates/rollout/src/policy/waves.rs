@@ -1,0 +1,168 @@
+//! What a policy lets go now: windows and freezes, then the one wave whose turn it is, once those before it are proved.
+//!
+//! What it is not: the choice among those nodes, see `decide`.
+
+use crate::capacity::order;
+use crate::node::Flags;
+use crate::plan::Hold;
+use crate::policy::calendar::Opening;
+use crate::policy::{Policed, earlier, time};
+use crate::view::NodeView;
+use api::k8s::{IntOrString, LabelSelector};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Nodes that go before others.
+#[derive(Clone, Debug)]
+pub struct Wave {
+    /// Its name, for people and for approvals.
+    pub name: Arc<str>,
+    /// Which nodes it takes, of those that no wave before it takes.
+    pub members: Members,
+    /// How many of it may be on their way at once, never more than the pool's own `maxUnavailable`; `None`: as many.
+    pub max_unavailable: Option<IntOrString>,
+    /// For how long all its nodes must have been done before the next wave begins.
+    pub soak: SignedDuration,
+    /// It begins only when a person has let it go, for this very config.
+    pub needs_approval: bool,
+    /// Gates that must hold before it begins, while it goes and soaks, and from then on.
+    pub gates: Vec<Arc<str>>,
+}
+
+/// Which nodes a wave takes.
+#[derive(Clone, Debug)]
+pub enum Members {
+    /// Those with these labels.
+    Selected(LabelSelector),
+    /// So many, in the order in which nodes go: by zone, then age.
+    Number(usize),
+    /// So many of a hundred of the pool's nodes, rounded up, in the same order.
+    Percent(u8),
+}
+
+/// What may go.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leave {
+    /// Nothing new begins.
+    pub(crate) hold: Option<Hold>,
+    /// The wave whose turn it is, and its nodes; `None`: all nodes.
+    pub(crate) turn: Option<(Arc<str>, HashSet<Arc<str>>)>,
+    /// The wave's own bound, as it stands there.
+    pub(crate) max_unavailable: Option<IntOrString>,
+    /// When this is out of date though nothing has changed.
+    pub(crate) look_again: Option<Timestamp>,
+}
+
+impl Leave {
+    /// May this node begin?
+    pub(crate) fn allows(&self, node: &str) -> bool {
+        self.turn.as_ref().is_none_or(|(_, nodes)| nodes.contains(node))
+    }
+}
+
+/// The name of the nodes that no wave takes.
+const REST: &str = "rest";
+
+/// What may go of a pool's nodes.
+pub(crate) fn leave(
+    policed: Policed<'_>,
+    config: &str,
+    nodes: &[(&NodeView, Flags)],
+    now: Timestamp,
+) -> Leave {
+    let Policed { policy, facts } = policed;
+    if policy.is_default() || !nodes.iter().any(|(_, f)| f.candidate) {
+        return Leave::default();
+    }
+    let hold = |hold, look_again| Leave { hold: Some(hold), look_again, ..Leave::default() };
+    if let Some(freeze) = policy.freezes.iter().find(|f| f.holds(now)) {
+        let until = freeze.until.map(time);
+        return hold(Hold::Frozen { until, reason: freeze.reason.clone() }, freeze.until);
+    }
+    let mut look_again = policy.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
+    if !policy.windows.is_empty() {
+        let openings: Vec<Opening> = policy.windows.iter().map(|w| w.at(now)).collect();
+        // The one that closes last.
+        let closes =
+            openings.iter().filter_map(|o| if let Opening::Open(end) = o { Some(*end) } else { None });
+        let Some(closes) = closes.max() else {
+            let opens =
+                openings.iter().filter_map(|o| if let Opening::Shut(at) = o { *at } else { None }).min();
+            return hold(Hold::OutsideWindow { opens: opens.map(time) }, opens);
+        };
+        look_again = earlier(look_again, Some(closes));
+    }
+    if let Some((gate, state)) = facts.shut(&policy.gates) {
+        return hold(Hold::Gate { gate, state }, look_again);
+    }
+    let mut rest = Some((REST.into(), None));
+    let mut members = members(&policy.waves, nodes);
+    let mut gates: Vec<Arc<str>> = vec![];
+    for wave in &policy.waves {
+        gates.extend(wave.gates.iter().cloned());
+        let mine = members.remove(&wave.name).unwrap_or_default();
+        let of_it = || nodes.iter().filter(|(n, _)| mine.contains(&n.name));
+        let open = of_it().any(|(_, f)| !(f.updated && f.ready));
+        let begun = of_it().any(|(_, f)| !f.candidate);
+        if open && wave.needs_approval && !begun {
+            let approved = facts.approved.contains(&(wave.name.clone(), config.into()));
+            if !approved {
+                return hold(Hold::Approval { wave: wave.name.clone() }, look_again);
+            }
+        }
+        if let Some((gate, state)) = facts.shut(&gates) {
+            return hold(Hold::Gate { gate, state }, look_again);
+        }
+        if open {
+            rest = Some((wave.name.clone(), Some((mine, wave.max_unavailable.clone()))));
+            break;
+        }
+        // A node of which nobody knows since when it is done is done since now.
+        let done = of_it().map(|(n, _)| facts.done_since.get(&n.name).copied().unwrap_or(now).min(now)).max();
+        let soaked = done.and_then(|done| done.checked_add(wave.soak).ok()).filter(|until| *until > now);
+        if let Some(until) = soaked {
+            let hold = Hold::Soak { wave: wave.name.clone(), until: time(until) };
+            return Leave {
+                hold: Some(hold),
+                look_again: earlier(look_again, Some(until)),
+                ..Leave::default()
+            };
+        }
+    }
+    match rest {
+        Some((name, Some((nodes, max_unavailable)))) => {
+            Leave { hold: None, turn: Some((name, nodes)), max_unavailable, look_again }
+        }
+        // All waves are proved.
+        _ => Leave { look_again, ..Leave::default() },
+    }
+}
+
+/// Which nodes each wave takes: the same ones whatever has become of them.
+fn members(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> HashMap<Arc<str>, HashSet<Arc<str>>> {
+    let mut left: Vec<&NodeView> = nodes.iter().map(|(n, _)| *n).collect();
+    left.sort_unstable_by(|a, b| order(a, b));
+    let all = left.len();
+    let mut members = HashMap::new();
+    for wave in waves {
+        let number = match &wave.members {
+            Members::Selected(selector) => {
+                let (mine, others) = left.into_iter().partition(|n: &&NodeView| {
+                    let label = |key: &str| n.labels.get(key);
+                    api::selector::matches_by(Some(selector), &label).unwrap_or(false)
+                });
+                left = others;
+                let mine: Vec<&NodeView> = mine;
+                members.insert(wave.name.clone(), mine.iter().map(|n| n.name.clone()).collect());
+                continue;
+            }
+            Members::Number(number) => *number,
+            Members::Percent(percent) => all.saturating_mul(usize::from(*percent)).div_ceil(100),
+        };
+        let others = left.split_off(number.min(left.len()));
+        members.insert(wave.name.clone(), left.iter().map(|n| n.name.clone()).collect());
+        left = others;
+    }
+    members
+}
