@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use api::v1::MachineConfigSpec;
 use host::fault::{Fault, Faults, Point};
-use host::{DisruptionPolicy, Error, FakeSystemd, Host, Names, Options, Root, Unsupported, plan};
+use host::{Change, DisruptionPolicy, Error, FakeSystemd, Host, Names, Options, Root, Unsupported};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -71,10 +71,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut at = MachineConfigSpec::default();
     let mut go = |what: &str, to: MachineConfigSpec| -> Result<(), Box<dyn std::error::Error>> {
         let (start, began, waits) = (Instant::now(), cpu(), syncs.waits.load(Ordering::Relaxed));
-        let facts = host.probe(&at, &to)?;
         let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
-        let plan = plan(&at, &to, &names, &DisruptionPolicy::default(), &facts)
-            .map_err(|bad| format!("refused: {bad:?}"))?;
+        let refused = |bad| format!("refused: {bad:?}");
+        let change = Change::parse(&at, &to, names).map_err(refused)?;
+        let facts = host.look(&change)?;
+        let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
         let planned = start.elapsed();
         let back = what.ends_with("back");
         syncs.refuse.store(back, Ordering::Relaxed);

@@ -39,7 +39,7 @@ pub use plan::preview::{Severity, preview, warnings};
 pub use plan::sshd::{Answer, SshdAnswers};
 pub use plan::step::{Replaces, Secret, Step, UnitAction};
 pub use plan::trust::TrustTool;
-pub use plan::{Change, HostPlan, plan};
+pub use plan::{Change, HostPlan};
 pub use record::{Boot, CurrentConfig, Names, OsFailure, PendingReboot};
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::v1::MachineConfigSpec;
 use desired::{CORE, DEV_NULL, Want, Wanted};
 
 use crate::disk::found::{Found, FsError};
@@ -47,22 +46,7 @@ struct Homes {
 }
 
 impl Host {
-    /// Looks at all that a plan between two configs needs to know. Changes nothing.
-    ///
-    /// # Errors
-    /// Something cannot be read.
-    pub fn probe(
-        &mut self,
-        current: &MachineConfigSpec,
-        desired: &MachineConfigSpec,
-    ) -> Result<Facts, Error> {
-        // A config that cannot be read at all is the plan's to refuse.
-        let old = Wanted::parse(current).unwrap_or_default();
-        let new = Wanted::parse(desired).unwrap_or_default();
-        self.look_for(&old, &new)
-    }
-
-    /// As [`Host::probe`], for a change whose configs are parsed already.
+    /// Looks at all that the plan of a change needs to know. Changes nothing.
     ///
     /// # Errors
     /// Something cannot be read.

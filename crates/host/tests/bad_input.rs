@@ -12,10 +12,10 @@ use std::path::Path;
 use std::process::Command;
 
 use api::v1::MachineConfigSpec;
+use common::{BySpec as _, plan};
 use common::{is_root, mk_host_tree, tree};
 use host::{
     DisruptionPolicy, Error, FakeSystemd, FilePolicy, Irreconcilable, Names, PolicyAction, Recovery, Scope,
-    plan,
 };
 use planning::{SKIP, file, files, interrupted, mk, planned};
 use serde_json::{Value, json};
@@ -477,7 +477,7 @@ fn neighbours_with_odd_names_and_a_large_file_of_the_hosts_own_are_no_trouble() 
     assert_eq!(fs::read(dir.path().join("etc/odd/new\nline")).unwrap(), b"secret");
     let old = MachineConfigSpec::default();
     let facts = host.probe(&new, &old).unwrap();
-    let back = host::plan(&new, &old, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    let back = common::plan(&new, &old, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
     host.apply(&back).unwrap();
     let large = fs::metadata(dir.path().join("etc/odd/large")).unwrap();
     assert_eq!(large.len(), 100 << 20);

@@ -11,8 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use api::v1::MachineConfigSpec;
+use common::{BySpec as _, plan};
 use common::{is_root, mk_host, mk_host_tree, tree};
-use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Host, Names, Recovery, Root, plan};
+use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Host, Names, Recovery, Root};
 use planning::{SKIP, file, files, interrupted, mk, planned};
 use serde_json::json;
 

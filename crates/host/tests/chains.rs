@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use api::v1::MachineConfigSpec;
 use chain::{Machine, chains};
+use common::{BySpec as _, plan};
 use common::{is_root, mk_host, mk_host_tree};
 use host::fault::NoFaults;
-use host::{
-    DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, RebootStatus, Recovery, Root, Unsupported, plan,
-};
+use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, RebootStatus, Recovery, Root, Unsupported};
 
 #[test]
 fn every_recorded_step_ends_as_the_reference_ended() {

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::BySpec as _;
 use common::{is_root, mk_host};
 use host::OsBackend;
 use host::fault::{Fault, Faults, NoFaults, Point};
@@ -210,7 +211,8 @@ fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_faile
     // Another one before the boot: the first is undone, and the other planned again.
     let back = |host: &mut host::Host| {
         let facts = host.probe(&pair.new, &pair.old).unwrap();
-        host::plan(&pair.new, &pair.old, &prepared::names("new", "old"), &prepared::policy(), &facts).unwrap()
+        common::plan(&pair.new, &pair.old, &prepared::names("new", "old"), &prepared::policy(), &facts)
+            .unwrap()
     };
     let plan = back(&mut host);
     let error = host.apply(&plan).unwrap_err();
@@ -223,7 +225,7 @@ fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_faile
     assert!(matches!(host.recover().unwrap(), Recovery::RolledBack { .. }));
     let again = |host: &mut host::Host, desired: &str| {
         let facts = host.probe(&pair.old, &pair.new).unwrap();
-        host::plan(&pair.old, &pair.new, &prepared::names("old", desired), &prepared::policy(), &facts)
+        common::plan(&pair.old, &pair.new, &prepared::names("old", desired), &prepared::policy(), &facts)
     };
     let bad = again(&mut host, "new").unwrap_err();
     let text = bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");

@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use common::is_root;
+use common::{BySpec as _, plan};
 use host::fault::{Fault, Faults, NoFaults, Point};
-use host::{Error, FakeOs, FakeSystemd, Host, Options, Recovery, Root, plan};
+use host::{Error, FakeOs, FakeSystemd, Host, Options, Recovery, Root};
 use pairs::{Pair, pairs};
 use prepared::{Prepared, SKIP, Tree, mk_os, names, policy, prepare};
 

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::MachineConfigSpec;
+use common::{BySpec as _, plan};
 use common::{mk_host, mk_host_tree};
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd, Touched, Watch, plan};
+use host::{DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd, Touched, Watch};
 use serde_json::json;
 
 /// "hello\n", packed with gzip.

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::MachineConfigSpec;
+use common::{BySpec as _, plan};
 use common::{is_root, mk_host, mk_host_tree, tree};
 use host::fault::{Fault, Faults, Point};
-use host::{DisruptionPolicy, Drift, FakeOs, Host, HostPlan, Irreconcilable, Names, plan};
+use host::{DisruptionPolicy, Drift, FakeOs, Host, HostPlan, Irreconcilable, Names};
 use planning::{SKIP, mk};
 use serde_json::{Value, json};
 

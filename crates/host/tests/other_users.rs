@@ -11,6 +11,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use api::v1::MachineConfigSpec;
+use common::BySpec as _;
 use common::{is_root, mk_host, mk_host_tree, tree};
 use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Found, PolicyAction, Root};
 use planning::{SKIP, file, files, mk, planned};
@@ -168,7 +169,7 @@ fn mk_with_sshd(config: &str) -> tempfile::TempDir {
 fn go(host: &mut host::Host, old: &MachineConfigSpec, new: &MachineConfigSpec) -> host::HostPlan {
     let facts = host.probe(old, new).unwrap();
     let names = host::Names { current: "old".to_owned(), desired: "new".to_owned() };
-    let plan = host::plan(old, new, &names, &DisruptionPolicy::default(), &facts).unwrap();
+    let plan = common::plan(old, new, &names, &DisruptionPolicy::default(), &facts).unwrap();
     host.apply(&plan).unwrap();
     plan
 }
@@ -279,7 +280,7 @@ fn who_is_about_to_lose_the_last_way_in_is_warned() {
         go(&mut host, &none(), &old);
         let facts = host.probe(&old, &new).unwrap();
         let names = host::Names::default();
-        let plan = host::plan(&old, &new, &names, &DisruptionPolicy::default(), &facts).unwrap();
+        let plan = common::plan(&old, &new, &names, &DisruptionPolicy::default(), &facts).unwrap();
         assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
     }
 }
@@ -686,13 +687,13 @@ fn a_home_on_a_server_that_is_gone_holds_up_no_check_and_no_other_change() {
         let mut more = with_storage(&json!({"files": [file("/etc/other")]}));
         let names = host::Names::default();
         let facts = host.probe(&keys, &more).unwrap();
-        let plan = host::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap();
+        let plan = common::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap();
         host.apply(&plan).unwrap();
         said.send("another file is written".to_owned()).unwrap();
         more.config.as_mut().unwrap()["passwd"]["users"][0]["sshAuthorizedKeys"] =
             json!(["ssh-ed25519 TWO x"]);
         let facts = host.probe(&keys, &more).unwrap();
-        let bad = host::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap_err();
+        let bad = common::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap_err();
         said.send(bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")).unwrap();
     });
     let next = || answers.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs");

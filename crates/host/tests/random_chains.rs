@@ -20,9 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::MachineConfigSpec;
+use common::{BySpec as _, plan};
 use common::{is_root, mk_host, mk_host_tree, tree};
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Root, Systemd, plan};
+use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Root, Systemd};
 use random::{Dice, Place, config, empty};
 use serde_json::{Value, json};
 

@@ -25,15 +25,6 @@ use crate::plan::{Change, HostPlan, hard_links};
 use crate::record::{CurrentConfig, Names};
 
 impl Host {
-    /// Every difference between the host and a config.
-    ///
-    /// # Errors
-    /// Something cannot be read.
-    pub fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {
-        let wanted = self.in_effect(config)?;
-        self.drifts_from(&wanted)
-    }
-
     /// The config that the host is in, with what its effect depends on: the drop-in that makes the SSH server look at the
     /// keys, as it was written.
     ///
@@ -43,55 +34,22 @@ impl Host {
         in_effect(self.root(), config)
     }
 
-    /// As [`Host::drifts`], before a change to another config: but for what the change writes or removes itself, which
-    /// it brings right.
+    /// Every difference between the host and the config that it is in (see [`Host::in_effect`]).
     ///
     /// # Errors
-    /// As [`Host::drifts`].
-    pub fn drifts_before(
-        &mut self,
-        current: &MachineConfigSpec,
-        desired: &MachineConfigSpec,
-    ) -> Result<Vec<Drift>, Error> {
-        let new = Wanted::parse(desired).unwrap_or_default();
-        self.drifts_from(&kept(&applied(current)?, &new))
-    }
-
-    /// As [`Host::drifts_before`], for a change whose configs are parsed already.
-    ///
-    /// # Errors
-    /// As [`Host::drifts`].
-    pub fn drifts_in_way(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
-        self.drifts_from(&kept(&change.old, &change.new))
-    }
-
-    /// As [`Host::drifts`], from a config that is parsed already (see [`applied`]).
-    ///
-    /// # Errors
-    /// As [`Host::drifts`].
+    /// Something cannot be read.
     pub fn drifts_from(&mut self, wanted: &Wanted) -> Result<Vec<Drift>, Error> {
         let facts = self.facts(&[wanted])?;
         Ok(drifts(wanted, &facts))
     }
 
-    /// The first of [`Host::drifts`].
+    /// As [`Host::drifts_from`], before a change to another config: but for what the change writes or removes itself, which
+    /// it brings right.
     ///
     /// # Errors
-    /// As [`Host::drifts`].
-    pub fn validate(&mut self, config: &MachineConfigSpec) -> Result<Result<(), Drift>, Error> {
-        Ok(first(self.drifts(config)?))
-    }
-
-    /// The first of [`Host::drifts_before`].
-    ///
-    /// # Errors
-    /// As [`Host::drifts`].
-    pub fn validate_before(
-        &mut self,
-        current: &MachineConfigSpec,
-        desired: &MachineConfigSpec,
-    ) -> Result<Result<(), Drift>, Error> {
-        Ok(first(self.drifts_before(current, desired)?))
+    /// As [`Host::drifts_from`].
+    pub fn drifts_in_way(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
+        self.drifts_from(&kept(&change.old, &change.new))
     }
 
     /// How the contents that drifted differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
@@ -168,10 +126,6 @@ impl Host {
             Err(steps.bad)
         })
     }
-}
-
-fn first(drifts: Vec<Drift>) -> Result<(), Drift> {
-    drifts.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// As [`Host::in_effect`].

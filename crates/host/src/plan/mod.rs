@@ -163,27 +163,35 @@ impl Change {
         &self.names
     }
 
-    /// Plans the way, on a host of which these are the facts.
+    /// Plans the way, on a host of which these are the facts: every step in order, what it costs, and what to know before.
+    ///
+    /// ```
+    /// use api::v1::MachineConfigSpec;
+    /// use host::{Change, DisruptionPolicy, Facts, Names};
+    ///
+    /// let config = serde_json::json!({
+    ///     "ignition": {"version": "3.5.0"},
+    ///     "storage": {"files": [{"path": "/etc/motd", "contents": {"source": "data:,hello"}}]},
+    /// });
+    /// let now = MachineConfigSpec::default();
+    /// let then = MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() };
+    /// let names = Names { current: "rendered-worker-1".to_owned(), desired: "rendered-worker-2".to_owned() };
+    ///
+    /// // Both configs are parsed once. On a real host the facts come from `Host::look`; here the host has nothing at all.
+    /// let change = Change::parse(&now, &then, names).expect("both can be read");
+    /// let plan = change.plan(&DisruptionPolicy::default(), &Facts::default()).expect("any host can have a file");
+    ///
+    /// let steps: Vec<String> = plan.steps.iter().map(ToString::to_string).collect();
+    /// assert!(steps.iter().any(|step| step.starts_with("write /etc/motd <5 bytes")), "{plan}");
+    /// assert!(plan.disruption.needs_reboot(), "no policy says that less will do");
+    /// assert_eq!(plan.disruption.reboot, ["/etc/motd"]);
+    /// ```
     ///
     /// # Errors
     /// Every difference that cannot be applied, each with its remedy.
     pub fn plan(&self, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
         way(self, policy, facts)
     }
-}
-
-/// Plans the way from one config to another, for who does it once: [`Change::parse`] and [`Change::plan`].
-///
-/// # Errors
-/// Every difference that cannot be applied, each with its remedy.
-pub fn plan(
-    current: &MachineConfigSpec,
-    desired: &MachineConfigSpec,
-    names: &Names,
-    policy: &DisruptionPolicy,
-    facts: &Facts,
-) -> Result<HostPlan, Vec<Irreconcilable>> {
-    Change::parse(current, desired, names.clone())?.plan(policy, facts)
 }
 
 fn way(change: &Change, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {

@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
     use crate::plan::facts::PathFacts;
-    use crate::{DisruptionPolicy, Facts, Names, plan};
+    use crate::{Change, DisruptionPolicy, Facts, Names};
 
     const FILE: Found =
         Found::File { mode: 0o755, uid: 0, gid: 0, len: 1, sha256: String::new(), immutable: false };
@@ -110,7 +110,7 @@ mod tests {
         let without = spec(json!([]));
         let (old, new) = if adds { (&without, &with) } else { (&with, &without) };
         let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
-        let plan = plan(old, new, &names, &DisruptionPolicy::default(), facts).unwrap();
+        let plan = Change::parse(old, new, names).unwrap().plan(&DisruptionPolicy::default(), facts).unwrap();
         assert!(!plan.disruption.needs_reboot(), "{plan}");
         let steps = plan.steps.iter().map(ToString::to_string);
         steps.filter(|s| s.contains("ca-certificates") || s.contains("ca-trust.service")).collect()
@@ -154,7 +154,7 @@ mod tests {
 
     fn planned(facts: &Facts, old: &MachineConfigSpec, new: &MachineConfigSpec) -> Vec<String> {
         let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
-        let plan = plan(old, new, &names, &DisruptionPolicy::default(), facts).unwrap();
+        let plan = Change::parse(old, new, names).unwrap().plan(&DisruptionPolicy::default(), facts).unwrap();
         plan.steps.iter().map(ToString::to_string).collect()
     }
 

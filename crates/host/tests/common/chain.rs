@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::common::{BySpec as _, plan};
 use api::v1::MachineConfigSpec;
-use host::{DisruptionPolicy, FilePolicy, Host, Names, PolicyAction, RebootStatus, UnitPolicy, plan};
+use host::{DisruptionPolicy, FilePolicy, Host, Names, PolicyAction, RebootStatus, UnitPolicy};
 use serde_json::Value;
 
 use crate::common::tree;

@@ -9,8 +9,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
+use api::v1::MachineConfigSpec;
 use host::fault::Faults;
-use host::{FakeOs, FakeSystemd, Host, Options, Root};
+use host::{
+    Change, DisruptionPolicy, Drift, Error, Facts, FakeOs, FakeSystemd, Host, HostPlan, Irreconcilable,
+    Names, Options, Root,
+};
 use sha2::{Digest, Sha256};
 
 /// Tests of owners need root. Says so, and false, when we are not.
@@ -95,6 +99,61 @@ pub fn mk_host(at: &Path, os: &FakeOs, faults: Arc<dyn Faults>) -> Host {
     let root = Root::open_with(at, Options { sync: false, owners }, faults).unwrap();
     let systemd = FakeSystemd::new(&root);
     Host::new(root, Box::new(systemd), Box::new(os.clone()))
+}
+
+/// A host that is asked with configs as they are written, each parsed where it is used.
+pub trait BySpec {
+    /// What a plan between two configs needs to know. One that cannot be read is the plan's to refuse.
+    fn probe(&mut self, old: &MachineConfigSpec, new: &MachineConfigSpec) -> Result<Facts, Error>;
+    fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error>;
+    fn drifts_before(
+        &mut self,
+        old: &MachineConfigSpec,
+        new: &MachineConfigSpec,
+    ) -> Result<Vec<Drift>, Error>;
+    /// The first difference.
+    fn validate(&mut self, config: &MachineConfigSpec) -> Result<Result<(), Drift>, Error> {
+        Ok(self.drifts(config)?.into_iter().next().map_or(Ok(()), Err))
+    }
+    fn validate_before(
+        &mut self,
+        old: &MachineConfigSpec,
+        new: &MachineConfigSpec,
+    ) -> Result<Result<(), Drift>, Error> {
+        Ok(self.drifts_before(old, new)?.into_iter().next().map_or(Ok(()), Err))
+    }
+}
+
+impl BySpec for Host {
+    fn probe(&mut self, old: &MachineConfigSpec, new: &MachineConfigSpec) -> Result<Facts, Error> {
+        let change = Change::parse(old, new, Names::default());
+        let nothing = || Change::parse(old, &MachineConfigSpec::default(), Names::default()).unwrap();
+        self.look(&change.unwrap_or_else(|_| nothing()))
+    }
+
+    fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {
+        let wanted = self.in_effect(config)?;
+        self.drifts_from(&wanted)
+    }
+
+    fn drifts_before(
+        &mut self,
+        old: &MachineConfigSpec,
+        new: &MachineConfigSpec,
+    ) -> Result<Vec<Drift>, Error> {
+        self.drifts_in_way(&Change::parse(old, new, Names::default()).unwrap())
+    }
+}
+
+/// Plans the way from one config to another.
+pub fn plan(
+    old: &MachineConfigSpec,
+    new: &MachineConfigSpec,
+    names: &Names,
+    policy: &DisruptionPolicy,
+    facts: &Facts,
+) -> Result<HostPlan, Vec<Irreconcilable>> {
+    Change::parse(old, new, names.clone())?.plan(policy, facts)
 }
 
 /// Every file, folder and link below `tops`, as the recorded cases write them.

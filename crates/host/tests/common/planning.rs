@@ -5,9 +5,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::{BySpec as _, plan};
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, FakeOs, Host, HostPlan, Irreconcilable, Names, plan};
+use host::{DisruptionPolicy, FakeOs, Host, HostPlan, Irreconcilable, Names};
 use serde_json::{Value, json};
 
 use crate::common::mk_host;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::common::{BySpec as _, plan};
 use host::fault::NoFaults;
 use host::{
     DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, HostPlan, Names, OsBackend, OsStatus, PolicyAction,
-    plan,
 };
 
 use crate::common::{mk_host, mk_host_tree, mk_temp, tree};
