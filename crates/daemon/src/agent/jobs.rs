@@ -6,7 +6,7 @@ use super::{Agent, Next};
 use crate::agent::options::Exit;
 use crate::cluster::calls::is_ours;
 use crate::cluster::disruption_policy::policy;
-use crate::cluster::report::Milestone;
+use crate::cluster::milestones::Milestone;
 use crate::node::drift_check::Repair;
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;

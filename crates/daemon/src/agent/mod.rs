@@ -9,17 +9,19 @@
 //! clock ───────────┘
 //! ```
 
+mod failures;
 mod jobs;
 pub(crate) mod options;
+mod own_node;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
 use crate::agent::options::Exit;
 use crate::cluster::calls::Cluster;
+use crate::cluster::milestones::Milestone;
 use crate::cluster::node_watch::NodeUpdates;
-use crate::cluster::report::Reporting;
-use crate::cluster::report::{Milestone, Reporter};
+use crate::cluster::report::{Reporter, Reporting};
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::Trouble;
@@ -27,29 +29,13 @@ use crate::node::drift_watch::{LookLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::{
-    Action, Changes, Cordon, DiskFacts, EventKind, Failure, FailureKind, Job, NodeFacts, Note, Pair, Phase,
-    View, Waiting, backoff, disturbing_backoff, outage_backoff, step,
+    Action, Changes, Cordon, DiskFacts, EventKind, Job, NodeFacts, Note, Pair, Phase, View, Waiting, step,
 };
-use api::k8s::Node;
 use api::names::{annotation, state};
-use client::CallError;
-use client::jitter;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-
-/// A write that came too late is decided anew after a few hundredths of a second.
-const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
-
-/// How long the watch may show an older Node than the API server's last answer did. Events arrive some hundredths of a
-/// second after the answer; where they do not within this time, the cluster itself may have been put back: etcd was restored
-/// from a backup. The Node is asked for then.
-const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
-
-/// How long a kubelet may take to register its Node before the name is in doubt; and how often that is told.
-const NODE_IS_REGISTERED: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
-const ABSENCE_IS_TOLD_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 /// One node's agent while it runs.
 pub(crate) struct Agent {
@@ -193,98 +179,9 @@ impl Agent {
         }
     }
 
-    /// Takes in the newest Node, unless a patch of ours has shown a newer one already.
-    fn take_watched_node(&mut self) {
-        if let Some(trouble) = &mut self.settings.trouble {
-            self.view.trouble.clone_from(&trouble.borrow_and_update());
-        }
-        let newest =
-            self.updates.borrow_and_update().clone().filter(|f| f.resource_version != self.watched_version);
-        let Some(facts) = newest else { return };
-        self.watched_version.clone_from(&facts.resource_version);
-        if is_older(&facts, &self.view.node) {
-            self.behind_since.get_or_insert_with(Instant::now);
-            return;
-        }
-        self.take_node(facts);
-    }
-
-    /// A Node that stays older than the API server's last answer is asked for. No write of ours is under way meanwhile, so
-    /// that this answer is what the cluster holds, whatever its version.
-    async fn ask_when_behind(&mut self) {
-        if self.behind_since.is_none_or(|since| since.elapsed() < WATCH_CATCHES_UP) {
-            return;
-        }
-        match self.cluster.own_node().await {
-            Ok(node) => {
-                let facts = NodeFacts::of(&node);
-                if is_older(&facts, &self.view.node) {
-                    tracing::warn!(
-                        had = %self.view.node.resource_version,
-                        has = %facts.resource_version,
-                        "the cluster has an older Node than before: etcd was restored; continuing from there"
-                    );
-                }
-                self.take_node(facts);
-            }
-            Err(error) => {
-                let error = error.chain();
-                tracing::warn!(
-                    error,
-                    "the watch shows an older Node than before, and the Node cannot be read"
-                );
-                self.behind_since = Some(Instant::now());
-            }
-        }
-    }
-
-    /// The cluster has no Node of this name. A kubelet registers its Node within seconds: after a while the name is in
-    /// doubt, and is told again now and then.
-    async fn wait_for_node(&mut self, until: Option<Moment>) -> Next {
-        let now = Moment::now();
-        let mut tell_at = *self.tell_absence_at.get_or_insert(now + NODE_IS_REGISTERED);
-        if now >= tell_at {
-            // A watch that has not begun yet shows no Node either.
-            match self.cluster.own_node().await {
-                Err(error) if error.is_not_found() => self.doubt_name(),
-                Err(error) => tracing::warn!(error = error.chain(), "the Node cannot be read; trying again"),
-                Ok(_) => {}
-            }
-            tell_at = now + ABSENCE_IS_TOLD_AGAIN;
-            self.tell_absence_at = Some(tell_at);
-        }
-        Next::Wait(Some(until.map_or(tell_at, |until| until.min(tell_at))))
-    }
-
-    fn doubt_name(&self) {
-        tracing::warn!(
-            "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
-                 this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
-            name = self.cluster.node(),
-        );
-    }
-
-    /// Takes a Node as the truth.
-    fn take_node(&mut self, facts: NodeFacts) {
-        self.behind_since = None;
-        if !self.view.node.seen {
-            self.view.silent_since = None;
-        }
-        // Not what stood there before this process began.
-        let asked = facts.asks_again(&self.view.node);
-        self.view.node = facts;
-        if asked && let Phase::Failed(failure) = &mut self.view.phase {
-            tracing::info!(job = ?failure.job, "asked to try again now");
-            failure.retry_at = Moment::now();
-        }
-        if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
-            self.look_again();
-        }
-    }
-
     /// Waits for a change of the Node, a time, or the end.
     async fn wait(&mut self, until: Option<Moment>) {
-        let asks = self.behind_since.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
+        let asks = self.behind_since.map(|since| own_node::WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
         let sleep = async {
             if let Some(left) = asks {
                 return tokio::time::sleep(
@@ -501,86 +398,10 @@ impl Agent {
         Next::Step
     }
 
-    fn take_answer(&mut self, node: &Node) {
-        self.failed_calls = 0;
-        self.view.silent_since = None;
-        self.take_node(NodeFacts::of(node));
-    }
-
-    /// The API server did not do what was asked: nothing is lost, look again in a while.
-    fn wait_after_error(&mut self, error: &CallError) -> Next {
-        self.failed_calls = self.failed_calls.saturating_add(1);
-        // Who conflicts is heard.
-        let since = self.view.silent_since.unwrap_or_else(Moment::now);
-        self.view.silent_since = (!error.is_conflict()).then_some(since);
-        let wait = outage_backoff(self.failed_calls, jitter());
-        // Somebody else was faster, and what they wrote is on its way here.
-        let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
-        tracing::warn!(error = error.chain(), again_in = %wait, "a request to the API server failed; trying again");
-        Next::Wait(Some(Moment::now() + wait))
-    }
-
     fn tell(&self, notes: &[Note]) {
         for note in notes {
             self.reporter.tell(&self.view, note);
         }
-    }
-
-    /// Notes a failure; the next step writes it onto the Node and waits.
-    async fn failed(
-        &mut self,
-        job: Job,
-        kind: FailureKind,
-        event: Option<EventKind>,
-        reason: String,
-    ) -> Next {
-        self.failed_after(false, job, kind, event, reason)
-    }
-
-    /// As [`Self::failed`]; `disturbing`: the try itself disturbed the node's services.
-    fn failed_after(
-        &mut self,
-        disturbing: bool,
-        job: Job,
-        kind: FailureKind,
-        event: Option<EventKind>,
-        reason: String,
-    ) -> Next {
-        let before = match (&self.view.phase, &job, &self.failed_update) {
-            (Phase::Failed(f), _, _) if f.job == job => f.tries,
-            // It was planned anew in between.
-            (_, Job::Update(pair), Some((lost, tries))) if pair == lost => *tries,
-            _ => 0,
-        };
-        let tries = before.saturating_add(1);
-        if let Job::Update(pair) = &job {
-            self.failed_update = Some((pair.clone(), tries));
-        }
-        let now = Moment::now();
-        let wait = match kind {
-            FailureKind::Transient => outage_backoff,
-            _ if disturbing => disturbing_backoff,
-            _ => backoff,
-        };
-        let again_in = wait(tries, jitter());
-        let retry_at = now + again_in;
-        tracing::warn!(?job, %reason, %again_in, "failed");
-        if before == 0
-            && let Some(kind) = event
-        {
-            self.tell(&[Note { kind, text: reason.clone() }]);
-        }
-        self.work = None;
-        self.view.phase = Phase::Failed(Failure { job, kind, reason, tries, retry_at });
-        Next::Step
-    }
-
-    async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
-        // A config that does not exist, or may not be read, is a fault that people must see; an API server that is
-        // away is not the node's.
-        let lasts = error.is_client_error() || error.is_malformed();
-        let kind = if lasts { FailureKind::Degraded } else { FailureKind::Transient };
-        self.failed(job, kind, None, error.chain()).await
     }
 }
 
@@ -594,10 +415,4 @@ async fn comes_or_goes(trouble: &mut Option<Trouble>) {
         // Whoever tells has ended, and the agent is about to.
         std::future::pending::<()>().await;
     }
-}
-
-/// The same object at an earlier version.
-fn is_older(facts: &NodeFacts, than: &NodeFacts) -> bool {
-    let version = |f: &NodeFacts| f.resource_version.parse::<u64>().ok();
-    facts.uid == than.uid && version(facts).zip(version(than)).is_some_and(|(new, old)| new < old)
 }

@@ -1,0 +1,85 @@
+//! What the agent makes of a failure: the reason and the time of the next try.
+//!
+//! What it is not: the waits themselves (`protocol::backoff` and its siblings), nor when a failure is on the Node.
+
+use super::{Agent, Next};
+use crate::protocol::clock::Moment;
+use crate::protocol::{
+    EventKind, Failure, FailureKind, Job, Note, Phase, backoff, disturbing_backoff, outage_backoff,
+};
+use client::{CallError, jitter};
+
+/// A write that came too late is decided anew after a few hundredths of a second.
+const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
+
+impl Agent {
+    /// The API server did not do what was asked: nothing is lost, look again in a while.
+    pub(super) fn wait_after_error(&mut self, error: &CallError) -> Next {
+        self.failed_calls = self.failed_calls.saturating_add(1);
+        // Who conflicts is heard.
+        let since = self.view.silent_since.unwrap_or_else(Moment::now);
+        self.view.silent_since = (!error.is_conflict()).then_some(since);
+        let wait = outage_backoff(self.failed_calls, jitter());
+        // Somebody else was faster, and what they wrote is on its way here.
+        let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
+        tracing::warn!(error = error.chain(), again_in = %wait, "a request to the API server failed; trying again");
+        Next::Wait(Some(Moment::now() + wait))
+    }
+
+    /// Notes a failure; the next step writes it onto the Node and waits.
+    pub(super) async fn failed(
+        &mut self,
+        job: Job,
+        kind: FailureKind,
+        event: Option<EventKind>,
+        reason: String,
+    ) -> Next {
+        self.failed_after(false, job, kind, event, reason)
+    }
+
+    /// As [`Self::failed`]; `disturbing`: the try itself disturbed the node's services.
+    pub(super) fn failed_after(
+        &mut self,
+        disturbing: bool,
+        job: Job,
+        kind: FailureKind,
+        event: Option<EventKind>,
+        reason: String,
+    ) -> Next {
+        let before = match (&self.view.phase, &job, &self.failed_update) {
+            (Phase::Failed(f), _, _) if f.job == job => f.tries,
+            // It was planned anew in between.
+            (_, Job::Update(pair), Some((lost, tries))) if pair == lost => *tries,
+            _ => 0,
+        };
+        let tries = before.saturating_add(1);
+        if let Job::Update(pair) = &job {
+            self.failed_update = Some((pair.clone(), tries));
+        }
+        let now = Moment::now();
+        let wait = match kind {
+            FailureKind::Transient => outage_backoff,
+            _ if disturbing => disturbing_backoff,
+            _ => backoff,
+        };
+        let again_in = wait(tries, jitter());
+        let retry_at = now + again_in;
+        tracing::warn!(?job, %reason, %again_in, "failed");
+        if before == 0
+            && let Some(kind) = event
+        {
+            self.tell(&[Note { kind, text: reason.clone() }]);
+        }
+        self.work = None;
+        self.view.phase = Phase::Failed(Failure { job, kind, reason, tries, retry_at });
+        Next::Step
+    }
+
+    pub(super) async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
+        // A config that does not exist, or may not be read, is a fault that people must see; an API server that is
+        // away is not the node's.
+        let lasts = error.is_client_error() || error.is_malformed();
+        let kind = if lasts { FailureKind::Degraded } else { FailureKind::Transient };
+        self.failed(job, kind, None, error.chain()).await
+    }
+}
