@@ -234,8 +234,9 @@ impl Agent {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
                 self.tell(&work.warnings());
+                let to_fetch = work.needs_fetch();
                 self.work = Some(work);
-                self.view.phase = Phase::Prepared { pair, cost, asked: None };
+                self.view.phase = Phase::Prepared { pair, cost, to_fetch, asked: None };
                 self.view.checked = true;
                 self.reporter.reach(&self.view, &Milestone::Prepared(cost));
                 Next::Step
@@ -250,6 +251,25 @@ impl Agent {
                 }
                 self.failed(Job::Update(pair), e.kind, e.event, e.text).await
             }
+        }
+    }
+
+    /// Brings what the update needs to the host, while the node is in service.
+    pub(super) async fn fetch(&mut self, pair: Pair) -> Next {
+        let Some(work) = self.work.take() else {
+            self.view.phase = Phase::Idle;
+            return Next::Step;
+        };
+        tracing::info!(to = %pair.to, "fetching what the update needs");
+        match self.host(move |m| m.fetch(&work).map(|()| work)).await {
+            Ok(work) => {
+                self.work = Some(work);
+                if let Phase::Prepared { to_fetch, .. } = &mut self.view.phase {
+                    *to_fetch = false;
+                }
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
         }
     }
 

@@ -296,6 +296,7 @@ impl Agent {
             Action::Join => self.join().await,
             Action::Check { config, record } => self.check(config, record).await,
             Action::Prepare(pair) => self.prepare(pair).await,
+            Action::Fetch(pair) => self.fetch(pair).await,
             Action::Apply(pair) => self.apply(pair).await,
             Action::Reboot { config, announced } => self.reboot(config, announced).await,
             Action::RecordCleared { config, cleared } => self.record_cleared(config, cleared).await,

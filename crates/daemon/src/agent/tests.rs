@@ -135,7 +135,7 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
     let (cost, work) = agent.machine.prepare(&a, &b, &policy).unwrap();
     let pair = Pair { from: "a".into(), to: "b".into() };
     agent.work = Some(work);
-    agent.view.phase = Phase::Prepared { pair: pair.clone(), cost, asked: None };
+    agent.view.phase = Phase::Prepared { pair: pair.clone(), cost, to_fetch: false, asked: None };
     disk.set(true);
     agent.apply(pair).await;
     let Phase::Failed(failure) = &agent.view.phase else { panic!("{:?}", agent.view.phase) };

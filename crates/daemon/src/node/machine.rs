@@ -87,6 +87,11 @@ impl Work {
         self.plan.warnings.iter().map(note).collect()
     }
 
+    /// Something has to be brought to the host for it.
+    pub(crate) fn needs_fetch(&self) -> bool {
+        self.plan.os_change().is_some()
+    }
+
     /// The same from what stands on the host now: pods may have taken hours to leave. What the host itself has at a
     /// path is kept only where it is found.
     fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
@@ -272,14 +277,18 @@ impl Machine {
             self.refuse_drifted(&mut host, &change)?;
         }
         host.check_room(&plan)?;
-        // The node is in service while this is done.
-        host.fetch(&plan)?;
         for note in &plan.notes {
             tracing::info!("{note}");
         }
         let cost = cost(&plan);
         tracing::info!(from = %names.current, to = %names.desired, disruption = %plan.disruption, "planned");
         Ok((cost, Work { plan, change, policy: policy.clone() }))
+    }
+
+    /// Brings what a plan needs of the operating system to the host. Takes long, and changes nothing; done again it does
+    /// nothing.
+    pub(crate) fn fetch(&self, work: &Work) -> Result<(), MachineError> {
+        Ok(self.host().fetch(&work.plan)?)
     }
 
     /// Does what was planned: all of it or nothing.
@@ -348,6 +357,30 @@ mod tests {
     use super::*;
     use api::v1::MachineConfigSpec;
     use serde_json::json;
+
+    #[test]
+    fn an_image_is_fetched_by_its_own_step_and_staged_by_the_apply() {
+        let dir = tempfile::TempDir::new().unwrap();
+        std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+        let options = host::Options { sync: false, owners: false };
+        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+        let systemd = Box::new(host::FakeSystemd::new(&root));
+        let os = host::FakeOs::default();
+        let machine = Machine::new(Host::new(root, systemd, Box::new(os.clone())));
+        let image = "registry.example.com/os@sha256:1";
+        let spec = MachineConfigSpec { os_image_url: image.to_owned(), ..MachineConfigSpec::default() };
+        let (from, to) =
+            (MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default()), MachineConfig::new("one", spec));
+        let (cost, work) = machine.prepare(&from, &to, &DisruptionPolicy::default()).unwrap();
+        assert!(cost.reboot && work.needs_fetch());
+        assert_eq!(os.fetches(), 0, "a plan changes nothing and waits for nobody");
+        machine.fetch(&work).unwrap();
+        machine.fetch(&work).unwrap();
+        let staged = |os: &host::FakeOs| host::OsBackend::status(&mut os.clone()).unwrap().staged;
+        assert_eq!((os.fetches(), staged(&os)), (1, None));
+        machine.apply(work).unwrap();
+        assert_eq!((os.fetches(), staged(&os).unwrap().image.as_str()), (1, image));
+    }
 
     #[test]
     fn a_file_that_came_while_the_node_was_drained_is_kept_for_later() {

@@ -225,6 +225,8 @@ pub enum Phase {
         pair: Pair,
         /// What it costs.
         cost: Cost,
+        /// Something of the operating system, such as an image, has to be brought to the host before the drain.
+        to_fetch: bool,
         /// When the drain was asked for.
         asked: Option<Moment>,
     },

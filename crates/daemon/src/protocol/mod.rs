@@ -9,7 +9,7 @@
 //! Nothing on the Node or the disk ──► Join ─┐
 //! node-annotations.json ──► AdoptFile ──────┤
 //!                                           ▼
-//!      Check ──► Prepare ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
+//!      Check ──► Prepare ──► (Fetch) ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
 //!                                          └──────────► (uncordon) ──► Done
 //!
 //! A change that is half made (a crash, an undo that failed) is recovered before anything else. A drained node that takes

@@ -79,6 +79,9 @@ pub enum Action {
     },
     /// Fetch the config to move to, refuse what cannot be done, check the disk, and plan.
     Prepare(Pair),
+    /// Bring what the plan needs of the operating system to the host, which may take long. The node is in service
+    /// meanwhile, nothing of the host changes, and nothing is in the journal yet.
+    Fetch(Pair),
     /// Do what was planned.
     Apply(Pair),
     /// Reboot.
@@ -267,8 +270,8 @@ fn hold(view: &View, failure: &Failure) -> Option<Action> {
 }
 
 fn update(view: &View, pair: Pair) -> Action {
-    let (cost, asked) = match &view.phase {
-        Phase::Prepared { pair: held, cost, asked } if *held == pair => (*cost, *asked),
+    let (cost, to_fetch, asked) = match &view.phase {
+        Phase::Prepared { pair: held, cost, to_fetch, asked } if *held == pair => (*cost, *to_fetch, *asked),
         _ => return Action::Prepare(pair),
     };
     let node = &view.node;
@@ -279,6 +282,9 @@ fn update(view: &View, pair: Pair) -> Action {
     }
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
+    }
+    if to_fetch {
+        return if changes.is_empty() { Action::Fetch(pair) } else { write(changes, []) };
     }
     let drain = cost.drain && node.topology != SINGLE_REPLICA;
     if drain && let Some((request, notes)) = drain_request(node, &pair.to) {

@@ -41,7 +41,7 @@ fn owed(config: &str) -> RebootFact {
 }
 
 fn with_prepared(mut view: View, from: &str, to: &str, cost: Cost) -> View {
-    view.phase = Phase::Prepared { pair: pair(from, to), cost, asked: Some(view.now) };
+    view.phase = Phase::Prepared { pair: pair(from, to), cost, to_fetch: false, asked: Some(view.now) };
     view
 }
 
@@ -561,6 +561,22 @@ fn trouble_beside_the_config_makes_a_node_degraded_and_holds_no_update_up() {
     assert_eq!(write(&mut view), [EventKind::NodeDone]);
     assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Done", ""));
     assert_eq!(step(&view), Action::Idle);
+}
+
+#[test]
+fn what_an_update_needs_is_fetched_before_the_node_is_drained() {
+    let mut view = mk_view("a", "a", "b", "Done");
+    view.phase = Phase::Prepared { pair: pair("a", "b"), cost: REBOOT, to_fetch: true, asked: None };
+    assert_eq!(write(&mut view), [], "the pool sees that it is at work");
+    assert_eq!((view.node.state.as_str(), view.node.unschedulable), ("Working", false));
+    assert_eq!(step(&view), Action::Fetch(pair("a", "b")));
+    // Another config is wanted meanwhile.
+    let mut other = view.clone();
+    other.node.desired = "c".into();
+    assert_eq!(step(&other), Action::Prepare(pair("a", "c")));
+    view.phase = Phase::Prepared { pair: pair("a", "b"), cost: REBOOT, to_fetch: false, asked: None };
+    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert!(view.node.unschedulable);
 }
 
 #[test]

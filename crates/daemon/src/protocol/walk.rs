@@ -138,9 +138,17 @@ impl World {
                 }
                 (v.checked, v.phase) = (true, Phase::Idle);
             }
-            Action::Prepare(pair) | Action::Apply(pair) if broken => self.fail(Job::Update(pair)),
+            Action::Prepare(pair) | Action::Fetch(pair) | Action::Apply(pair) if broken => {
+                self.fail(Job::Update(pair));
+            }
+            Action::Fetch(_) => {
+                assert!(!v.node.own_cordon || v.node.desired_drain.starts_with("drain-"), "{v:?}");
+                let Phase::Prepared { to_fetch, .. } = &mut v.phase else { panic!("{v:?}") };
+                *to_fetch = false;
+            }
             Action::Prepare(pair) => {
-                v.phase = Phase::Prepared { cost: cost(&pair.from, &pair.to), pair, asked: None };
+                let cost = cost(&pair.from, &pair.to);
+                v.phase = Phase::Prepared { cost, to_fetch: cost.reboot, pair, asked: None };
                 v.checked = true;
             }
             Action::Apply(pair) => {
