@@ -106,6 +106,7 @@ fn defined<K: Defined>() -> Crd {
 }
 
 fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
+    let ours = file.matches('.').count() == 1;
     let mut spec: Map<String, Value> =
         serde_json::from_str(text).map_err(|source| CrdError::Json { file, source })?;
     let missing = |field| CrdError::Missing { file, field };
@@ -122,6 +123,9 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
         version.retain(|key, v| !is_none(key, v));
         if let Some(schema) = version.get_mut("schema").and_then(|s| s.get_mut("openAPIV3Schema")) {
             describe(&kind, schema);
+            if ours {
+                crate::descriptions::add(&kind, schema);
+            }
             if kind == "ControllerConfig" {
                 may_be_absent(schema);
             }
@@ -130,7 +134,6 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
             }
         }
     }
-    let ours = file.matches('.').count() == 1;
     let mut metadata = json!({ "name": format!("{plural}.{group}") });
     if ours {
         metadata["labels"] = json!({ "openshift.io/operator-managed": "" });
@@ -214,7 +217,9 @@ fn overlay(root: &Value, ours: &Value, theirs: &mut Value) {
         return;
     }
     let target = resolve(root, ours);
-    if let (Some(items), Some(their_items)) = (target.get("items"), theirs.get_mut("items")) {
+    if let (Some(items), Some(their_items)) = (target.get("items"), theirs.get_mut("items"))
+        && !is_kubernetes(items)
+    {
         overlay(root, items, their_items);
     }
     let Some(properties) = target.get("properties").and_then(Value::as_object) else { return };
@@ -223,8 +228,17 @@ fn overlay(root: &Value, ours: &Value, theirs: &mut Value) {
         if let Some(text) = property.get("description") {
             theirs["description"] = text.clone();
         }
-        overlay(root, property, theirs);
+        if !is_kubernetes(property) {
+            overlay(root, property, theirs);
+        }
     }
+}
+
+/// Whether a field is of one of Kubernetes' own types, such as ObjectReference: our words for its fields stand in
+/// [`crate::descriptions`].
+fn is_kubernetes(schema: &Value) -> bool {
+    let reference = |s: &Value| s["$ref"].as_str().is_some_and(|r| r.contains("/io.k8s."));
+    reference(schema) || reference(&schema["anyOf"][0])
 }
 
 /// Paths of our types that a published schema does not know: always empty, or a field was misspelt.

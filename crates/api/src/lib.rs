@@ -12,6 +12,7 @@ pub mod boot_token;
 pub mod conditions;
 pub mod crds;
 pub mod definition;
+mod descriptions;
 pub mod drift;
 pub mod events;
 pub mod found;
