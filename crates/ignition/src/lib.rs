@@ -24,7 +24,6 @@ mod resource;
 mod translate;
 pub mod unit;
 mod v2;
-mod v2_write;
 mod validate;
 mod validate_disks;
 

@@ -66,7 +66,7 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
         only_3(&mut found, config);
     }
     let written = if version == Version::V2_2 {
-        serde_json::to_value(crate::v2_write::from_v3(&without_defaults(config, version)))
+        serde_json::to_value(crate::v2::from_v3(&without_defaults(config, version)))
     } else {
         without_defaults(config, version).to_value()
     };
@@ -186,8 +186,7 @@ fn only_3(found: &mut Places, config: &Config) {
     }
     for (i, d) in s.directories.iter().enumerate() {
         // Spec 3 makes missing parents with mode 0755 for root; spec 2 gives them what the directory has.
-        let plain =
-            d.mode.is_none_or(|m| m == crate::v2_write::DIRECTORY_MODE) && root(&d.user) && root(&d.group);
+        let plain = d.mode.is_none_or(|m| m == crate::v2::DIRECTORY_MODE) && root(&d.user) && root(&d.group);
         let alone =
             parents(&d.path).find(|p| !BASE.contains(p) && !s.directories.iter().any(|o| o.path == *p));
         if let Some(parent) = alone.filter(|_| !plain) {
@@ -212,7 +211,7 @@ fn only_3(found: &mut Places, config: &Config) {
             "spec 2 cannot name two file systems alike",
         );
     }
-    let roots = crate::v2_write::Roots::of(&s.filesystems);
+    let roots = crate::v2::Roots::of(&s.filesystems);
     for (i, l) in s.links.iter().enumerate().filter(|(_, l)| l.hard == Some(true)) {
         let target = l.target.as_deref().unwrap_or_default();
         let across = target.starts_with('/') && roots.place(target).0 != roots.place(&l.path).0;

@@ -1,8 +1,8 @@
 //! The functions that templates can call. Pure; what they answer comes from the ControllerConfig's Infrastructure.
 //!
-//! What it is not: the values that templates see (see `template_data`).
+//! What it is not: the values that templates see (see `data`).
 
-use crate::template::data::{ON_PREM, Platform};
+use crate::template::platform::{ON_PREM, Platform};
 use api::v1::ControllerConfigSpec;
 use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;

@@ -11,8 +11,10 @@
 
 pub(crate) mod data;
 mod functions;
+mod platform;
 
-use crate::template::data::{Data, Platform};
+use crate::template::data::Data;
+use crate::template::platform::Platform;
 use crate::version::Versions;
 use api::k8s::OwnerReference;
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, WORKER, annotation, label};

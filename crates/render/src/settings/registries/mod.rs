@@ -2,13 +2,19 @@
 //!
 //! What it is not: what signature policies demand (see `signatures`).
 
+mod error;
 pub(crate) mod mirrors;
 mod policy;
+mod scopes;
 pub(crate) mod signatures;
 
-use crate::settings::registries::mirrors::{MirrorError, MirrorSets, Pull};
+pub use error::RegistriesError;
+pub(crate) use policy::POLICY_JSON;
+
+use crate::settings::registries::mirrors::{MirrorSets, Pull};
 use crate::settings::registries::policy::{ACCEPT_ANYTHING, policy};
-use crate::settings::registries::signatures::{SignatureError, Signatures};
+use crate::settings::registries::scopes::{Effective, check_scope, nested};
+use crate::settings::registries::signatures::Signatures;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -16,42 +22,6 @@ use std::collections::BTreeSet;
 pub(crate) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 /// Where search registries stand on a host.
 pub(crate) const SEARCH_CONF: &str = "/etc/containers/registries.conf.d/01-image-searchRegistries.conf";
-/// Where the policy for images stands on a host.
-pub(crate) const POLICY_JSON: &str = "/etc/containers/policy.json";
-
-/// Registry settings that cannot be rendered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RegistriesError {
-    /// A scope in the Image object.
-    #[error("Image cluster: spec.registrySources.{list}: {scope:?} is not a registry: {why}")]
-    Scope {
-        /// The list.
-        list: &'static str,
-        /// The scope.
-        scope: String,
-        /// The rule.
-        why: &'static str,
-    },
-    /// Lists that exclude each other.
-    #[error(
-        "Image cluster: spec.registrySources: allowedRegistries and blockedRegistries exclude each other"
-    )]
-    AllowedAndBlocked,
-    /// Mirrors.
-    #[error(transparent)]
-    Mirrors(#[from] MirrorError),
-    /// Signatures.
-    #[error(transparent)]
-    Signatures(#[from] SignatureError),
-    /// A template that is not what it should be.
-    #[error("template of {path}: {message}")]
-    Template {
-        /// The file on the host.
-        path: &'static str,
-        /// What is wrong.
-        message: String,
-    },
-}
 
 /// The Image object's `spec.registrySources`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,29 +60,6 @@ impl Sources {
             }
         }
         Ok(read)
-    }
-}
-
-fn check_scope(scope: &str) -> Result<(), &'static str> {
-    if scope.trim().is_empty() || scope != scope.trim() {
-        return Err("it is empty or has blanks around it");
-    }
-    match scope.strip_prefix("*.") {
-        Some(rest) if rest.contains(['/', '@', ':', '*']) => Err("after *. only a host name can stand"),
-        None if scope.contains('*') => Err("a * can stand only at the start, as *."),
-        _ => Ok(()),
-    }
-}
-
-/// Does one scope lie inside another (or equal it)?
-pub(crate) fn nested(sub: &str, scope: &str) -> bool {
-    if sub == scope || sub.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/')) {
-        return true;
-    }
-    let Some(rest) = scope.strip_prefix('*').filter(|r| r.starts_with('.')) else { return false };
-    match sub.split_once(':') {
-        Some((host, _)) => host.ends_with(rest) && !host.contains('/'),
-        None => sub.split('/').next().unwrap_or_default().ends_with(rest),
     }
 }
 
@@ -297,14 +244,6 @@ impl Conf {
         let mirrors = r.mirrors.iter().filter(|m| m.pull == "digest-only");
         mirrors.map(|m| format!("{}{rest}", m.location)).chain([repository.to_owned()]).collect()
     }
-}
-
-/// What is blocked and allowed once it is made sure that the release itself can be pulled.
-#[derive(Debug, Default)]
-pub(crate) struct Effective {
-    registries: Option<Vec<String>>,
-    pub(crate) policy: Option<Vec<String>>,
-    pub(crate) allowed: Option<Vec<String>>,
 }
 
 fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effective {

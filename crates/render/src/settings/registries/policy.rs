@@ -3,12 +3,15 @@
 //! What it is not: which registries are blocked or allowed (see `registries`) and what a signature must fulfil (see
 //! `signatures`). The text is the one that Go programs write: rendered names are hashes of it.
 
+use crate::settings::registries::error::RegistriesError;
+use crate::settings::registries::scopes::Effective;
 use crate::settings::registries::signatures::{Requirement, Scopes, Signatures};
-use crate::settings::registries::{Effective, POLICY_JSON, RegistriesError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// Where the policy for images stands on a host.
+pub(crate) const POLICY_JSON: &str = "/etc/containers/policy.json";
 /// The policy of hosts whose templates have none.
 pub(crate) const ACCEPT_ANYTHING: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 

@@ -4,7 +4,7 @@
 //! What it is not: which registries are blocked or allowed (see `registries`). The format is that of containers-policy.json;
 //! the order of fields is the one in which Go programs write it, since rendered names are hashes of the text.
 
-use crate::settings::registries::nested;
+use crate::settings::registries::scopes::nested;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

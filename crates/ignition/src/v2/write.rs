@@ -1,11 +1,11 @@
 //! The way from the 3.5 model back to spec 2.2. What it is not: the check for what spec 2 cannot say, which
 //! `translate` does first.
 
-use crate::model::{self as v3, Owner, Resource};
-use crate::v2::{
+use super::model::{
     Config, Directory2, Disk2, File2, Filesystem2, Ignition, IgnitionConfig, Link2, Mount, Networkd,
     Partition2, Passwd, Storage, Systemd, Unit2, User2,
 };
+use crate::model::{self as v3, Owner, Resource};
 
 /// What spec 3 gives a file without a mode. Spec 2 gives it 0000.
 const FILE_MODE: i64 = 0o644;
@@ -35,7 +35,7 @@ pub(crate) fn from_v3(config: &v3::Config) -> Config {
 fn user(u: v3::User) -> User2 {
     let on = |b: Option<bool>| b.unwrap_or_default();
     User2 {
-        create: crate::v2::Create::default(),
+        create: super::model::Create::default(),
         gecos: u.gecos,
         groups: u.groups,
         home_dir: u.home_dir,

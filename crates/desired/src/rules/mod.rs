@@ -4,9 +4,16 @@
 //! machine can do whatever it had before. What it is not: Ignition's own rules (`ignition::validate`), nor what one
 //! machine has in the way (`host`).
 
+mod broken;
+mod section;
+
+use broken::{APPEND, SOURCE};
+pub use broken::{Broken, Compared, Part};
+pub use section::{FIXED, Overrides, Section};
+
 use std::collections::BTreeMap;
 
-use ignition::{Config, File, KernelArguments, Link, Unit, User};
+use ignition::{Config, File, Link, Unit, User};
 
 use crate::finding::{Irreconcilable, Scope};
 use crate::paths::{self, FORCE_FILE, is_reserved};
@@ -19,169 +26,7 @@ pub const MODE_MAX: i64 = 0o777;
 
 const INSTALL: &str =
     "set it when the machine is installed, and take it out of the MachineConfig of machines that run";
-/// Fields of a file that say what it holds.
-const APPEND: &str = ".append";
-const SOURCE: &str = ".contents.source";
 const CORRECT: &str = "use a path of your own";
-
-/// Sections whose changes are let pass although machines will not follow (new machines will).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// `storage.disks`
-    pub disks: bool,
-    /// `storage.filesystems`
-    pub filesystems: bool,
-    /// `storage.raid`
-    pub raid: bool,
-}
-
-/// What the rules compare: an Ignition config and the FIPS flag beside it.
-#[derive(Debug, Clone, Copy)]
-pub struct Compared<'a> {
-    /// The Ignition config.
-    pub config: &'a Config,
-    /// `spec.fips`.
-    pub fips: bool,
-}
-
-/// A section that only an installer can set.
-#[derive(Debug)]
-pub struct Section {
-    /// Its path in `spec.config`.
-    pub path: &'static str,
-    differs: fn(&Config, &Config) -> bool,
-    is_set: fn(&Config) -> bool,
-    /// Taking all of it away changes nothing on the machine, and is let pass.
-    may_go: bool,
-    overridden: fn(Overrides) -> bool,
-}
-
-/// The sections that cannot change on a machine that is installed. A section that hosts learn to change is taken out here,
-/// and nowhere else.
-pub const FIXED: [Section; 6] = [
-    Section {
-        path: "passwd.groups",
-        differs: |a, b| a.passwd.groups != b.passwd.groups,
-        is_set: |c| !c.passwd.groups.is_empty(),
-        may_go: false,
-        overridden: |_| false,
-    },
-    Section {
-        path: "kernelArguments",
-        differs: |a, b| a.kernel_arguments != b.kernel_arguments,
-        is_set: |c| c.kernel_arguments != KernelArguments::default(),
-        may_go: false,
-        overridden: |_| false,
-    },
-    Section {
-        path: "storage.disks",
-        differs: |a, b| a.storage.disks != b.storage.disks,
-        is_set: |c| !c.storage.disks.is_empty(),
-        may_go: false,
-        overridden: |o| o.disks,
-    },
-    Section {
-        path: "storage.filesystems",
-        differs: |a, b| a.storage.filesystems != b.storage.filesystems,
-        is_set: |c| !c.storage.filesystems.is_empty(),
-        may_go: false,
-        overridden: |o| o.filesystems,
-    },
-    Section {
-        path: "storage.raid",
-        differs: |a, b| a.storage.raid != b.storage.raid,
-        is_set: |c| !c.storage.raid.is_empty(),
-        may_go: false,
-        overridden: |o| o.raid,
-    },
-    Section {
-        path: "storage.luks",
-        differs: |a, b| a.storage.luks != b.storage.luks,
-        is_set: |c| !c.storage.luks.is_empty(),
-        may_go: true,
-        overridden: |_| false,
-    },
-];
-
-/// The part of a config that breaks a rule.
-#[derive(Debug, Clone, Copy)]
-pub enum Part<'a> {
-    /// A whole section.
-    Section(&'static Section),
-    /// The file of this path.
-    File(&'a str),
-    /// The link of this path.
-    Link(&'a str),
-    /// The directory of this path.
-    Directory(&'a str),
-    /// The unit of this name.
-    Unit(&'a str),
-    /// The user of this name.
-    User(&'a str),
-    /// `spec.fips`.
-    Fips,
-}
-
-impl Part<'_> {
-    /// Where a config says something of this part; `None` where it does not. Of several configs that are merged into one,
-    /// those that answer are who asks for it.
-    #[must_use]
-    pub fn place(&self, of: Compared<'_>) -> Option<String> {
-        let config = of.config;
-        let at = |list: &str, index: Option<usize>| Some(format!("spec.config.{list}[{}]", index?));
-        match self {
-            Self::Section(section) => {
-                (section.is_set)(config).then(|| format!("spec.config.{}", section.path))
-            }
-            Self::File(path) => {
-                at("storage.files", config.storage.files.iter().position(|f| f.path == *path))
-            }
-            Self::Link(path) => {
-                at("storage.links", config.storage.links.iter().position(|l| l.path == *path))
-            }
-            Self::Directory(path) => {
-                at("storage.directories", config.storage.directories.iter().position(|d| d.path == *path))
-            }
-            Self::Unit(name) => {
-                at("systemd.units", config.systemd.units.iter().position(|u| u.name == *name))
-            }
-            Self::User(name) => at("passwd.users", config.passwd.users.iter().position(|u| u.name == *name)),
-            Self::Fips => of.fips.then(|| "spec.fips".to_owned()),
-        }
-    }
-}
-
-/// A rule that a config breaks.
-#[derive(Debug, Clone)]
-pub struct Broken<'a> {
-    /// What breaks it.
-    pub part: Part<'a>,
-    /// The field of that part, such as `.append`; empty: all of it.
-    pub field: &'static str,
-    /// What is wrong.
-    pub why: String,
-    /// What to do.
-    pub remedy: &'static str,
-}
-
-impl Broken<'_> {
-    /// Whether it is what a file holds that breaks the rule, not where the file stands.
-    #[must_use]
-    pub fn is_of_contents(&self) -> bool {
-        matches!(self.field, APPEND | SOURCE)
-    }
-
-    /// Where in a config it is; for what a config lost, where it would be.
-    #[must_use]
-    pub fn path(&self, of: Compared<'_>) -> String {
-        let place = self.part.place(of).unwrap_or_else(|| match &self.part {
-            Part::Section(section) => format!("spec.config.{}", section.path),
-            Part::Fips => "spec.fips".to_owned(),
-            _ => "spec.config".to_owned(),
-        });
-        place + self.field
-    }
-}
 
 /// Every rule that a config breaks for machines that are in the config `old`. Without `old` there are no such machines:
 /// a pool's first config may hold what only an installer can set (see [`at_install`]), and nothing that no machine can

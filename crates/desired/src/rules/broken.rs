@@ -1,0 +1,100 @@
+//! A rule that a config breaks: which part of it, where that stands, and what to do.
+//!
+//! What it is not: the rules (see the module above).
+
+use super::section::Section;
+use ignition::Config;
+
+/// The field of a file that appends to it.
+pub(super) const APPEND: &str = ".append";
+/// The field of a file that says where its contents come from.
+pub(super) const SOURCE: &str = ".contents.source";
+
+/// What the rules compare: an Ignition config and the FIPS flag beside it.
+#[derive(Debug, Clone, Copy)]
+pub struct Compared<'a> {
+    /// The Ignition config.
+    pub config: &'a Config,
+    /// `spec.fips`.
+    pub fips: bool,
+}
+
+/// The part of a config that breaks a rule.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// A whole section.
+    Section(&'static Section),
+    /// The file of this path.
+    File(&'a str),
+    /// The link of this path.
+    Link(&'a str),
+    /// The directory of this path.
+    Directory(&'a str),
+    /// The unit of this name.
+    Unit(&'a str),
+    /// The user of this name.
+    User(&'a str),
+    /// `spec.fips`.
+    Fips,
+}
+
+impl Part<'_> {
+    /// Where a config says something of this part; `None` where it does not. Of several configs that are merged into one,
+    /// those that answer are who asks for it.
+    #[must_use]
+    pub fn place(&self, of: Compared<'_>) -> Option<String> {
+        let config = of.config;
+        let at = |list: &str, index: Option<usize>| Some(format!("spec.config.{list}[{}]", index?));
+        match self {
+            Self::Section(section) => {
+                (section.is_set)(config).then(|| format!("spec.config.{}", section.path))
+            }
+            Self::File(path) => {
+                at("storage.files", config.storage.files.iter().position(|f| f.path == *path))
+            }
+            Self::Link(path) => {
+                at("storage.links", config.storage.links.iter().position(|l| l.path == *path))
+            }
+            Self::Directory(path) => {
+                at("storage.directories", config.storage.directories.iter().position(|d| d.path == *path))
+            }
+            Self::Unit(name) => {
+                at("systemd.units", config.systemd.units.iter().position(|u| u.name == *name))
+            }
+            Self::User(name) => at("passwd.users", config.passwd.users.iter().position(|u| u.name == *name)),
+            Self::Fips => of.fips.then(|| "spec.fips".to_owned()),
+        }
+    }
+}
+
+/// A rule that a config breaks.
+#[derive(Debug, Clone)]
+pub struct Broken<'a> {
+    /// What breaks it.
+    pub part: Part<'a>,
+    /// The field of that part, such as `.append`; empty: all of it.
+    pub field: &'static str,
+    /// What is wrong.
+    pub why: String,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+impl Broken<'_> {
+    /// Whether it is what a file holds that breaks the rule, not where the file stands.
+    #[must_use]
+    pub fn is_of_contents(&self) -> bool {
+        matches!(self.field, APPEND | SOURCE)
+    }
+
+    /// Where in a config it is; for what a config lost, where it would be.
+    #[must_use]
+    pub fn path(&self, of: Compared<'_>) -> String {
+        let place = self.part.place(of).unwrap_or_else(|| match &self.part {
+            Part::Section(section) => format!("spec.config.{}", section.path),
+            Part::Fips => "spec.fips".to_owned(),
+            _ => "spec.config".to_owned(),
+        });
+        place + self.field
+    }
+}

@@ -1,0 +1,75 @@
+//! The sections of an Ignition config that cannot change on a machine that is installed.
+//!
+//! What it is not: what no running machine can do whatever it had before (see the module above).
+
+use ignition::{Config, KernelArguments};
+
+/// Sections whose changes are let pass although machines will not follow (new machines will).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `storage.disks`
+    pub disks: bool,
+    /// `storage.filesystems`
+    pub filesystems: bool,
+    /// `storage.raid`
+    pub raid: bool,
+}
+
+/// A section that only an installer can set.
+#[derive(Debug)]
+pub struct Section {
+    /// Its path in `spec.config`.
+    pub path: &'static str,
+    pub(super) differs: fn(&Config, &Config) -> bool,
+    pub(super) is_set: fn(&Config) -> bool,
+    /// Taking all of it away changes nothing on the machine, and is let pass.
+    pub(super) may_go: bool,
+    pub(super) overridden: fn(Overrides) -> bool,
+}
+
+/// The sections that cannot change on a machine that is installed. A section that hosts learn to change is taken out here,
+/// and nowhere else.
+pub const FIXED: [Section; 6] = [
+    Section {
+        path: "passwd.groups",
+        differs: |a, b| a.passwd.groups != b.passwd.groups,
+        is_set: |c| !c.passwd.groups.is_empty(),
+        may_go: false,
+        overridden: |_| false,
+    },
+    Section {
+        path: "kernelArguments",
+        differs: |a, b| a.kernel_arguments != b.kernel_arguments,
+        is_set: |c| c.kernel_arguments != KernelArguments::default(),
+        may_go: false,
+        overridden: |_| false,
+    },
+    Section {
+        path: "storage.disks",
+        differs: |a, b| a.storage.disks != b.storage.disks,
+        is_set: |c| !c.storage.disks.is_empty(),
+        may_go: false,
+        overridden: |o| o.disks,
+    },
+    Section {
+        path: "storage.filesystems",
+        differs: |a, b| a.storage.filesystems != b.storage.filesystems,
+        is_set: |c| !c.storage.filesystems.is_empty(),
+        may_go: false,
+        overridden: |o| o.filesystems,
+    },
+    Section {
+        path: "storage.raid",
+        differs: |a, b| a.storage.raid != b.storage.raid,
+        is_set: |c| !c.storage.raid.is_empty(),
+        may_go: false,
+        overridden: |o| o.raid,
+    },
+    Section {
+        path: "storage.luks",
+        differs: |a, b| a.storage.luks != b.storage.luks,
+        is_set: |c| !c.storage.luks.is_empty(),
+        may_go: true,
+        overridden: |_| false,
+    },
+];
