@@ -28,7 +28,7 @@ pub(crate) trait Kept {
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub(crate) enum Quick<'s> {
+pub(crate) enum FileChange<'s> {
     /// Write a file.
     Write(&'s str, &'s [u8], Attributes),
     /// Put back a file.
@@ -43,7 +43,7 @@ pub(crate) enum Quick<'s> {
     RemoveEmptyDir(&'s str),
 }
 
-impl<'s> Quick<'s> {
+impl<'s> FileChange<'s> {
     /// The path that it changes.
     pub(crate) fn path(self) -> &'s str {
         match self {
@@ -124,7 +124,7 @@ impl Root {
     ///
     /// # Errors
     /// The index of the change and the call that failed.
-    pub(crate) fn change_many(&self, changes: &[Quick<'_>]) -> Result<(), (usize, FsError)> {
+    pub(crate) fn change_many(&self, changes: &[FileChange<'_>]) -> Result<(), (usize, FsError)> {
         let lazy = self.lazy();
         let mut touched = Touched::default();
         let mut staged = vec![false; changes.len()];
@@ -164,15 +164,15 @@ impl Root {
     }
 
     /// Writes the temporary file of a change, where it has contents.
-    fn stage(&self, change: Quick<'_>) -> Result<bool, FsError> {
+    fn stage(&self, change: FileChange<'_>) -> Result<bool, FsError> {
         match change {
-            Quick::Write(path, mut contents, a) => {
+            FileChange::Write(path, mut contents, a) => {
                 self.stage_file(path, &mut contents, a, &Like::default()).map(|_| true)
             }
-            Quick::PutBack(path, kept, a) => {
+            FileChange::PutBack(path, kept, a) => {
                 self.stage_file(path, kept.contents()?.as_mut(), a, kept.like()).map(|_| true)
             }
-            Quick::Copy(from, to) => {
+            FileChange::Copy(from, to) => {
                 let fail = |e: rustix::io::Errno| FsError::new("copy", from, e);
                 let (dir, name) = self.parent(from).map_err(|e| FsError::new("copy", from, e))?;
                 let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
@@ -185,24 +185,26 @@ impl Root {
                 let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
                 self.stage_file(to, &mut std::fs::File::from(file), a, &like).map(|_| true)
             }
-            Quick::Link(..) | Quick::Remove(_) | Quick::RemoveEmptyDir(_) => Ok(false),
+            FileChange::Link(..) | FileChange::Remove(_) | FileChange::RemoveEmptyDir(_) => Ok(false),
         }
     }
 
     /// Makes a change; one that is staged has its temporary file.
-    fn publish(&self, change: Quick<'_>, staged: bool) -> Result<(), FsError> {
+    fn publish(&self, change: FileChange<'_>, staged: bool) -> Result<(), FsError> {
         match change {
             _ if staged => {
                 let path = change.path();
                 let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
                 self.publish_in(&dir, path)
             }
-            Quick::Write(path, contents, a) => self.write_bytes(path, contents, a),
-            Quick::PutBack(path, kept, a) => self.write_like(path, kept.contents()?.as_mut(), a, kept.like()),
-            Quick::Copy(from, to) => self.copy(from, to),
-            Quick::Link(path, target, owner) => self.link(path, target, Some(owner)),
-            Quick::Remove(path) => self.remove(path),
-            Quick::RemoveEmptyDir(path) => self.remove_empty_dir(path),
+            FileChange::Write(path, contents, a) => self.write_bytes(path, contents, a),
+            FileChange::PutBack(path, kept, a) => {
+                self.write_like(path, kept.contents()?.as_mut(), a, kept.like())
+            }
+            FileChange::Copy(from, to) => self.copy(from, to),
+            FileChange::Link(path, target, owner) => self.link(path, target, Some(owner)),
+            FileChange::Remove(path) => self.remove(path),
+            FileChange::RemoveEmptyDir(path) => self.remove_empty_dir(path),
         }
     }
 
@@ -210,7 +212,7 @@ impl Root {
     ///
     /// # Errors
     /// The call that failed.
-    pub(crate) fn change_all(&self, changes: &[Quick<'_>]) -> Result<(), FsError> {
+    pub(crate) fn change_all(&self, changes: &[FileChange<'_>]) -> Result<(), FsError> {
         if changes.len() < MANY {
             return changes.iter().try_for_each(|change| self.publish(*change, false));
         }
@@ -220,7 +222,7 @@ impl Root {
 
 /// The first changes of a row that can be made together: each has a path of its own, and none reads what one before it
 /// changes, or needs as a folder what one before it is to remove.
-pub(crate) fn together<'s>(changes: impl Iterator<Item = Quick<'s>>) -> Vec<Quick<'s>> {
+pub(crate) fn together<'s>(changes: impl Iterator<Item = FileChange<'s>>) -> Vec<FileChange<'s>> {
     let mut paths = std::collections::BTreeSet::new();
     let mut out = Vec::new();
     for change in changes {

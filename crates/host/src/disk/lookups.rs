@@ -27,7 +27,7 @@ pub(crate) struct Lookup {
 }
 
 /// Every lookup of a path, in order. Ends where something is missing. A link at the last part is not followed.
-pub(crate) fn trail(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup> {
+pub(crate) fn lookups(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup> {
     let parts = |text: &str| -> Vec<String> {
         text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
     };
@@ -42,14 +42,14 @@ pub(crate) fn trail(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup> 
             continue;
         }
         let last = rest.is_empty();
-        let here = format!("{folder}/{name}");
+        let reached = format!("{folder}/{name}");
         let shown = if folder.is_empty() { "/".to_owned() } else { folder.clone() };
         out.push(Lookup { folder: shown, name, last });
         if last {
             break;
         }
-        match at(&here) {
-            Way::Folder => folder = here,
+        match at(&reached) {
+            Way::Folder => folder = reached,
             Way::Link(target) => {
                 links += 1;
                 if links > MAX_LINKS {
@@ -93,12 +93,12 @@ mod tests {
             ),
             ("/etc/up/x", "/ etc, /etc up, / srv, /srv x!"),
         ] {
-            let found: Vec<String> = trail(path, host)
+            let found: Vec<String> = lookups(path, host)
                 .iter()
                 .map(|l| format!("{} {}{}", l.folder, l.name, if l.last { "!" } else { "" }))
                 .collect();
             assert_eq!(found.join(", "), want, "{path}");
         }
-        assert!(trail("/etc/loop/x", host).len() < 50);
+        assert!(lookups("/etc/loop/x", host).len() < 50);
     }
 }

@@ -20,7 +20,7 @@ use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::found::FsError;
-use crate::disk::lookups::{Way, trail};
+use crate::disk::lookups::{Way, lookups};
 use crate::disk::root::{Root, fingerprint, split};
 use crate::error::Error;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
@@ -169,7 +169,7 @@ impl Watch {
         for (i, managed) in self.managed.iter().enumerate() {
             let place = u32::try_from(i).unwrap_or(u32::MAX);
             let look = |path: &str| ways.entry(path.to_owned()).or_insert_with(|| self.way(path)).clone();
-            for lookup in trail(&managed.path, look) {
+            for lookup in lookups(&managed.path, look) {
                 let Some(watch) = self.watch_folder(&mut folders, &lookup.folder, lookup.last)? else {
                     break;
                 };

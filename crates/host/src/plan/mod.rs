@@ -190,58 +190,54 @@ impl Change {
     /// # Errors
     /// Every difference that cannot be applied, each with its remedy.
     pub fn plan(&self, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
-        way(self, policy, facts)
-    }
-}
-
-fn way(change: &Change, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
-    let Change { names, old, new, spec } = change;
-    let mut bad = irreconcilable(old, new);
-    if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
-        bad.push(Irreconcilable {
-            path: "spec.fips".to_owned(),
-            why: format!("it says {} and the kernel runs with the opposite", new.fips),
-            remedy: "install the machine anew, or set the field to what the machine has".to_owned(),
-            scope: Scope::Config,
-        });
-    }
-    let mut notes = Vec::new();
-    let changes = Changes::between(old, new);
-    if let Some(why) = &facts.os_unsupported {
-        for field in &changes.os {
+        let Self { names, old, new, spec } = self;
+        let mut bad = irreconcilable(old, new);
+        if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
             bad.push(Irreconcilable {
-                path: (*field).to_owned(),
-                why: format!(
-                    "{} cannot change it",
-                    if facts.os_name.is_empty() { "this host" } else { &facts.os_name }
-                ),
-                remedy: why.clone(),
+                path: "spec.fips".to_owned(),
+                why: format!("it says {} and the kernel runs with the opposite", new.fips),
+                remedy: "install the machine anew, or set the field to what the machine has".to_owned(),
                 scope: Scope::Config,
             });
         }
-    }
-    if let Some(failure) = facts.os_failure.as_ref().filter(|f| f.config == names.desired)
-        && let Some(field) = changes.os.first()
-    {
-        bad.push(Irreconcilable {
-            path: (*field).to_owned(),
-            why: format!("this machine was booted into it and came up otherwise: {}", failure.why),
-            remedy: format!(
-                "see why (journalctl -b -1, and what the boot loader says), then remove {OS_FAILURE} to let it try again"
-            ),
-            scope: Scope::Machine,
-        });
-    }
-    let disruption = disruption(&changes, old, new, policy, facts, &mut notes, &mut bad);
-    let mut steps =
-        Steps { old, new, facts, changes: &changes, steps: Vec::new(), notes, warnings: Vec::new(), bad };
-    steps.all(names, spec, &disruption);
-    if steps.bad.is_empty() {
-        let Steps { steps, notes, warnings, .. } = steps;
-        let hard_links = hard_links(old, facts);
-        Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings, hard_links })
-    } else {
-        Err(steps.bad)
+        let mut notes = Vec::new();
+        let changes = Changes::between(old, new);
+        if let Some(why) = &facts.os_unsupported {
+            for field in &changes.os {
+                bad.push(Irreconcilable {
+                    path: (*field).to_owned(),
+                    why: format!(
+                        "{} cannot change it",
+                        if facts.os_name.is_empty() { "this host" } else { &facts.os_name }
+                    ),
+                    remedy: why.clone(),
+                    scope: Scope::Config,
+                });
+            }
+        }
+        if let Some(failure) = facts.os_failure.as_ref().filter(|f| f.config == names.desired)
+            && let Some(field) = changes.os.first()
+        {
+            bad.push(Irreconcilable {
+                path: (*field).to_owned(),
+                why: format!("this machine was booted into it and came up otherwise: {}", failure.why),
+                remedy: format!(
+                    "see why (journalctl -b -1, and what the boot loader says), then remove {OS_FAILURE} to let it try again"
+                ),
+                scope: Scope::Machine,
+            });
+        }
+        let disruption = disruption(&changes, old, new, policy, facts, &mut notes, &mut bad);
+        let mut steps =
+            Steps { old, new, facts, changes: &changes, steps: Vec::new(), notes, warnings: Vec::new(), bad };
+        steps.all(names, spec, &disruption);
+        if steps.bad.is_empty() {
+            let Steps { steps, notes, warnings, .. } = steps;
+            let hard_links = hard_links(old, facts);
+            Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings, hard_links })
+        } else {
+            Err(steps.bad)
+        }
     }
 }
 

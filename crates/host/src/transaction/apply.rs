@@ -4,7 +4,7 @@
 
 use api::text::chain;
 
-use crate::disk::batch::{MANY, Quick, together};
+use crate::disk::batch::{FileChange, MANY, together};
 use crate::disk::found::FsError;
 use crate::disk::root::Root;
 use crate::error::Error;
@@ -256,12 +256,14 @@ impl Host {
 }
 
 /// The change of files that a step is, where it can be one of many.
-fn file_change(step: &Step) -> Option<Quick<'_>> {
+fn file_change(step: &Step) -> Option<FileChange<'_>> {
     Some(match step {
-        Step::Write { path, content, attributes, .. } => Quick::Write(path, content.bytes(), *attributes),
-        Step::Copy { from, to, .. } => Quick::Copy(from, to),
-        Step::Link { path, target, owner, .. } => Quick::Link(path, target, *owner),
-        Step::Remove { path, .. } => Quick::Remove(path),
+        Step::Write { path, content, attributes, .. } => {
+            FileChange::Write(path, content.bytes(), *attributes)
+        }
+        Step::Copy { from, to, .. } => FileChange::Copy(from, to),
+        Step::Link { path, target, owner, .. } => FileChange::Link(path, target, *owner),
+        Step::Remove { path, .. } => FileChange::Remove(path),
         _ => return None,
     })
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use sha2::{Digest, Sha256};
 
 use super::{BEGIN, Before, DATA, Journal, Links, Was, put_away};
-use crate::disk::batch::{Kept, Quick};
+use crate::disk::batch::{FileChange, Kept};
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::{Root, hex, kept_name};
 use crate::disk::xattr::Like;
@@ -30,7 +30,7 @@ impl Journal {
                 // What was written new gives its room back first; the old fitted once and fits again.
                 let differs = self.differs(root)?;
                 let new = differs.iter().filter(|b| matches!(b.was, Was::File { .. }));
-                root.change_all(&new.map(|b| Quick::Remove(&b.path)).collect::<Vec<_>>())?;
+                root.change_all(&new.map(|b| FileChange::Remove(&b.path)).collect::<Vec<_>>())?;
                 self.restore(root)?
             }
             other => other?,
@@ -111,21 +111,21 @@ impl Journal {
             if matches!(b.was, Was::File { .. } | Was::Link { .. })
                 && matches!(root.found(&b.path)?, Found::Dir { .. })
             {
-                gone.push(Quick::RemoveEmptyDir(&b.path));
+                gone.push(FileChange::RemoveEmptyDir(&b.path));
             }
             match &b.was {
                 // A file of the host's that came back in its place.
                 Was::Dir { attributes: Some(_) } if !matches!(root.found(&b.path)?, Found::Dir { .. }) => {
-                    gone.push(Quick::Remove(&b.path));
+                    gone.push(FileChange::Remove(&b.path));
                 }
                 Was::Dir { .. } => {}
                 Was::Absent if matches!(root.found(&b.path)?, Found::Dir { .. }) => {
-                    gone.push(Quick::RemoveEmptyDir(&b.path));
+                    gone.push(FileChange::RemoveEmptyDir(&b.path));
                 }
-                Was::Absent => gone.push(Quick::Remove(&b.path)),
-                Was::Link { target, uid, gid } => back.push(Quick::Link(&b.path, target, (*uid, *gid))),
+                Was::Absent => gone.push(FileChange::Remove(&b.path)),
+                Was::Link { target, uid, gid } => back.push(FileChange::Link(&b.path, target, (*uid, *gid))),
                 Was::File { attributes, .. } => {
-                    back.extend(part.as_ref().map(|p| Quick::PutBack(&b.path, p, *attributes)));
+                    back.extend(part.as_ref().map(|p| FileChange::PutBack(&b.path, p, *attributes)));
                 }
             }
         }
@@ -162,12 +162,13 @@ impl Journal {
         let Some(were) = &self.links else { return Ok(()) };
         let are = Links::read(root)?;
         let new = are.links.iter().filter(|l| !were.links.contains(l) && were.concern(l));
-        let mut gone: Vec<Quick<'_>> = new.map(|(path, _)| Quick::Remove(path)).collect();
+        let mut gone: Vec<FileChange<'_>> = new.map(|(path, _)| FileChange::Remove(path)).collect();
         let new = are.dirs.iter().filter(|d| !were.dirs.contains(d));
-        gone.extend(new.map(|dir| Quick::RemoveEmptyDir(dir)));
+        gone.extend(new.map(|dir| FileChange::RemoveEmptyDir(dir)));
         root.change_all(&gone)?;
         let old = were.links.iter().filter(|l| !are.links.contains(l) && were.concern(l));
-        let back: Vec<Quick<'_>> = old.map(|(path, target)| Quick::Link(path, target, (0, 0))).collect();
+        let back: Vec<FileChange<'_>> =
+            old.map(|(path, target)| FileChange::Link(path, target, (0, 0))).collect();
         root.change_all(&back)?;
         Ok(())
     }
