@@ -3,6 +3,7 @@
 //! What it is not: the choice of nodes. Each predicate is the reference's, to the letter: both controllers count the
 //! same nodes.
 
+use crate::drain::Verb;
 use crate::layered::Layering;
 use crate::plan::{Reason, Unanswered};
 use crate::view::{CordonMark, DaemonState, NodeView};
@@ -119,7 +120,7 @@ impl Flags {
 fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
     let in_service = ready || node.not_ready.is_none() && ours;
     let sent = node.current_config.is_some() && node.desired_config.is_some();
-    let asked = node.desired_drain.as_deref().is_some_and(|asked| asked.starts_with("drain-"));
+    let asked = node.desired_drain.as_deref().is_some_and(|asked| Verb::of(asked) == Verb::Drain);
     let answered = node.desired_drain == node.last_applied_drain;
     let begins = node.state == DaemonState::Done && answered;
     in_service && sent && (begins || node.state == DaemonState::Working && asked && !answered)

@@ -207,6 +207,19 @@ fn not_served(error: &watcher::Error) -> bool {
     matches!(cause, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
+/// The version that a list or a watch was to go on from is too old: 410.
+fn is_expired(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    let status = match error {
+        WatchError(status) => status,
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => status,
+        InitialListFailed(_) | WatchStartFailed(_) | WatchFailed(_) | NoResourceVersion => return false,
+    };
+    status.code == 410
+}
+
 /// Logs a watch's trouble when it begins, when it changes, now and then while it lasts, and when it is over.
 #[derive(Debug, Default)]
 struct Trouble {
@@ -217,7 +230,7 @@ impl Trouble {
     fn tell(&mut self, kind: &str, error: &watcher::Error, remedy: &str) {
         let text = chain(error);
         // An expired version is the API's ordinary way to ask for a new list.
-        if text.contains("Expired") || text.contains("too old resource version") {
+        if is_expired(error) {
             tracing::debug!(kind, "the watch expired; listing again: {text}");
             return;
         }
@@ -241,6 +254,21 @@ mod tests {
     use super::*;
     use api::k8s::{Node, Pod};
     use serde_json::json;
+
+    #[test]
+    fn only_a_version_that_is_too_old_is_an_expired_watch() {
+        let status = |code| {
+            Box::new(kube::core::Status {
+                code,
+                message: "too old resource version".to_owned(),
+                ..Default::default()
+            })
+        };
+        assert!(is_expired(&watcher::Error::WatchError(status(410))));
+        assert!(is_expired(&watcher::Error::InitialListFailed(kube::Error::Api(status(410)))));
+        assert!(!is_expired(&watcher::Error::WatchError(status(500))));
+        assert!(!is_expired(&watcher::Error::NoResourceVersion));
+    }
 
     #[test]
     fn pods_of_one_name_in_two_namespaces_are_two() {

@@ -60,16 +60,31 @@ impl<'a> Request<'a> {
         if text == node.last_applied_drain.as_deref().unwrap_or_default() {
             return Self::None;
         }
-        match verb(text) {
-            "drain" => Self::Drain(text),
-            "uncordon" => Self::Uncordon(text),
-            _ => Self::Unknown(text),
+        match Verb::of(text) {
+            Verb::Drain => Self::Drain(text),
+            Verb::Uncordon => Self::Uncordon(text),
+            Verb::Unknown => Self::Unknown(text),
         }
     }
 }
 
-fn verb(text: &str) -> &str {
-    text.split('-').next().unwrap_or_default()
+/// What a request asks for, served or not: it is written `VERB-CONFIG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Drain,
+    Uncordon,
+    Unknown,
+}
+
+impl Verb {
+    /// That of a request.
+    pub(crate) fn of(request: &str) -> Self {
+        match request.split('-').next() {
+            Some("drain") => Self::Drain,
+            Some("uncordon") => Self::Uncordon,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// How far a node's drain is. Held in memory by the controller, one for each node that has a request.
@@ -333,7 +348,7 @@ fn drain(
     if found.waiting.is_empty() {
         finish(node, request, patch);
         // Unschedulable, not by us, and not by an earlier drain of this update: a person did it.
-        let earlier = node.last_applied_drain.as_deref().is_some_and(|text| verb(text) == "drain");
+        let earlier = node.last_applied_drain.as_deref().is_some_and(|text| Verb::of(text) == Verb::Drain);
         if node.cordon.is_none() && !earlier {
             patch.cordon = Change::Set(CordonMark::Kept);
         }
@@ -383,7 +398,7 @@ impl DrainPlan {
     pub fn told_of_refusal(&self, why: &str) -> Option<Progress> {
         let patch = self.patch.as_ref()?;
         match (&patch.last_applied_drain, patch.unschedulable) {
-            (Change::Set(request), _) if verb(request) == "uncordon" => {
+            (Change::Set(request), _) if Verb::of(request) == Verb::Uncordon => {
                 Some(Progress::not_uncordoned(&self.node, why))
             }
             (_, Some(true)) => Some(Progress::not_cordoned(&self.node, why)),
