@@ -4,29 +4,9 @@
 //! The format: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>. What it is not: the reading of files, the
 //! merging of several, or a client.
 
+use crate::shape::ShapeError;
 use crate::yaml;
 use serde_json::Value;
-use std::fmt;
-
-/// A mistake: where it is, and what is expected there. Without any value of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// A path such as `users[1].user.token`; empty: the file as a whole.
-    pub path: String,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
-        }
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Mistake {}
 
 /// The lists of a kubeconfig, with the field that each entry has beside its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
@@ -58,8 +38,8 @@ const TEXTS: [(&str, &[&str]); 3] = [
 ///
 /// # Errors
 /// The first mistake.
-pub fn check(text: &str) -> Result<(), Mistake> {
-    let whole = |what: String| Mistake { path: String::new(), what };
+pub fn check(text: &str) -> Result<(), ShapeError> {
+    let whole = |what: String| ShapeError { path: String::new(), what };
     if let Some(place) = yaml::mistake(text) {
         return Err(whole(format!("is not YAML, {place}")));
     }
@@ -67,8 +47,8 @@ pub fn check(text: &str) -> Result<(), Mistake> {
     documents.iter().try_for_each(document)
 }
 
-fn document(document: &Value) -> Result<(), Mistake> {
-    let wrong = |path: &str, what: &str| Mistake { path: path.to_owned(), what: what.to_owned() };
+fn document(document: &Value) -> Result<(), ShapeError> {
+    let wrong = |path: &str, what: &str| ShapeError { path: path.to_owned(), what: what.to_owned() };
     let Some(fields) = document.as_object() else {
         return Err(wrong("", "is no kubeconfig: fields such as clusters, contexts and users are expected"));
     };
@@ -101,18 +81,21 @@ fn document(document: &Value) -> Result<(), Mistake> {
     Ok(())
 }
 
-fn texts(at: &str, field: &str, object: &Value) -> Result<(), Mistake> {
+fn texts(at: &str, field: &str, object: &Value) -> Result<(), ShapeError> {
     let names = TEXTS.iter().find(|(of, _)| *of == field).map_or(&[][..], |(_, names)| names);
     for name in names {
         let path = || format!("{at}.{field}.{name}");
         match object.get(*name) {
             None | Some(Value::Null) => {}
             Some(Value::String(text)) if name.ends_with("-data") && !is_base64(text) => {
-                return Err(Mistake { path: path(), what: "is not base64".to_owned() });
+                return Err(ShapeError { path: path(), what: "is not base64".to_owned() });
             }
             Some(Value::String(_)) => {}
             Some(_) => {
-                return Err(Mistake { path: path(), what: "must be a text; write it in quotes".to_owned() });
+                return Err(ShapeError {
+                    path: path(),
+                    what: "must be a text; write it in quotes".to_owned(),
+                });
             }
         }
     }
@@ -122,7 +105,7 @@ fn texts(at: &str, field: &str, object: &Value) -> Result<(), Mistake> {
         _ => return Ok(()),
     };
     if object.get(needed).and_then(Value::as_str).is_none_or(str::is_empty) {
-        return Err(Mistake { path: format!("{at}.{field}.{needed}"), what: "is missing".to_owned() });
+        return Err(ShapeError { path: format!("{at}.{field}.{needed}"), what: "is missing".to_owned() });
     }
     Ok(())
 }

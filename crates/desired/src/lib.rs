@@ -21,6 +21,6 @@ mod wanted;
 pub use content::{Content, sha256};
 pub use finding::{Irreconcilable, Scope};
 pub use login::{lets_core_in, shuts_core_out};
-pub use os::{OsWanted, arguments};
+pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsWanted, arguments, kernel_type};
 pub use rules::{CORE, Overrides, irreconcilable};
 pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, has_contents};

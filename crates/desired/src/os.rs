@@ -39,6 +39,18 @@ pub fn arguments(entries: &[String]) -> Vec<String> {
     out
 }
 
+/// The kernel type of configs that ask for none.
+pub const DEFAULT_KERNEL: &str = "default";
+
+/// The kernel types that there are.
+pub const KERNEL_TYPES: [&str; 3] = [DEFAULT_KERNEL, "realtime", "64k-pages"];
+
+/// The kernel type that a config's text means: what is none of [`KERNEL_TYPES`] is the default one.
+#[must_use]
+pub fn kernel_type(text: &str) -> &'static str {
+    KERNEL_TYPES.into_iter().find(|known| *known == text).unwrap_or(DEFAULT_KERNEL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

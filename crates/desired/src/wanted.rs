@@ -10,7 +10,7 @@ use ignition::{Config, Owner, Unit};
 
 use crate::content::Content;
 use crate::finding::{Irreconcilable, Scope};
-use crate::os::OsWanted;
+use crate::os::{OsWanted, kernel_type};
 use crate::paths;
 use crate::rules::{self, MODE_MAX};
 
@@ -226,7 +226,7 @@ impl Wanted {
         let os = OsWanted {
             image: spec.os_image_url.clone(),
             kernel_arguments: spec.kernel_arguments.clone().unwrap_or_default(),
-            kernel_type: canonical_kernel(&spec.kernel_type).to_owned(),
+            kernel_type: kernel_type(&spec.kernel_type).to_owned(),
             extensions: spec.extensions.clone().unwrap_or_default(),
         };
         Ok(Self { config, paths, os, fips: spec.fips, refused: bad })
@@ -296,13 +296,4 @@ pub fn has_contents(u: &Unit) -> bool {
 
 fn is_empty_object(v: &serde_json::Value) -> bool {
     v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty)
-}
-
-/// The kernel types that there are; anything else means the default one.
-fn canonical_kernel(kernel_type: &str) -> &'static str {
-    match kernel_type {
-        "realtime" => "realtime",
-        "64k-pages" => "64k-pages",
-        _ => "default",
-    }
 }

@@ -17,7 +17,7 @@ pub mod template;
 mod tls;
 mod version;
 
-pub use config::check::{Component, EXTENSIONS, KERNEL_TYPES, validate_machine_config};
+pub use config::check::{Component, EXTENSIONS, validate_machine_config};
 pub use config::diff::diff;
 pub use config::inputs::Inputs;
 pub use config::merge::{Merged, OsImages, merge, sort};
@@ -27,7 +27,7 @@ pub use config::plan::{RenderPlan, plan, select};
 pub use config::provenance::{Origin, Provenance, ProvenanceError};
 pub use config::streams::Stream;
 pub use config::{history, provenance, streams};
-pub use desired::Overrides;
+pub use desired::{KERNEL_TYPES, Overrides};
 pub use error::{Finding, Reason, RenderError, Rule};
 pub use lint::{Lint, Severity, default_pools, lint, lint_with};
 pub use settings::container_runtime::ContainerRuntimeError;

@@ -5,12 +5,10 @@
 use crate::error::{Finding, Rule};
 use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
+use desired::KERNEL_TYPES;
 use desired::rules::{MODE_MAX, unescaped};
 use ignition::{Config, Version, WarningKind};
 use serde_json::Value;
-
-/// Values of `kernelType`; empty means not said.
-pub const KERNEL_TYPES: [&str; 3] = ["default", "realtime", "64k-pages"];
 
 /// Extensions that a host knows how to install.
 pub const EXTENSIONS: [&str; 7] =

@@ -4,6 +4,7 @@ use crate::config::check::Component;
 use crate::error::{Finding, Rule};
 use api::names::{WORKER, annotation};
 use api::v1::MachineConfigSpec;
+use desired::DEFAULT_KERNEL;
 use ignition::Config;
 
 /// The images that hosts run when no MachineConfig says otherwise.
@@ -42,10 +43,10 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
     let config = ignition_config(&mut components);
     let specs = || components.iter().map(|c| &c.machine_config.spec);
     let kernel_type =
-        specs().rev().map(|s| s.kernel_type.as_str()).find(|k| matches!(*k, "realtime" | "64k-pages"));
-    let kernel_type = kernel_type.unwrap_or("default").to_owned();
+        specs().rev().map(|s| desired::kernel_type(&s.kernel_type)).find(|k| *k != DEFAULT_KERNEL);
+    let kernel_type = kernel_type.unwrap_or(DEFAULT_KERNEL).to_owned();
     let extensions: Vec<String> = specs().flat_map(|s| s.extensions.iter().flatten().cloned()).collect();
-    if kernel_type != "default" {
+    if kernel_type != DEFAULT_KERNEL {
         let devel = components.iter().find_map(|c| {
             Some((c, c.machine_config.spec.extensions.iter().flatten().position(|e| e == "kernel-devel")?))
         });

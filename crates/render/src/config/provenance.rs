@@ -180,7 +180,7 @@ fn spec(ledger: &mut Ledger, c: &Component<'_>) {
         ledger.set(Kind::Scalar, "fips", "", by);
     }
     // A later "default" does not take a special kernel away.
-    if matches!(spec.kernel_type.as_str(), "realtime" | "64k-pages") {
+    if desired::kernel_type(&spec.kernel_type) != desired::DEFAULT_KERNEL {
         ledger.set(Kind::Scalar, "kernelType", "", by);
     }
     if !is_generated(c) {
