@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Each of our crates and what it may name of ours.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("ignition", &[]),
     ("api", &[]),
     ("client", &["api"]),
@@ -18,6 +18,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("daemon", &["api", "client", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "ignition", "render"]),
     ("operator", &["api", "client", "ignition"]),
+    ("insight", &["api", "client", "desired", "render", "rollout"]),
     (
         "cli",
         &[
@@ -32,14 +33,16 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "daemon",
             "server",
             "operator",
+            "insight",
         ],
     ),
     ("lab", &["api", "client", "daemon", "host"]),
-    ("xtask", &["api", "cli", "lab"]),
+    ("xtask", &["api", "cli", "insight", "lab"]),
 ];
 
 /// Crates that may name a Kubernetes client.
-const CLIENTS: [&str; 8] = ["client", "controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
+const CLIENTS: [&str; 9] =
+    ["insight", "client", "controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
 /// Libraries that a pure crate must not name: clients, runtimes, files, clocks of their own.
 const IMPURE: [&str; 7] = ["tokio", "kube", "axum", "hyper", "reqwest", "zbus", "rustix"];
 /// The pure crates. `api` may name `kube` (for its derive and resource traits), without the client.

@@ -2,9 +2,17 @@
 
 use crate::args::Cluster;
 use crate::output::Format;
-use crate::status::Phase;
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use insight::Phase;
 use k8s_openapi::jiff::SignedDuration;
+
+/// Reads a phase by its name.
+fn phase() -> impl TypedValueParser<Value = Phase> {
+    let names = Phase::ALL.map(|phase| PossibleValue::new(phase.name()).help(phase.about()));
+    PossibleValuesParser::new(names)
+        .try_map(|name| Phase::ALL.into_iter().find(|phase| phase.name() == name).ok_or("it is no phase"))
+}
 
 #[derive(Debug, Args)]
 #[command(
@@ -28,7 +36,7 @@ pub(crate) struct Status {
     #[arg(long, conflicts_with_all = ["phases", "nodes"])]
     pub(crate) all: bool,
     /// List only nodes in this phase; may be given several times
-    #[arg(long = "phase", value_enum, value_name = "PHASE")]
+    #[arg(long = "phase", value_parser = phase(), value_name = "PHASE")]
     pub(crate) phases: Vec<Phase>,
     /// List only this node; may be given several times
     #[arg(long = "node", value_name = "NAME")]

@@ -16,10 +16,9 @@ mod commands;
 mod connect;
 mod dump;
 pub mod exit;
-pub mod explain;
 mod manifests;
 pub mod output;
-pub mod status;
+pub mod tables;
 
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;

@@ -1,6 +1,7 @@
 //! The live view of a rollout: a table that is updated in place on a terminal, plain lines of what changed otherwise.
 
-use cli::status::Snapshot;
+use cli::tables;
+use insight::Snapshot;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -32,7 +33,7 @@ impl Live {
         let elapsed = self.start.elapsed().as_secs_f64();
         let mut out = std::io::stdout().lock();
         if self.terminal {
-            let text = format!("\n{elapsed:6.1} s\n{}", now.text());
+            let text = format!("\n{elapsed:6.1} s\n{}", tables::status(now));
             let text = text.trim_end_matches('\n');
             if self.lines > 0 {
                 // Back to where the last one began, then clear to the end.
@@ -80,7 +81,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cli::status::{Estimate, NodeRow, Phase, PoolRow};
+    use insight::{Estimate, NodeRow, Phase, PoolRow};
 
     #[test]
     fn only_what_changed_is_a_line() {

@@ -9,7 +9,7 @@ mod workload;
 use anyhow::{Context, bail};
 use api::v1::{MachineConfig, MachineConfigPool};
 use clap::{Args, ValueEnum};
-use cli::status::{Snapshot, snapshot};
+use insight::{Snapshot, snapshot};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use lab::{Kubelet, Lab, NodeHandle, NodeKind, Program, Programs, Reporter};

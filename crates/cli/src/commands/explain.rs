@@ -1,12 +1,12 @@
 //! `mco explain`.
 
 use crate::args_render::Explain;
-use crate::explain::{Explanation, Source};
 use crate::output::Kind;
-use crate::{connect, exit, output};
+use crate::{connect, exit, output, tables};
 use anyhow::{Context, bail};
 use api::names::annotation;
 use api::v1::{MachineConfig, MachineConfigPool};
+use insight::{Explanation, Source};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use render::{Provenance, validate_machine_config};
@@ -22,7 +22,7 @@ pub(super) async fn run(a: Explain) -> anyhow::Result<u8> {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
         })??;
     let explanation = explanation.only(a.what.as_deref(), a.contested)?.masked(a.show.secrets());
-    output::print(a.output, Kind::Explanation, &explanation, || explanation.text())?;
+    output::print(a.output, Kind::Explanation, &explanation, || tables::explanation(&explanation))?;
     Ok(exit::OK)
 }
 

@@ -2,10 +2,10 @@
 
 use crate::args_rollout::Pause;
 use crate::output::Kind;
-use crate::status::{Followed, Phase, PoolRow};
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::v1::MachineConfigPool;
+use insight::{Followed, Phase, PoolRow};
 use kube::api::{Api, Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;

@@ -3,8 +3,8 @@
 use super::rendered_now;
 use crate::args_status::Status;
 use crate::output::{Format, Kind};
-use crate::status::{Filter, Followed, Phase, Snapshot};
-use crate::{connect, exit, output};
+use crate::{connect, exit, output, tables};
+use insight::{Filter, Followed, Phase, Snapshot};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -108,6 +108,6 @@ fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {
         Format::Yaml if !first => output::write("---\n")?,
         _ => {}
     }
-    output::print(a.output, Kind::Status, now, || now.text())?;
+    output::print(a.output, Kind::Status, now, || tables::status(now))?;
     Ok(std::io::stdout().flush()?)
 }

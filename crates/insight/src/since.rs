@@ -10,19 +10,20 @@ use rollout::{Reason, Step, Wait};
 
 /// What a MachineConfigNode says of its node's way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// The config that the node is in.
-    pub(crate) config: String,
+    pub config: String,
     /// When it was done with that.
-    pub(crate) done: Option<Timestamp>,
+    pub done: Option<Timestamp>,
     /// The last step of an update.
-    pub(crate) step: Option<Timestamp>,
+    pub step: Option<Timestamp>,
     /// When it began to fail.
-    pub(crate) degraded: Option<Timestamp>,
+    pub degraded: Option<Timestamp>,
 }
 
 impl Progress {
-    pub(crate) fn of(object: &MachineConfigNode) -> Option<Self> {
+    /// What an object says; `None`: nothing yet.
+    pub fn of(object: &MachineConfigNode) -> Option<Self> {
         let status = object.status.as_ref()?;
         let config = status.config_version.as_ref()?.current.clone();
         let conditions = || status.conditions.iter().flatten();
@@ -64,17 +65,6 @@ pub(crate) fn since(
     }
 }
 
-/// `41 s`, `5 min`, `3 h`, `12 d`.
-pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
-    let seconds = now.duration_since(since).as_secs().max(0);
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        7_200..=172_799 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,14 +103,5 @@ mod tests {
             assert_eq!(said, want.map(at), "{step:?}");
         }
         assert_eq!(since(&Step::Done, None, None, None), None);
-    }
-
-    #[test]
-    fn ages_are_short() {
-        for (seconds, want) in
-            [(-5, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (90_000, "25 h"), (172_800, "2 d")]
-        {
-            assert_eq!(age(at(1_000_000), at(1_000_000 + seconds)), want);
-        }
     }
 }

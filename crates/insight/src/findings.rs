@@ -2,7 +2,7 @@
 //!
 //! What it is not: nodes under way, or that wait for their turn: those are as they should be.
 
-use super::{Phase, PoolRow};
+use crate::snapshot::{Phase, PoolRow};
 use api::names::pool_condition::DEGRADED;
 use rollout::{Hold, MEMBERSHIP_CONFLICT, NoPool, RolloutPlan, Step};
 use serde::Serialize;
@@ -51,7 +51,7 @@ fn is_a_turn(hold: &Hold) -> bool {
 }
 
 /// All of them: of the pools shown and, where all pools are, of nodes in none.
-pub(super) fn of(pools: &[PoolRow], plan: &RolloutPlan, only: &[String]) -> Vec<Finding> {
+pub(crate) fn of(pools: &[PoolRow], plan: &RolloutPlan, only: &[String]) -> Vec<Finding> {
     let mut all = vec![];
     let mut add = |problem, pool: Option<&str>, node: Option<&str>, message: String| {
         let owned = |name: Option<&str>| name.map(str::to_owned);

@@ -1,6 +1,7 @@
-//! What `mco explain` shows: who set what in a pool's rendered config, and who lost. Pure.
+//! Who set what in a pool's rendered config, and who lost: [`Explanation`]. Pure.
+//!
+//! What it is not: the tracing of origins, which is [`render::provenance`]'s, and their table.
 
-use comfy_table::{Table, presets};
 use desired::mask::{Secrets, argument};
 use render::provenance::Kind;
 use render::{Origin, Provenance};
@@ -14,6 +15,20 @@ pub enum Source {
     Stored,
     /// Worked out from the MachineConfigs as they are now, and why.
     WorkedOut(String),
+}
+
+/// Nothing goes by the name that was asked for; the text says what there is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no MachineConfig of pool {pool} sets {what:?} in {config}; {hint}")]
+pub struct NoSuchThing {
+    /// The pool.
+    pub pool: String,
+    /// Its rendered config.
+    pub config: String,
+    /// What was asked for.
+    pub what: String,
+    /// What there is.
+    pub hint: String,
 }
 
 /// The answer.
@@ -45,7 +60,7 @@ impl Explanation {
     ///
     /// # Errors
     /// Nothing goes by that name; the text says what there is.
-    pub fn only(mut self, what: Option<&str>, contested: bool) -> anyhow::Result<Self> {
+    pub fn only(mut self, what: Option<&str>, contested: bool) -> Result<Self, NoSuchThing> {
         if contested {
             self.origins.0.retain(|o| !o.lost.is_empty());
         }
@@ -54,7 +69,7 @@ impl Explanation {
         if found.is_empty() {
             let near = self.origins.nearest(what);
             let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-            self.origins.0.iter().for_each(|o| *kinds.entry(kind(o)).or_default() += 1);
+            self.origins.0.iter().for_each(|o| *kinds.entry(kind_of(o)).or_default() += 1);
             let kinds: Vec<String> = kinds.iter().map(|(k, n)| format!("{n} {k}")).collect();
             let hint = match near.as_slice() {
                 [] => format!("it has: {}; `mco explain {}` lists them", kinds.join(", "), self.pool),
@@ -63,7 +78,8 @@ impl Explanation {
                     format!("nearest: {}", near.join(", "))
                 }
             };
-            anyhow::bail!("no MachineConfig of pool {} sets {what:?} in {}; {hint}", self.pool, self.config);
+            let Self { pool, config, .. } = self;
+            return Err(NoSuchThing { pool, config, what: what.to_owned(), hint });
         }
         self.origins = Provenance(found);
         Ok(self)
@@ -79,31 +95,10 @@ impl Explanation {
         }
         self
     }
-
-    /// A table for people.
-    pub fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header([
-            "KIND",
-            "NAME",
-            "PART",
-            "SET BY",
-            "LOST, IN MERGE ORDER",
-        ]);
-        for o in &self.origins.0 {
-            table.add_row([kind(o), o.name.clone(), o.field.clone(), o.set_by.clone(), o.lost.join(", ")]);
-        }
-        let mut out = format!("pool {}: {}\n", self.pool, self.config);
-        if let Some(why) = &self.worked_out_because {
-            out += &format!("worked out from the MachineConfigs as they are now, because {why}\n");
-        }
-        let lines: Vec<String> = table.lines().map(|l| l.trim_end().to_owned()).collect();
-        format!("{out}\n{}\n", lines.join("\n"))
-    }
 }
 
 /// The kind as it is written in JSON.
-fn kind(o: &Origin) -> String {
+pub fn kind_of(o: &Origin) -> String {
     serde_json::to_value(o.kind).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
@@ -128,11 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_who_set_what_and_who_lost() {
-        insta::assert_snapshot!(mk().text());
-        let why = Source::WorkedOut("nothing is stored on it".to_owned());
-        let all = Explanation::new("worker", "rendered-worker-1", mk().origins, &why);
-        insta::assert_snapshot!(all.only(Some("nosmt"), false).unwrap().text());
+    fn what_is_contested_has_a_loser() {
         assert_eq!(mk().only(None, true).unwrap().origins.0.len(), 1);
     }
 
@@ -144,9 +135,9 @@ mod tests {
         }
         let found = || all.clone().only(Some("nbd.password=hunter2"), false).unwrap();
         let masked = found().masked(Secrets::Hide);
-        let text = format!("{}{}", masked.text(), serde_json::to_string(&masked).unwrap());
+        let text = serde_json::to_string(&masked).unwrap();
         assert!(text.contains("nbd.password=***"), "{text}");
-        assert!(found().masked(Secrets::Show).text().contains("hunter2"));
+        assert!(serde_json::to_string(&found().masked(Secrets::Show)).unwrap().contains("hunter2"));
         let kargs = masked.origins.0.iter().filter(|o| o.kind == Kind::KernelArgument);
         assert!(kargs.into_iter().all(|o| !o.name.contains("hunter2")));
         let near = all.only(Some("nbd.password=hunter"), false).unwrap_err().to_string();

@@ -1,26 +1,16 @@
-//! `mco status`: where pools and nodes stand, who waits for what, and why.
+//! Where pools and nodes stand, who waits for what, and why: [`Snapshot`], a plain value. Pure.
 //!
-//! The answers come from `rollout::plan`, the same value that the controller acts on; what stands here is how they are
-//! gathered ([`Followed`]) and shown. Also used by the demo.
+//! The answers are those of `rollout::plan`, the same value that the controller acts on. What it is not: the watches that
+//! fill it (see `follow`).
 
-mod findings;
-mod follow;
-mod since;
-mod table;
-
-pub use findings::{Finding, Problem};
-pub use follow::Followed;
-pub(crate) use since::Progress;
-
+use crate::findings::{self, Finding};
+use crate::since::{self, Progress};
 use api::conditions;
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
-use clap::ValueEnum;
-use follow::KnownNode;
 use jiff::Timestamp;
-use kube::Client;
-pub use rollout::Estimate;
-use rollout::{Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
+use rollout::view::NodeView;
+use rollout::{Estimate, Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -46,11 +36,11 @@ fn is_zero(n: &usize) -> bool {
 
 /// Which nodes are wanted; the default: all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub struct Filter {
     /// In one of these phases.
-    pub(crate) phases: Vec<Phase>,
+    pub phases: Vec<Phase>,
     /// With one of these names.
-    pub(crate) nodes: Vec<String>,
+    pub nodes: Vec<String>,
 }
 
 impl Filter {
@@ -142,7 +132,7 @@ pub struct NodeRow {
 }
 
 /// Where a node stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
     /// In the pool's config and available.
@@ -172,23 +162,60 @@ impl From<&Step> for Phase {
     }
 }
 
-/// Asks the API server and puts the answer together.
-///
-/// # Errors
-/// An API server that does not answer, or refuses.
-pub async fn snapshot(client: &Client, only: &[String]) -> anyhow::Result<Snapshot> {
-    Ok(Followed::start(client).await?.snapshot(only))
+impl Phase {
+    /// All of them, in the order in which a node goes through them.
+    pub const ALL: [Self; 6] =
+        [Self::Done, Self::Unavailable, Self::Goes, Self::Moving, Self::Failing, Self::Waits];
+
+    /// The word that JSON and command line have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unavailable => "unavailable",
+            Self::Goes => "goes",
+            Self::Moving => "moving",
+            Self::Failing => "failing",
+            Self::Waits => "waits",
+        }
+    }
+
+    /// What it means, in a line.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Done => "In the pool's config and available",
+            Self::Unavailable => "In the pool's config, not available",
+            Self::Goes => "It is sent to the pool's config now",
+            Self::Moving => "At work",
+            Self::Failing => "It fails to get there",
+            Self::Waits => "It is to go, and cannot yet",
+        }
+    }
 }
 
-/// The pure part of [`snapshot`].
-fn from_plan(
-    plan: &RolloutPlan,
-    pools: &BTreeMap<String, MachineConfigPool>,
-    nodes: &BTreeMap<String, KnownNode>,
-    progress: &BTreeMap<String, Option<Progress>>,
-    only: &[String],
-    now: Timestamp,
-) -> Snapshot {
+/// A Node: what is planned with, and what is only shown.
+#[derive(Debug)]
+pub struct KnownNode {
+    /// As the plan sees it.
+    pub view: NodeView,
+    /// When its readiness last changed.
+    pub readiness: Option<Timestamp>,
+}
+
+/// What a snapshot is made from: the controller's plan, and what is only shown.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// What the controller does now.
+    pub plan: &'a RolloutPlan,
+    /// The pools, by name.
+    pub pools: &'a BTreeMap<String, MachineConfigPool>,
+    /// The nodes, by name.
+    pub nodes: &'a BTreeMap<String, KnownNode>,
+    /// What MachineConfigNodes say, by node.
+    pub progress: &'a BTreeMap<String, Option<Progress>>,
+}
+
+fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
+    let View { plan, pools, nodes, progress } = view;
     let mut rows = vec![];
     for p in &plan.pools {
         if !only.is_empty() && !only.iter().any(|o| **o == *p.pool) {
@@ -265,13 +292,18 @@ fn from_plan(
 }
 
 impl Snapshot {
+    /// Where everything stands at `now`. `only`: the pools that are wanted; empty: all.
+    pub fn of(view: View<'_>, only: &[String], now: Timestamp) -> Self {
+        of_view(view, only, now)
+    }
+
     /// Every pool shown is updated.
     pub fn is_updated(&self) -> bool {
         self.pools.iter().all(PoolRow::is_updated)
     }
 
     /// Whether a node of this name is in one of the pools shown.
-    pub(crate) fn has_node(&self, name: &str) -> bool {
+    pub fn has_node(&self, name: &str) -> bool {
         self.pools.iter().any(|p| p.nodes.iter().any(|n| n.name == name))
     }
 
@@ -286,7 +318,7 @@ impl Snapshot {
     }
 
     /// Why a pool shown cannot get to its config before a person has changed something.
-    pub(crate) fn stuck(&self) -> Option<String> {
+    pub fn stuck(&self) -> Option<String> {
         let pools = self.pools.iter().filter(|p| !p.is_updated());
         let lines: Vec<String> =
             pools.filter_map(|p| Some(format!("pool {}: {}", p.name, p.stuck.as_ref()?))).collect();
@@ -294,7 +326,7 @@ impl Snapshot {
     }
 
     /// What the pools shown wait for, for those who do not wait any longer.
-    pub(crate) fn waits_for(&self) -> String {
+    pub fn waits_for(&self) -> String {
         let of_pool = |p: &PoolRow| {
             let node = p.nodes.iter().find(|n| !matches!(n.phase, Phase::Done | Phase::Waits));
             let node = node.or_else(|| p.nodes.iter().find(|n| n.phase != Phase::Done));
@@ -310,7 +342,8 @@ impl Snapshot {
     }
 
     /// Without the nodes that a filter leaves out.
-    pub(crate) fn filtered(mut self, filter: &Filter) -> Self {
+    #[must_use]
+    pub fn filtered(mut self, filter: &Filter) -> Self {
         for pool in &mut self.pools {
             let all = pool.nodes.len();
             pool.nodes.retain(|node| filter.keeps(node));
@@ -321,5 +354,5 @@ impl Snapshot {
 }
 
 #[cfg(test)]
-#[path = "status/tests.rs"]
+#[path = "snapshot_tests.rs"]
 mod tests;

@@ -1,14 +1,14 @@
-//! Pools and nodes as the cluster has them now, kept up by watches: what `mco status` plans over, trimmed as in the
+//! Pools and nodes as the cluster has them now, kept up by watches: what a snapshot is planned over, trimmed as in the
 //! controller, so that thousands of nodes cost little here and one request of each kind at the API server.
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
-use super::since::readiness;
-use super::{Progress, Snapshot, from_plan};
-use anyhow::{Context, bail};
+use crate::since::{Progress, readiness};
+use crate::snapshot::{KnownNode, Snapshot, View};
 use api::k8s::{Node, ObjectMeta, Pod, Time};
 use api::names;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use client::{CallError, call};
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
@@ -83,12 +83,32 @@ enum Seen {
     Operator(Event<Pod>),
 }
 
-/// A Node: what is planned with, and what is only shown.
-#[derive(Debug)]
-pub(super) struct KnownNode {
-    pub(super) view: NodeView,
-    /// When its readiness last changed.
-    pub(super) readiness: Option<jiff::Timestamp>,
+/// Why the cluster cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// The first lists take too long.
+    #[error("no answer from the API server within {} s; is the kubeconfig the right one?", FIRST_LISTS.as_secs())]
+    Late,
+    /// Our kinds are not there.
+    #[error("the cluster does not serve our kinds; `mco install` puts them there")]
+    NotInstalled(#[source] Box<watcher::Error>),
+    /// A list was refused, or failed.
+    #[error("cannot list pools, nodes and MachineConfigs")]
+    List(#[source] Box<watcher::Error>),
+    /// Which kinds there are is not known.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The library ended its watches, which it does not do.
+    #[error("the watches ended")]
+    Ended,
+}
+
+/// Asks the API server once and puts the answer together.
+///
+/// # Errors
+/// An API server that does not answer, or refuses.
+pub async fn snapshot(client: &Client, only: &[String]) -> Result<Snapshot, FollowError> {
+    Ok(Followed::start(client).await?.snapshot(only))
 }
 
 /// The cluster, followed.
@@ -119,7 +139,7 @@ impl Followed {
     ///
     /// # Errors
     /// An API server that does not answer, or refuses.
-    pub async fn start(client: &Client) -> anyhow::Result<Self> {
+    pub async fn start(client: &Client) -> Result<Self, FollowError> {
         let begin = async {
             let (seen, served) = streams(client).await?;
             let mut me = Self {
@@ -140,18 +160,12 @@ impl Followed {
                 match me.seen.next().await {
                     Some(Ok(seen)) => me.take(seen),
                     Some(Err(e)) => return Err(refused(e)),
-                    None => bail!("the watches ended"),
+                    None => return Err(FollowError::Ended),
                 }
             }
             Ok(me)
         };
-        let late = |_| {
-            let seconds = FIRST_LISTS.as_secs();
-            anyhow::anyhow!(
-                "no answer from the API server within {seconds} s; is the kubeconfig the right one?"
-            )
-        };
-        tokio::time::timeout(FIRST_LISTS, begin).await.map_err(late)?
+        tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
     }
 
     /// Waits for changes, and a moment more for those that come with them. A watch that fails is begun again; what is
@@ -174,7 +188,8 @@ impl Followed {
                 }
                 Some(Err(error)) => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!("what is shown may be old; asking the API server again: {error}");
+                        let why = client::chain(&error);
+                        tracing::warn!("what is shown may be old; asking the API server again: {why}");
                     }
                 }
                 // Watches do not end.
@@ -212,12 +227,12 @@ impl Followed {
     }
 
     /// Whether a pool is paused; `None`: there is no such pool.
-    pub(crate) fn is_paused(&self, pool: &str) -> Option<bool> {
+    pub fn is_paused(&self, pool: &str) -> Option<bool> {
         self.pools.known.get(pool).map(|p| p.spec.paused)
     }
 
     /// Puts a pool in as a write of ours has left it, before its watch brings it.
-    pub(crate) fn put_pool(&mut self, pool: MachineConfigPool) {
+    pub fn put_pool(&mut self, pool: MachineConfigPool) {
         self.pools.known.insert(pool.name_any(), pool);
     }
 
@@ -262,7 +277,13 @@ impl Followed {
         };
         let (facts, now) = (sources.facts(), jiff::Timestamp::now());
         let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
-        from_plan(&plan, &self.pools.known, &self.nodes.known, &self.progress.known, only, now)
+        let view = View {
+            plan: &plan,
+            pools: &self.pools.known,
+            nodes: &self.nodes.known,
+            progress: &self.progress.known,
+        };
+        Snapshot::of(view, only, now)
     }
 }
 
@@ -283,7 +304,7 @@ struct Served {
     scheduler: bool,
 }
 
-async fn streams(client: &Client) -> anyhow::Result<(Watches, Served)> {
+async fn streams(client: &Client) -> Result<(Watches, Served), FollowError> {
     let how = watcher::Config::default;
     let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();
     let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
@@ -331,24 +352,22 @@ async fn streams(client: &Client) -> anyhow::Result<(Watches, Served)> {
 /// Whether a kind that need not be there is, and may be read.
 async fn served<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
     api: Api<K>,
-) -> anyhow::Result<bool> {
-    match api.list_metadata(&ListParams::default().limit(1)).await {
+) -> Result<bool, CallError> {
+    let one = ListParams::default().limit(1);
+    match call(|| "look which kinds the cluster serves".to_owned(), api.list_metadata(&one)).await {
         Ok(_) => Ok(true),
-        Err(kube::Error::Api(e)) if [403, 404].contains(&e.code) => Ok(false),
-        Err(e) => Err(e).context("cannot look which kinds the cluster serves"),
+        Err(error) if error.is_forbidden() || error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-fn refused(error: watcher::Error) -> anyhow::Error {
+fn refused(error: watcher::Error) -> FollowError {
     let absent = matches!(
         &error,
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
     );
-    let error = anyhow::Error::new(error);
-    match absent {
-        true => error.context("the cluster does not serve our kinds; `mco install` puts them there"),
-        false => error.context("cannot list pools, nodes and MachineConfigs"),
-    }
+    let error = Box::new(error);
+    if absent { FollowError::NotInstalled(error) } else { FollowError::List(error) }
 }
 
 #[cfg(test)]
