@@ -89,9 +89,8 @@ pub fn membership(
 //   default/kubernetes itself (any distribution whose API servers run on nodes);
 // - the data folders of servers that run as plain processes, which may not have written that yet (k3s, RKE2, k0s).
 //
-// What stays unknown: a host that is to get a control plane and has nothing of it yet, and one whose API server runs as a
-// process of another distribution and has not started. Such a host needs its role label when its kubelet registers
-// (`--node-labels` takes labels outside of `node-role.kubernetes.io` only, so: a label that the pool's selector names).
+// What stays unknown: a host that is to get a control plane and has nothing of it yet, and one whose API server is a plain
+// process of another distribution that has not started. There the agent is to be started after the control plane.
 
 /// The kubelet's settings, as kubeadm and most others have them.
 pub(crate) const KUBELET_SETTINGS: &str = "/var/lib/kubelet/config.yaml";
