@@ -153,3 +153,19 @@ fn names_of_libraries_are_told_from_other_words() {
         assert_eq!(names(code, "serde"), named, "{code}");
     }
 }
+
+/// They are a workspace of its own, which needs another toolchain: nobody builds them after every move of a file.
+#[test]
+fn what_the_fuzz_targets_take_by_path_is_there() {
+    let mut taken = 0;
+    for entry in std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap() {
+        let target = entry.unwrap().path();
+        let code = std::fs::read_to_string(&target).unwrap();
+        for path in code.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            taken += 1;
+            let file = target.parent().unwrap().join(path);
+            assert!(file.is_file(), "{} takes {path}, which is not there: was it moved?", target.display());
+        }
+    }
+    assert!(taken >= 3, "{taken}");
+}

@@ -73,17 +73,29 @@ pub(super) fn runs(target: &Target, scope: Scope) -> bool {
     }
 }
 
+/// Whether one of the words is in the name of a program or of one of its tests.
+pub(super) fn names(target: &Target, words: &[String]) -> bool {
+    let tests = || target.tests_in_source().unwrap_or_default();
+    fits(&target.title(), words) || target.kind == Kind::Test && tests().iter().any(|test| fits(test, words))
+}
+
+fn fits(title: &str, words: &[String]) -> bool {
+    words.is_empty() || words.iter().any(|word| title.contains(word.as_str()))
+}
+
 /// The function's name of a test.
 fn function(name: &str) -> &str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
 /// Plans the programs that are built, and names the tests of those that are not. `last` has the seconds that jobs took
-/// last time: the longest begin first, so that none is waited for alone at the end.
+/// last time: the longest begin first, so that none is waited for alone at the end. With words in `only`, jobs with one of
+/// them in their title run, and nothing counts as left out.
 pub(super) fn plan(
     programs: &[Program],
     not_built: &[Target],
     scope: Scope,
+    only: &[String],
     last: &BTreeMap<String, f64>,
 ) -> anyhow::Result<Plan> {
     let (mut quick, mut clusters, mut plan) = (vec![], vec![], Plan::default());
@@ -96,7 +108,13 @@ pub(super) fn plan(
             folder: target.folder.clone(),
             args,
         };
+        // Tests that share a process run all of them, or none.
+        let wanted =
+            |title: &str, tests: &[&String]| fits(title, only) || tests.iter().any(|test| fits(test, only));
         if !is_one_of(target, &CLUSTER) {
+            if !wanted(&target.title(), &program.tests.iter().collect::<Vec<_>>()) {
+                continue;
+            }
             quick.push(job(target.title(), vec!["--show-output".to_owned()]));
             continue;
         }
@@ -107,11 +125,17 @@ pub(super) fn plan(
         if let Some(prefix) = group {
             let title = format!("{} {prefix}", target.title()).trim_end_matches([' ', ':']).to_owned();
             let filter = if prefix.is_empty() { vec![] } else { vec![prefix.to_owned()] };
-            clusters.push(job(title, [filter, vec!["--show-output".to_owned()]].concat()));
+            let inside: Vec<&String> = program.tests.iter().filter(|name| name.starts_with(prefix)).collect();
+            if wanted(&title, &inside) {
+                clusters.push(job(title, [filter, vec!["--show-output".to_owned()]].concat()));
+            }
         }
         for name in program.tests.iter().filter(|name| group.is_none_or(|prefix| !name.starts_with(prefix))) {
             let title = format!("{} {name}", target.title());
             let job = job(title.clone(), vec!["--exact".to_owned(), name.clone(), "--nocapture".to_owned()]);
+            if !fits(&title, only) {
+                continue;
+            }
             if !waiting.remove(function(name)) {
                 clusters.push(job);
             } else if scope == Scope::All {
@@ -127,6 +151,10 @@ pub(super) fn plan(
             waiting.remove(name.as_str());
         }
         plan.left_out.extend(names.into_iter().map(|name| format!("{} {name}", target.title())));
+    }
+    if !only.is_empty() {
+        plan.left_out.clear();
+        waiting.clear();
     }
     ensure!(
         waiting.is_empty(),
@@ -188,7 +216,7 @@ mod tests {
             ("controller cluster", 90.0),
         ];
         let last = last.map(|(title, s)| (title.to_owned(), s)).into();
-        let plan = plan(&programs(), &[], Scope::All, &last).unwrap();
+        let plan = plan(&programs(), &[], Scope::All, &[], &last).unwrap();
         let jobs = [
             "host drift",
             "host",
@@ -205,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_named() {
-        let quick = plan(&programs(), &[], Scope::Quick, &BTreeMap::new()).unwrap();
+        let quick = plan(&programs(), &[], Scope::Quick, &[], &BTreeMap::new()).unwrap();
         assert!(quick.beside.is_empty());
         assert_eq!(quick.left_out.len(), WAITING.len());
         assert!(quick.left_out.contains(&format!("lab faults m::{}", WAITING[0])), "{:?}", quick.left_out);
@@ -217,10 +245,24 @@ mod tests {
     }
 
     #[test]
+    fn a_word_chooses_programs_and_tests() {
+        let only =
+            |word: &str| plan(&programs(), &[], Scope::All, &[word.to_owned()], &BTreeMap::new()).unwrap();
+        let short = only("m::short");
+        assert_eq!(titles(&short.jobs), ["lab faults m::short"]);
+        assert!(short.beside.is_empty());
+        assert_eq!(titles(&only("agents::b").jobs), ["lab cluster agents"]);
+        assert_eq!(titles(&only("controller").jobs), ["controller cluster"]);
+        let waits = only(WAITING[0]);
+        assert_eq!(waits.beside.len(), 1);
+        assert!(waits.left_out.is_empty());
+    }
+
+    #[test]
     fn a_waiting_test_that_is_renamed_is_missed() {
         let mut programs = programs();
         programs[0].tests.remove(0);
-        let error = plan(&programs, &[], Scope::All, &BTreeMap::new()).unwrap_err();
+        let error = plan(&programs, &[], Scope::All, &[], &BTreeMap::new()).unwrap_err();
         assert!(error.to_string().contains(WAITING[0]), "{error}");
     }
 }

@@ -20,7 +20,7 @@ use std::time::Instant;
 /// `cargo xtask test`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask test                          everything, as CI does\n  cargo xtask test --quick                  without machines that boot and tests that wait for minutes\n  cargo xtask test --unit                   without clusters\n  cargo xtask test -- a_blocked_drain       one plain `cargo test`"
+    after_help = "Examples:\n  cargo xtask test                          everything, as CI does\n  cargo xtask test --quick                  without machines that boot and tests that wait for minutes\n  cargo xtask test --unit                   without clusters\n  cargo xtask test --only faults            one theme: programs or tests with this in their name\n  cargo xtask test -- a_blocked_drain       one plain `cargo test`"
 )]
 pub(crate) struct Test {
     /// Only what needs no cluster
@@ -29,8 +29,11 @@ pub(crate) struct Test {
     /// Without machines that boot and without tests that wait for minutes
     #[arg(long, conflicts_with = "unit")]
     quick: bool,
+    /// Only programs and tests that have this word in their name, without the checks of the whole
+    #[arg(long, value_name = "WORD")]
+    only: Vec<String>,
     /// Passed on to one plain `cargo test`, which then runs instead
-    #[arg(last = true, conflicts_with_all = ["unit", "quick"])]
+    #[arg(last = true, conflicts_with_all = ["unit", "quick", "only"])]
     rest: Vec<String>,
 }
 
@@ -50,7 +53,9 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         (_, true) => Scope::Quick,
         _ => Scope::All,
     };
-    checks::run(root)?;
+    if a.only.is_empty() {
+        checks::run(root)?;
+    }
     if scope != Scope::Unit {
         println!("== the control plane's programs");
         prepare_lab()?;
@@ -65,16 +70,26 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
             &["test", "--workspace", "--no-fail-fast", "--"].into_iter().chain(rest).collect::<Vec<_>>(),
         );
     }
-    let all = programs::targets(root)?;
+    let mut all = programs::targets(root)?;
+    if !a.only.is_empty() {
+        all.retain(|target| jobs::names(target, &a.only));
+        if all.is_empty() {
+            bail!("no program and no test has {} in its name", a.only.join(" or "));
+        }
+    }
     let (chosen, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| jobs::runs(t, scope));
     println!("== building {} test programs", chosen.len());
     let built = Instant::now();
-    let programs = programs::build(root, &chosen, left.is_empty())?;
+    let programs = programs::build(root, &chosen, a.only.is_empty() && left.is_empty())?;
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
-    let plan = jobs::plan(&programs, &left, scope, &lanes::last_times(root))?;
+    let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     let done = lanes::run(root, plan.jobs, plan.beside)?;
     // Last: they are few, and rustdoc needs everything built.
-    let examples = step(root, "examples in the documentation", &["test", "--quiet", "--workspace", "--doc"]);
+    let examples = if a.only.is_empty() {
+        step(root, "examples in the documentation", &["test", "--quiet", "--workspace", "--doc"])
+    } else {
+        Ok(())
+    };
 
     done.print_slowest();
     if !plan.left_out.is_empty() {
