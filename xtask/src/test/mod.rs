@@ -60,9 +60,11 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         println!("== the control plane's programs");
         prepare_lab()?;
     }
-    if !a.rest.is_empty() {
-        // Tests of clusters start the program that stands beside them.
+    if !a.rest.is_empty() || !a.only.is_empty() {
+        // Tests of clusters start the program that stands beside them. Whole runs build it with the tests of its crate.
         step(root, "the mco program", &["build", "-p", "cli"])?;
+    }
+    if !a.rest.is_empty() {
         let rest = a.rest.iter().map(String::as_str);
         return step(
             root,

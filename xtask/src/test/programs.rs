@@ -141,7 +141,6 @@ fn targets_of(metadata: &Value) -> anyhow::Result<Vec<Target>> {
 pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result<Vec<Program>> {
     let mut args = vec!["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
     if !all {
-        // With `--bins` and a test of its package `mco` is built as well: the one that tests of clusters start.
         args.extend(["--lib", "--bins"]);
         args.extend(chosen.iter().filter(|t| t.kind == Kind::Test).flat_map(|t| ["--test", t.name.as_str()]));
     }
