@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::OnceCell;
 
+use crate::control_plane::programs::Programs;
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::error::Result;
-use crate::folder::{Folder, sweep};
-use crate::packages::{is_root, missing_packages};
-use crate::paths::Environment;
-use crate::programs::Programs;
 use crate::progress::Reporter;
+use crate::system::folder::{Folder, sweep};
+use crate::system::packages::{is_root, missing_packages};
+use crate::system::paths::Environment;
 
 static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
@@ -121,5 +121,5 @@ pub fn built_mco() -> Option<std::path::PathBuf> {
     let test = std::env::current_exe().ok()?;
     // target/<profile>/deps/<test>
     let program = test.parent()?.parent()?.join("mco");
-    crate::process::is_executable(&program).then_some(program)
+    crate::system::process::is_executable(&program).then_some(program)
 }

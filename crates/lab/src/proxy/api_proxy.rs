@@ -27,7 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::control_plane::{ControlPlane, upstream};
 use crate::error::{Error, Result};
-use crate::process::lock;
+use crate::system::process::lock;
 
 /// What the proxy does with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

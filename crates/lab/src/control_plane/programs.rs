@@ -15,9 +15,9 @@ use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::paths::{Environment, go_modules};
-use crate::process::{find_on_path, is_executable};
 use crate::progress::Reporter;
+use crate::system::paths::{Environment, go_modules};
+use crate::system::process::{find_on_path, is_executable};
 
 /// The Kubernetes version that go.mod pins; the programs report it.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";
@@ -228,7 +228,7 @@ async fn run_go(go: &Path, module: &Path, args: &[&str], still: impl Fn()) -> Re
     let lines: Vec<&str> = text.lines().collect();
     Err(Error::Command {
         command: format!("go {} in {}", args.first().copied().unwrap_or_default(), module.display()),
-        status: crate::process::describe(output.status),
+        status: crate::system::process::describe(output.status),
         tail: lines[lines.len().saturating_sub(20)..].join("\n"),
     })
 }

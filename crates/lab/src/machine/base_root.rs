@@ -13,11 +13,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
-use crate::paths::Environment;
-use crate::process::run;
-use crate::programs::lock_file;
 use crate::progress::Reporter;
+use crate::system::paths::Environment;
+use crate::system::process::run;
 
 /// What the nodes run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,14 @@
 //!
 //! Not here: what is in the machine (`real_node`) and its Node object (`kubelet_standin`).
 
+pub(crate) mod base_root;
+pub(crate) mod cgroup;
+pub(crate) mod first_boot;
+pub(crate) mod image;
+pub(crate) mod network;
+pub(crate) mod real_kubelet;
+pub(crate) mod real_node;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +25,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cgroup::NodeGroup;
 use crate::error::{Error, Result};
-use crate::folder::{Folder, LEADER, ProcessKey, write_json};
-use crate::process::{DeathSignal, Output, Process, Signal, Spec, find_on_path, lock, output, tail};
+use crate::machine::cgroup::NodeGroup;
+use crate::system::folder::{Folder, LEADER, ProcessKey, write_json};
+use crate::system::process::{DeathSignal, Output, Process, Signal, Spec, find_on_path, lock, output, tail};
 
 /// nspawn's exit status when the machine asked for a reboot (`--keep-unit`).
 const REBOOT_STATUS: i32 = 133;

@@ -5,6 +5,10 @@
 //!
 //! Not here: the parts themselves, and anything that knows what a MachineConfig is.
 
+pub(crate) mod handle;
+pub(crate) mod spec;
+pub(crate) mod supervise;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,25 +20,25 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 
-use crate::api_proxy::ApiProxy;
+use crate::control_plane::programs::{Program, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions, client};
 use crate::error::{Error, Result};
-use crate::first_boot::{BareMachine, IgnitionLog};
-use crate::folder::{Folder, sweep};
-use crate::handle::{NodeHandle, NodeKind};
-use crate::image::pause_archive;
-use crate::kubelet_standin::{KubeletStandIn, NodeSpec, heartbeat};
-use crate::network::Bridge;
-use crate::packages::ensure_packages;
-use crate::paths::Environment;
-use crate::pod_standin::PodStandIn;
-use crate::process::{Process, Signal, Spec, run};
-use crate::programs::{Program, Programs};
+use crate::lab::handle::{NodeHandle, NodeKind};
+use crate::lab::spec::{Kubelet, LabBuilder, LabSpec};
+use crate::machine::first_boot::{BareMachine, IgnitionLog};
+use crate::machine::image::pause_archive;
+use crate::machine::network::Bridge;
+use crate::machine::real_kubelet::{KubeletSetup, setup};
+use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::{Reporter, Step};
-use crate::real_kubelet::{KubeletSetup, setup};
-use crate::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
+use crate::proxy::api_proxy::ApiProxy;
+use crate::simulated::kubelet_standin::{KubeletStandIn, NodeSpec, heartbeat};
+use crate::simulated::pod_standin::PodStandIn;
 use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode, SimulatedSetup, boot_id};
-use crate::spec::{Kubelet, LabBuilder, LabSpec};
+use crate::system::folder::{Folder, sweep};
+use crate::system::packages::ensure_packages;
+use crate::system::paths::Environment;
+use crate::system::process::{Process, Signal, Spec, run};
 
 /// `mco install` writes some thirty objects.
 const INSTALL_LIMIT: Duration = Duration::from_secs(60);
@@ -123,7 +127,7 @@ impl Lab {
         if spec.kind == NodeKind::Real {
             ensure_packages(progress).await?;
             check_overlay(folder.path())?;
-            let base = crate::base_root::ensure(spec.distribution, environment, progress).await?;
+            let base = crate::machine::base_root::ensure(spec.distribution, environment, progress).await?;
             let bridge = Bridge::create().await?;
             folder.update(|record| record.bridge = Some(bridge.name().to_owned()))?;
             options.address = bridge.gateway();
@@ -286,12 +290,12 @@ impl Lab {
         let (Some(bridge), Some(base)) = (&self.bridge, &self.base) else {
             return Err(Error::Options("a first boot needs a lab with real nodes: add `.real()`".to_owned()));
         };
-        let program = crate::first_boot::program(&Reporter::default()).await?;
+        let program = crate::machine::first_boot::program(&Reporter::default()).await?;
         let BareMachine { name, config, files, enable } = machine;
         let index = self.nodes.len();
         let kubelet =
             self.kubelet.as_ref().map(|k| k.setup(&self.plane, bridge, &name, index)).transpose()?;
-        let mut all = crate::first_boot::files();
+        let mut all = crate::machine::first_boot::files();
         all.extend(files);
         let spec = RealNodeSpec {
             index,

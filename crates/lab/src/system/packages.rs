@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::process::{find_on_path, run};
 use crate::progress::Reporter;
+use crate::system::process::{find_on_path, run};
 
 /// A program and the Debian package that has it.
 const NEEDED: [(&str, &str); 6] = [

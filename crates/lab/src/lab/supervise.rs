@@ -17,13 +17,13 @@ use rustix::process::Signal;
 
 use crate::control_plane::client;
 use crate::error::{Error, Result};
-use crate::folder::{ProcessKey, Record, read_json, recorded, sweep, write_json};
-use crate::handle::{NodeHandle, NodeKind};
 use crate::lab::Lab;
-use crate::paths::Environment;
-use crate::process::{describe, find_on_path, tail};
+use crate::lab::handle::{NodeHandle, NodeKind};
+use crate::lab::spec::LabSpec;
 use crate::progress::Reporter;
-use crate::spec::LabSpec;
+use crate::system::folder::{ProcessKey, Record, read_json, recorded, sweep, write_json};
+use crate::system::paths::Environment;
+use crate::system::process::{describe, find_on_path, tail};
 use client::chain;
 
 /// A cold start builds the control plane: up to twenty minutes, and as much again on a slow machine.

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::control_plane::programs::KUBERNETES_VERSION;
 use crate::error::{Error, Result};
-use crate::network::random;
-use crate::process::lock;
-use crate::programs::KUBERNETES_VERSION;
+use crate::machine::network::random;
+use crate::system::process::lock;
 
 /// How often a kubelet renews its Lease; the node controller gives up on a node after 40 s without.
 const HEARTBEAT: Duration = Duration::from_secs(10);

@@ -13,9 +13,9 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::folder::{LEADER, ProcessKey, read_json};
 use crate::machine::enter;
-use crate::process::Output;
+use crate::system::folder::{LEADER, ProcessKey, read_json};
+use crate::system::process::Output;
 
 /// One short command in a node.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);

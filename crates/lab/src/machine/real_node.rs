@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::first_boot::IgnitionLog;
-use crate::folder::Folder;
-use crate::handle::{NodeHandle, NodeKind};
-use crate::kubelet_standin::{KubeletStandIn, new_boot_id};
+use crate::lab::handle::{NodeHandle, NodeKind};
+use crate::machine::first_boot::IgnitionLog;
+use crate::machine::network::Bridge;
+use crate::machine::real_kubelet::KubeletSetup;
 use crate::machine::{Machine, MachineSpec, MachineState};
-use crate::network::Bridge;
-use crate::real_kubelet::KubeletSetup;
+use crate::simulated::kubelet_standin::{KubeletStandIn, new_boot_id};
+use crate::system::folder::Folder;
 
 /// Where the node finds the daemon's program.
 pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
@@ -35,9 +35,10 @@ pub const RECOVER_UNIT: &str = "machine-config-daemon-recover.service";
 /// The unit that completes a first boot, before the kubelet.
 pub const FIRSTBOOT_UNIT: &str = "machine-config-daemon-firstboot.service";
 /// These units, as they are delivered.
-const DAEMON_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon.service");
-const RECOVER_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon-recover.service");
-const FIRSTBOOT_TEXT: &str = include_str!("../../../deploy/systemd/machine-config-daemon-firstboot.service");
+const DAEMON_TEXT: &str = include_str!("../../../../deploy/systemd/machine-config-daemon.service");
+const RECOVER_TEXT: &str = include_str!("../../../../deploy/systemd/machine-config-daemon-recover.service");
+const FIRSTBOOT_TEXT: &str =
+    include_str!("../../../../deploy/systemd/machine-config-daemon-firstboot.service");
 
 /// The daemon on a node.
 #[derive(Debug, Clone)]
@@ -115,7 +116,7 @@ impl RealNode {
         prepare(&dir.join("upper"), spec, address, bridge)?;
         let said = match &spec.ignition {
             Some((program, config)) => {
-                Some(crate::first_boot::provision(program, config, &spec.base, &dir).await?)
+                Some(crate::machine::first_boot::provision(program, config, &spec.base, &dir).await?)
             }
             None => None,
         };

@@ -7,6 +7,9 @@
 //!
 //! Not here: what the daemon does. It is the product's own crate, started through the same door as `mco daemon`.
 
+pub(crate) mod kubelet_standin;
+pub(crate) mod pod_standin;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -28,8 +31,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::kubelet_standin::{BACKOFF, KubeletStandIn};
-use crate::process::lock;
+use crate::simulated::kubelet_standin::{BACKOFF, KubeletStandIn};
+use crate::system::process::lock;
 
 /// How long a daemon may take to finish the step that it is in.
 const STOP_LIMIT: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::process::{output, run, run_blocking};
+use crate::system::process::{output, run, run_blocking};
 
 const IP_LIMIT: Duration = Duration::from_secs(10);
 /// Subnets are tried in this part of 10/8, away from what clouds, VPNs and container engines usually take.

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base_root::Distribution;
 use crate::error::{Error, Result};
-use crate::handle::NodeKind;
 use crate::lab::Lab;
-use crate::packages::is_root;
-use crate::paths::Environment;
+use crate::lab::handle::NodeKind;
+use crate::machine::base_root::Distribution;
+use crate::machine::real_node::NodeFile;
 use crate::progress::Reporter;
-use crate::real_node::NodeFile;
+use crate::system::packages::is_root;
+use crate::system::paths::Environment;
 
 /// The label of the nodes that the pool `worker` selects.
 const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
@@ -146,7 +146,7 @@ impl LabSpec {
             return options("the controller needs its templates: add `.templates(folder)`");
         }
         if let Some(binary) =
-            self.mco_binary.as_deref().filter(|binary| !crate::process::is_executable(binary))
+            self.mco_binary.as_deref().filter(|binary| !crate::system::process::is_executable(binary))
         {
             return options(&format!(
                 "{} is not a program: build it with `cargo build -p cli`",

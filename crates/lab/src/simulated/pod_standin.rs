@@ -15,8 +15,8 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::kubelet_standin::{BACKOFF, KubeletStandIn};
-use crate::process::lock;
+use crate::simulated::kubelet_standin::{BACKOFF, KubeletStandIn};
+use crate::system::process::lock;
 
 /// Time between two looks at pods that could not be handled (node down, request failed).
 const RETRY: Duration = Duration::from_millis(500);

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
-use crate::paths::Environment;
-use crate::process::{find_on_path, run};
-use crate::programs::lock_file;
 use crate::progress::Reporter;
+use crate::system::paths::Environment;
+use crate::system::process::{find_on_path, run};
 
 /// The image's name in every node. `.invalid` is never a registry.
 pub const PAUSE_IMAGE: &str = "lab.invalid/pause:1";

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::packages::install_packages;
-use crate::process::{find_on_path, run};
+use crate::machine::real_node::NodeFile;
 use crate::progress::Reporter;
-use crate::real_node::NodeFile;
+use crate::system::packages::install_packages;
+use crate::system::process::{find_on_path, run};
 
 /// Where Debian's package has it: it is made for an initramfs.
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";

@@ -6,6 +6,10 @@
 //!
 //! Not here: nodes, our own programs. Nothing in it is meant to last: etcd does not sync to disk.
 
+pub(crate) mod certs;
+pub(crate) mod memory;
+pub(crate) mod programs;
+
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -18,13 +22,12 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpSocket;
 
-use crate::certs::{Authority, Pair, bare_keys, kubeconfig};
+use crate::control_plane::certs::{Authority, Pair, bare_keys, kubeconfig};
+use crate::control_plane::programs::{Program, Programs};
 use crate::error::{Error, Result};
-use crate::folder::Folder;
-use crate::memory;
-use crate::process::{Process, Signal, Spec, lock};
-use crate::programs::{Program, Programs};
 use crate::progress::Reporter;
+use crate::system::folder::Folder;
+use crate::system::process::{Process, Signal, Spec, lock};
 
 /// A cached control plane answers after 2.5 s on an idle 2-core machine; a busy one gets ten times that and more.
 const READY_LIMIT: Duration = Duration::from_secs(90);

@@ -18,8 +18,8 @@ use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::paths::Environment;
-use crate::process::OWNER;
+use crate::system::paths::Environment;
+use crate::system::process::OWNER;
 
 const RECORD: &str = "lab.json";
 /// What every node's folder holds about the machine that runs in it.
@@ -90,7 +90,7 @@ pub struct Record {
     pub nodes: Vec<String>,
     /// What the nodes are.
     #[serde(default)]
-    pub kind: Option<crate::handle::NodeKind>,
+    pub kind: Option<crate::lab::handle::NodeKind>,
     /// Folders outside of the data folder that go with the lab: control groups, nspawn's run-time folders.
     #[serde(default)]
     pub outside: Vec<PathBuf>,
@@ -159,7 +159,7 @@ impl Folder {
 
     /// Changes the record, on disk too.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Record)) -> Result<()> {
-        let mut record = crate::process::lock(&self.record);
+        let mut record = crate::system::process::lock(&self.record);
         change(&mut record);
         write_json(&self.path.join(RECORD), &*record)
     }
@@ -167,7 +167,7 @@ impl Folder {
     /// A copy of the record.
     #[must_use]
     pub fn record(&self) -> Record {
-        crate::process::lock(&self.record).clone()
+        crate::system::process::lock(&self.record).clone()
     }
 }
 
@@ -283,11 +283,11 @@ fn clear(path: &Path, record: &Record) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     if let Some(bridge) = &record.bridge {
-        crate::network::delete(bridge);
+        crate::machine::network::delete(bridge);
     }
     for dir in &record.outside {
         // Control groups are removed from the leaves up; the others are empty folders.
-        crate::cgroup::remove(dir);
+        crate::machine::cgroup::remove(dir);
     }
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
