@@ -3,6 +3,7 @@
 //!
 //! They stand here and not with the agent because they need a control plane, and this is the crate whose tests may.
 
+use crate::definitions::install_definitions;
 use anyhow::{Context, Result, bail};
 use api::k8s::Node;
 use api::names::annotation as a;
@@ -11,7 +12,6 @@ use daemon::{AgentOptions, Exit, run_with};
 use host::fault::NoFaults;
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -29,29 +29,7 @@ const DRIFT_PERIOD: Duration = Duration::from_millis(500);
 
 async fn cluster() -> Result<Client> {
     let client = lab::shared().await?.client().await?;
-    let params = PatchParams::apply("daemon-tests").force();
-    let crd = ApiResource::from_gvk(&GroupVersionKind::gvk(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-    ));
-    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &crd);
-    for c in api::crds::all()?.into_iter().filter(|c| c.ours) {
-        crds.patch(&c.name(), &params, &Patch::Apply(&c.object)).await?;
-    }
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": api::names::NAMESPACE}});
-    let ns = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-    let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &ns);
-    namespaces.patch(api::names::NAMESPACE, &params, &Patch::Apply(&namespace)).await?;
-    // The definitions take a moment until they are served.
-    let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let nodes: Api<MachineConfigNode> = Api::all(client.clone());
-    let end = Instant::now() + PATIENCE;
-    while pools.list(&Default::default()).await.is_err() || nodes.list(&Default::default()).await.is_err() {
-        anyhow::ensure!(Instant::now() < end, "the definitions are not served");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    install_definitions(&client, "daemon-tests").await;
     Ok(client)
 }
 

@@ -7,6 +7,8 @@
 mod agents;
 mod bad_input;
 mod crds;
+#[path = "../common/definitions.rs"]
+mod definitions;
 mod drains;
 mod examples;
 mod generated;

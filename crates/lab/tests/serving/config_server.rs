@@ -4,11 +4,11 @@
 //! It needs the control plane's programs (see the `lab` crate; `MCO_LAB_BIN` names a folder that has them). The server
 //! runs in the test's own process; its tests without a cluster stand in `crates/server/tests`.
 
+use crate::definitions::install_definitions;
 use crate::support::{Answer, PATIENCE, Running, certify};
-use api::names::{CONTROLLER_CONFIG, NAMESPACE};
+use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
 use prometheus_client::registry::Registry;
@@ -26,26 +26,6 @@ const SOON: Duration = Duration::from_secs(30);
 
 fn params() -> PatchParams {
     PatchParams::apply("server-tests").force()
-}
-
-async fn install(client: &Client) {
-    let dynamic = |group: &str, kind: &str| -> Api<DynamicObject> {
-        Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
-    };
-    let crds = dynamic("apiextensions.k8s.io", "CustomResourceDefinition");
-    for c in api::crds::all().unwrap().into_iter().filter(|c| c.ours) {
-        crds.patch(&c.name(), &params(), &Patch::Apply(&c.object)).await.unwrap();
-    }
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    dynamic("", "Namespace").patch(NAMESPACE, &params(), &Patch::Apply(&namespace)).await.unwrap();
-    let end = Instant::now() + PATIENCE;
-    while Api::<MachineConfigPool>::all(client.clone()).list(&Default::default()).await.is_err()
-        || Api::<MachineConfig>::all(client.clone()).list(&Default::default()).await.is_err()
-        || Api::<ControllerConfig>::all(client.clone()).list(&Default::default()).await.is_err()
-    {
-        assert!(Instant::now() < end, "the definitions are not served");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 async fn put_config(client: &Client, name: &str, ignition: &str) {
@@ -208,7 +188,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
         readiness(metrics).await["source"]["message"].as_str().unwrap_or_default().contains("404")
     })
     .await;
-    install(&client).await;
+    install_definitions(&client, "server-tests").await;
     becomes(metrics, "Current").await;
     assert_eq!(boot(&server, "worker", "").await.0, 404);
     put_pool(&client, "worker", "a", "a", 0).await;

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod config_server;
+#[path = "../common/definitions.rs"]
+mod definitions;
 mod parts;
 #[path = "../product/mod.rs"]
 mod product;

@@ -3,14 +3,14 @@
 //!
 //! It needs the control plane's programs, Debian's `ignition` (root) and the program `mco` (`cargo build -p cli`).
 
+use crate::definitions::install_definitions;
 use crate::support::{Answer, PATIENCE, client, connect_from};
 use api::boot_token::{ENTROPY, OLD_NAMESPACE, Record, Token};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, Patch, PatchParams};
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
 use serde_json::{Value, json};
 use server::{StartOptions, StartServer};
@@ -35,30 +35,12 @@ fn params() -> PatchParams {
     PatchParams::apply("server-tests").force()
 }
 
-fn dynamic(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
-}
-
 /// CRDs, settings, and the pool `worker` with a config that holds a secret.
 async fn install(client: &Client) {
-    let crds = dynamic(client, "apiextensions.k8s.io", "CustomResourceDefinition");
-    for c in api::crds::all().unwrap().into_iter().filter(|c| c.ours) {
-        crds.patch(&c.name(), &params(), &Patch::Apply(&c.object)).await.unwrap();
-    }
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    dynamic(client, "", "Namespace").patch(NAMESPACE, &params(), &Patch::Apply(&namespace)).await.unwrap();
+    install_definitions(client, "server-tests").await;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let (configs, settings) =
-        (Api::<MachineConfig>::all(client.clone()), Api::<ControllerConfig>::all(client.clone()));
-    let end = Instant::now() + PATIENCE;
-    let none = Default::default();
-    while pools.list(&none).await.is_err()
-        || configs.list(&none).await.is_err()
-        || settings.list(&none).await.is_err()
-    {
-        assert!(Instant::now() < end, "the definitions are not served");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let settings: Api<ControllerConfig> = Api::all(client.clone());
     let config = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": "a"},
         "spec": {"config": {"ignition": {"version": "3.2.0"}, "storage": {"files": [
