@@ -141,7 +141,9 @@ fn targets_of(metadata: &Value) -> anyhow::Result<Vec<Target>> {
 pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result<Vec<Program>> {
     let mut args = vec!["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
     if !all {
-        args.extend(["--lib", "--bins"]);
+        for (kind, flag) in [(Kind::Library, "--lib"), (Kind::Program, "--bins")] {
+            args.extend(chosen.iter().any(|t| t.kind == kind).then_some(flag));
+        }
         args.extend(chosen.iter().filter(|t| t.kind == Kind::Test).flat_map(|t| ["--test", t.name.as_str()]));
     }
     let output = Command::new(env!("CARGO"))
