@@ -195,10 +195,11 @@ impl Nodes {
         self.tell_unvouched(&plan);
         self.count(&plan, &snapshot);
         let Fenced { again, mut refused } = self.fence.close(&self.shared, &plan).await;
-        refused.extend(self.requests.take_failed());
         if again {
             return Outcome::Stale;
         }
+        // Taken once: a pass that ends before this point leaves them to the next one.
+        refused.extend(self.requests.take_failed());
         let mut outcome = refused.values().next().map_or(Outcome::Done, |why| Outcome::Failed(why.clone()));
         let free = |(plan, _): &(&PoolPlan, _)| !refused.contains_key(&*plan.pool);
         let both: Vec<_> = plan.pools.iter().zip(&snapshot.pools).filter(free).collect();

@@ -18,6 +18,7 @@ use crate::io::metrics;
 use crate::passes::descriptor::{Descriptor, Right, kind};
 use crate::passes::queue::{Growth, Outcome, Pass, Spacing, Work};
 use crate::shared::Shared;
+use crate::term::catch_up::NOT_STARTED;
 use crate::term::leader::now;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
@@ -216,10 +217,21 @@ impl Rendering {
             Ok(plan) => self.carry_out(&pool, plan, &pin).await,
             Err(Why::NotYet(what)) => {
                 tracing::debug!(pool = name, "not rendered yet: {what}");
-                Ok(())
+                self.has_begun(&pool).await
             }
             Err(Why::Degraded { reason, message }) => self.degraded(name, reason, message).await,
         }
+    }
+
+    /// Takes back what the pool says of a term that could not begin: it has begun. A pool that waits for something else
+    /// would say it until it is rendered, and one that selects every MachineConfig is never rendered.
+    async fn has_begun(&self, pool: &MachineConfigPool) -> Result<(), WriteError> {
+        let conditions = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        if !conditions.iter().any(|c| c.type_ == pool_condition::RENDER_DEGRADED && c.reason == NOT_STARTED) {
+            return Ok(());
+        }
+        let condition = Condition::new(pool_condition::RENDER_DEGRADED, false, "", "");
+        Ok(set_condition(&self.shared, pool, condition).await?)
     }
 
     /// Says on the pool why it is not rendered, and in the log when that is new.
@@ -571,6 +583,40 @@ mod tests {
         shared.stores.pools.apply("worker".to_owned(), item);
         shared.queues.of(Pass::Render).take();
         (Rendering::new(Arc::new(shared)), pool, name)
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_is_never_rendered_does_not_say_for_ever_that_the_term_cannot_begin() {
+        let pool = |condition: &Condition| {
+            json!({
+                "metadata": {"name": "all", "uid": "p", "resourceVersion": "1"},
+                "spec": {"machineConfigSelector": {}},
+                "status": {"conditions": [condition]},
+            })
+        };
+        for (reason, wrote) in [(NOT_STARTED, 1), ("SettingsRefused", 0)] {
+            let written = Arc::new(Mutex::new(vec![]));
+            let (writes, condition) =
+                (written.clone(), Condition::new("RenderDegraded", true, reason, "words"));
+            let stored = pool(&condition);
+            let shared = shared(move |request| {
+                writes.lock().unwrap().push(request.uri().path().to_owned());
+                answer(200, &stored)
+            });
+            let value: MachineConfigPool = serde_json::from_value(pool(&condition)).unwrap();
+            let value = Arc::new(value);
+            shared
+                .stores
+                .pools
+                .apply("all".to_owned(), Item { version: 1, uid: "p".to_owned(), value: value.clone() });
+            Rendering::new(Arc::new(shared)).step("all", &value).await.map_err(|e| e.chain()).unwrap();
+            let written = written.lock().unwrap();
+            assert_eq!(
+                written.iter().filter(|path| path.ends_with("/all/status")).count(),
+                wrote,
+                "{written:?}"
+            );
+        }
     }
 
     #[tokio::test]

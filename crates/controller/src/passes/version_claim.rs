@@ -94,14 +94,17 @@ async fn change(
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = call(what, api.patch(&name, &params, &body)).await?;
     let times = past.taken.map_or(0, |(times, _)| times).saturating_add(1);
-    // What the pools were told stays until it is known that nobody writes it back.
-    let why = past.why.clone();
-    shared.gates.version.set(Past { taken: Some((times, Instant::now())), why });
-    if past.why.is_some() {
-        // A try, see AGAIN_AFTER: told once, by the pools.
+    // Somebody has written it back before: what the pools were told stays until it is known that nobody does any more.
+    // Without that, what they were told was a refusal, which is over.
+    let retry = past.taken.is_some() && past.why.is_some();
+    let taken = Some((times, Instant::now()));
+    if retry {
+        // See AGAIN_AFTER: told once, by the pools.
+        shared.gates.version.set(Past { taken, why: past.why.clone() });
         shared.controller_config_answer(answer);
         return Ok(Some(PROVED));
     }
+    told(shared, Past { taken, why: None });
     let message = format!(
         "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, leads and has taken it over"
     );
@@ -198,6 +201,45 @@ mod tests {
             pass().await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// A refusal of the first take-over is no sign that somebody writes the annotation back.
+    #[tokio::test(start_paused = true)]
+    async fn a_take_over_that_was_refused_at_first_is_one_like_any_other() {
+        use crate::cache::store::Item;
+        use crate::fake_server::{answer, shared};
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let ours = crate::version::versions().raw;
+        let object = |version: &str, at: u64| {
+            json!({
+                "metadata": {"name": "c", "uid": "u", "resourceVersion": at.to_string(),
+                    "annotations": {GENERATED_BY_VERSION: version}},
+                "spec": api::v1::ControllerConfigSpec::default(),
+            })
+        };
+        let denied = Arc::new(AtomicBool::new(true));
+        let (denies, us) = (denied.clone(), ours.clone());
+        let shared = shared(move |request| match (request.method(), denies.load(Ordering::Relaxed)) {
+            (&http::Method::GET, _) => answer(200, &object("v0", 1)),
+            (_, true) => answer(403, &json!({"kind": "Status", "code": 403, "message": "not by you"})),
+            (_, false) => answer(200, &object(&us, 2)),
+        });
+        let value: ControllerConfig = serde_json::from_value(object("v0", 1)).unwrap();
+        let item = Item { version: 1, uid: "u".to_owned(), value: Arc::new(value) };
+        shared.stores.controller_configs.apply("c".to_owned(), item);
+        let pass = async || {
+            let config = shared.stores.controller_configs.get("c").unwrap();
+            see_to(&shared, &config).await.unwrap()
+        };
+        assert_eq!(pass().await, Some(AGAIN));
+        let why = shared.gates.version.past().why.unwrap_or_default();
+        assert!(why.contains("not by you"), "{why}");
+        denied.store(false, Ordering::Relaxed);
+        assert_eq!(pass().await, None, "nobody has written it back: there is nothing to prove");
+        let config = shared.stores.controller_configs.get("c").unwrap();
+        assert_eq!(shared.gates.version.may(&config, &ours), May::Go);
+        assert_eq!(shared.gates.version.past().why, None);
     }
 
     #[test]

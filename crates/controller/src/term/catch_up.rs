@@ -42,6 +42,8 @@ const TRIES: u32 = 6;
 const MOMENT: Duration = Duration::from_secs(5);
 /// What cannot be read for so long is told: people are promised a condition within ten seconds.
 const LASTS: Duration = Duration::from_secs(8);
+/// The reason in the condition of pools while a term cannot begin.
+pub(crate) const NOT_STARTED: &str = "NotStarted";
 /// How often what cannot be read is looked at. It costs no request.
 const LOOK_AT_WATCHES: Duration = Duration::from_secs(2);
 
@@ -90,7 +92,7 @@ async fn tell_waits(shared: &Shared, waits: &Waits) {
              moves until it can",
             cut(&all.join("; "), MAX_ANSWER_CHARS)
         );
-        let condition = Condition::new(RENDER_DEGRADED, true, "NotStarted", message);
+        let condition = Condition::new(RENDER_DEGRADED, true, NOT_STARTED, message);
         let pools = shared.stores.pools.all();
         let told = pools.iter().map(|pool| set_condition(shared, pool, condition.clone()));
         for error in join_all(told).await.into_iter().filter_map(Result::err) {

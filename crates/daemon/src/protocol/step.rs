@@ -319,11 +319,35 @@ fn refuse_image(view: &View) -> Action {
              the node to a pool without one"
         ),
     });
-    if node.state == state::UNRECONCILABLE && node.reason == why {
+    // Drained for an update before: the host is whole in its config and takes no other, so that it is of use again.
+    let (mut changes, cordon) = give_back(node, &config_on_disk(view));
+    let mut notes = vec![];
+    if node.state != state::UNRECONCILABLE || node.reason != why {
+        changes.insert(annotation::STATE, state::UNRECONCILABLE.to_owned());
+        changes.insert(annotation::REASON, why.clone());
+        notes.push(Note::new(EventKind::FailedToReconcile, why));
+    }
+    if changes.is_empty() {
         return Action::Wait { why: Waiting::Image, until: None };
     }
-    let changes = [(annotation::STATE, state::UNRECONCILABLE.to_owned()), (annotation::REASON, why.clone())];
-    write(changes, [Note::new(EventKind::FailedToReconcile, why)])
+    Action::Write { changes, notes, cordon, conditional: cordon.is_some() }
+}
+
+/// What gives a node back that was cordoned or drained for an update: by its own hand where the agent has cordoned it, by
+/// the controller where that has. Nothing where it was not.
+fn give_back(node: &NodeFacts, config: &str) -> (Changes, Option<Cordon>) {
+    let uncordon = format!("uncordon-{config}");
+    let mut changes = Changes::new();
+    if node.own_cordon {
+        for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
+            changes.insert(key, uncordon.clone());
+        }
+        return (changes, Some(Cordon::End));
+    }
+    if node.desired_drain.starts_with("drain-") {
+        changes.insert(annotation::DESIRED_DRAIN, uncordon);
+    }
+    (changes, None)
 }
 
 fn drain_of(config: &str) -> String {
@@ -498,19 +522,17 @@ fn finish(view: &View, config: &str) -> Action {
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
     }
+    let (back, cordon) = give_back(node, config);
     // Cordoned by ourselves: given back and called done in one write, so that no slot is held for one without the other.
-    if node.own_cordon {
-        for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
-            changes.insert(key, uncordon.clone());
-        }
+    if cordon.is_some() {
+        changes.extend(back);
         let mut notes = vec![given_back(config)];
         notes.extend(say_done(view, config, &mut changes));
-        let cordon = Some(Cordon::End);
         return Action::Write { changes, notes, cordon, conditional: true };
     }
     // Cordoned for an update of ours: the controller gives the node back before the update is called done.
-    if node.desired_drain.starts_with("drain-") {
-        changes.insert(annotation::DESIRED_DRAIN, uncordon);
+    if !back.is_empty() {
+        changes.extend(back);
         return write(changes, []);
     }
     let ours = node.desired_drain == uncordon;

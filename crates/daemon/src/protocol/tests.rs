@@ -608,6 +608,24 @@ fn an_image_that_the_host_cannot_run_is_refused_before_any_config_and_the_end_of
 }
 
 #[test]
+fn a_node_that_was_drained_and_then_asked_for_an_image_is_given_back() {
+    // By the agent's own cordon, and by the controller's.
+    for own_cordon in [true, false] {
+        let mut view = mk_view("a", "a", "b", "Degraded");
+        view.node.desired_image = "img".into();
+        (view.node.unschedulable, view.node.own_cordon) = (true, own_cordon);
+        (view.node.desired_drain, view.node.last_applied_drain) = ("drain-b".into(), "drain-b".into());
+        assert_eq!(write(&mut view), [EventKind::FailedToReconcile], "{own_cordon}");
+        assert_eq!(
+            (view.node.state.as_str(), view.node.desired_drain.as_str()),
+            ("Unreconcilable", "uncordon-a")
+        );
+        assert_eq!(view.node.unschedulable, !own_cordon, "the controller takes its own cordon away");
+        assert_eq!(step(&view), Action::Wait { why: Waiting::Image, until: None }, "it is said once");
+    }
+}
+
+#[test]
 fn another_try_is_asked_for_by_another_text_than_before() {
     let facts = |uid: &str, retry: &str| NodeFacts {
         uid: uid.to_owned(),
