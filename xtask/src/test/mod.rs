@@ -115,7 +115,11 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         );
     }
     examples?;
-    println!("== {} tests passed in {:.0} s", done.passed, start.elapsed().as_secs_f64());
+    let skipped = match done.skipped.len() {
+        0 => String::new(),
+        some => format!(", {some} could not run here"),
+    };
+    println!("== {} tests passed{skipped} in {:.0} s", done.passed, start.elapsed().as_secs_f64());
     Ok(())
 }
 
