@@ -2,7 +2,7 @@
 //! systemd is the fake one; a reboot is a line in `FOLDER/var/boots`, as the recorded cases count them.
 
 use anyhow::{Context, Result};
-use daemon::{Exit, Parts, run_with};
+use daemon::{AgentOptions, Exit, run_with};
 use host::fault::NoFaults;
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
 use std::io::Write;
@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
         let root = Root::open_with(&folder, Options { sync: false, owners: true }, Arc::new(NoFaults))?;
         let mut systemd = FakeSystemd::new(&root);
         let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
-        match run_with(client.clone(), Parts::new(&node, host), stop.clone()).await? {
+        match run_with(client.clone(), AgentOptions::new(&node, host), stop.clone()).await? {
             Exit::Stopped => return Ok(()),
             Exit::Rebooting => {
                 systemd.complete_reboot()?;
