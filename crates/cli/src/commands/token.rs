@@ -5,11 +5,11 @@ use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
-use api::names::annotation::FIRST_BOOT_NODES;
+use api::names::annotation::{CUSTOM_POOL_LABELS_APPLIED, FIRST_BOOT_NODES};
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
 use comfy_table::{Table, presets};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
@@ -49,6 +49,7 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
         ..Record::new(&token, &a.pool)
     };
     operator::tokens::keep_namespace(&client).await?;
+    let nodes: Api<Node> = Api::all(client.clone());
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let expected = record.node.clone();
     let (secret, params) = (record.to_secret(), PostParams::default());
@@ -64,8 +65,25 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
                 a.pool
             )
         })?;
+        // Who may not read Nodes goes without this word.
+        if let Ok(Ok(Some(old))) = tokio::time::timeout(CALL, nodes.get_opt(&node)).await
+            && let Some(warning) = left_over(&old, &a.pool)
+        {
+            eprintln!("warning: {warning}");
+        }
     }
     Ok(exit::OK)
+}
+
+/// What to do about a Node of the machine's earlier life: the controller takes the name off the pool's list as soon as it
+/// sees that the Node was given its labels, which the new machine would then never get.
+fn left_over(node: &Node, pool: &str) -> Option<String> {
+    node.annotations().get(CUSTOM_POOL_LABELS_APPLIED)?;
+    let name = node.name_any();
+    Some(format!(
+        "Node {name} of an earlier installation is still there and has had its labels: delete it (`kubectl delete node \
+         {name}`) before the machine boots, then make the token again, or the new node is not given the labels of pool {pool}"
+    ))
 }
 
 /// Notes on the pool that it expects this node: it gets the pool's labels when it has booted into the pool's config.
@@ -240,6 +258,16 @@ mod tests {
         for (list, want) in rows {
             assert_eq!(with_node(list, "n").as_deref(), want, "{list:?}");
         }
+    }
+
+    #[test]
+    fn a_node_of_an_earlier_installation_is_warned_of() {
+        let node = |annotations| -> Node {
+            serde_json::from_value(json!({"metadata": {"name": "n1", "annotations": annotations}})).unwrap()
+        };
+        assert_eq!(left_over(&node(json!({})), "infra"), None);
+        let warning = left_over(&node(json!({CUSTOM_POOL_LABELS_APPLIED: ""})), "infra").unwrap();
+        assert!(warning.contains("kubectl delete node n1") && warning.contains("pool infra"), "{warning}");
     }
     use api::boot_token::{Use, net};
     use k8s_openapi::jiff::SignedDuration;
