@@ -1,5 +1,5 @@
-//! `bootstrap`: renders a folder of manifests before there is a cluster. File input and output around
-//! [`render::bootstrap::plan`]; the rules are there.
+//! `bootstrap`: renders a folder of manifests before there is a cluster. This file reads and writes the files; the
+//! rules are in [`render::bootstrap::plan`].
 
 use crate::io::files::{self, FileError};
 use crate::version::versions;

@@ -1,8 +1,8 @@
-//! What a change makes dirty: which passes are to run again over which keys. A pure function of the change and of what is
-//! known; each pass says for itself what marks it (`marked_by`).
+//! What a change makes dirty: which passes must run again, and for which keys. A pure function of the change and the
+//! caches; each pass declares which changes mark it (`marked_by`).
 //!
-//! What it is not: a decision. Marking too many keys costs a pass that finds nothing to do; marking too few loses a
-//! change. So marks are generous.
+//! What it is not: a decision. A mark too many costs a pass that finds nothing to do; a missing mark loses a change. So
+//! marks are generous.
 
 use crate::cache::settings::Kind;
 use crate::cache::store::Change;

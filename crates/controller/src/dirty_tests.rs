@@ -1,4 +1,4 @@
-//! For each change, the keys of each pass that it makes dirty; all others stay clean.
+//! For each change, the keys of each pass that it makes dirty. All other keys stay clean.
 
 use super::*;
 use crate::cache::settings::{API_SERVER, FEATURE_GATE, IMAGE, STREAMS};

@@ -1,4 +1,5 @@
-//! A fake API server for tests of what a pass does with its answers, also those that a real one cannot be made to give.
+//! A fake API server, for tests of how a pass handles its answers, including answers that a real one cannot be made to
+//! give.
 
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;

@@ -1,4 +1,5 @@
-//! What all passes share: caches, queues, client, gates, events, metrics; and the ways in which changes and answers come in.
+//! What all passes share: caches, queues, client, gates, events and metrics, and the entry points for changes and for
+//! the answers to our writes.
 //!
 //! What it is not: a decision, or what a change makes dirty (see `dirty`).
 

@@ -1,4 +1,4 @@
-//! Which changes make a pool be rendered again, and how many they are taken for.
+//! Which changes cause a pool to be rendered again, and how many changes they count as.
 
 use super::*;
 use crate::fake_server::{answer, shared};

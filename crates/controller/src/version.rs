@@ -1,4 +1,5 @@
-//! This build, as it stands on what it generates. What it is not: a release of the cluster, which ControllerConfig names.
+//! The version of this build, as it is marked on what it generates. What it is not: the release of the cluster, which
+//! the ControllerConfig names.
 
 use render::Versions;
 

@@ -1,7 +1,7 @@
-//! The inputs of a plan from what a cluster has: the one place where they are put together. The controller fills
-//! [`Sources`] from its caches, `mco status` from its watches, `mco plan --from` from files; so all three plan alike.
+//! Assembles the inputs of a plan from the cluster's objects, in one place. The controller fills [`Sources`] from its
+//! caches, `mco status` from its watches, and `mco plan --from` from files, so all three plan alike.
 //!
-//! What it is not: the reading of objects, and the decision.
+//! What it is not: the reading of objects, or the decision.
 
 use crate::layered::Layering;
 use crate::plan::{Facts, Inputs, PoolInput};

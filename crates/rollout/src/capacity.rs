@@ -1,6 +1,7 @@
-//! How many nodes may be on their way, and in which order they go.
+//! How many nodes may be out for their update at once, and in which order they go.
 //!
-//! What it is not: a reservation. The answer holds for the nodes as given; patches are bound to what was seen.
+//! What it is not: a reservation. The answer holds for the nodes as given; patches are bound to the versions that were
+//! seen.
 
 use crate::node::Flags;
 use crate::plan::Capacity;

@@ -1,6 +1,7 @@
-//! What is particular to control-plane nodes: which nodes they are, that only one of them goes at a time whatever pools
-//! they are in, and their scheduling where OpenShift's Scheduler decides it. What it
-//! is not: the choice of nodes, or which pool owns one (see `membership`).
+//! The special rules for control-plane nodes: which nodes they are, that only one of them goes at a time whatever pools
+//! they are in, and whether they take ordinary pods if OpenShift's Scheduler decides that.
+//!
+//! What it is not: the choice of nodes, or which pool owns one (see `membership`).
 
 use crate::membership::Cluster;
 use crate::node::Flags;

@@ -1,7 +1,9 @@
 //! [`plan`]: which nodes of which pools move now.
 //!
-//! Data flow: membership → predicates of each node → holds → capacity → choice → one patch a node → status and
-//! events as they are after the patches. What it is not: I/O, a clock, or a second opinion in the executor.
+//! Data flow: membership → predicates of each node → holds → capacity → choice → one patch for each node → status and
+//! events as they are after the patches.
+//!
+//! What it is not: I/O or a clock. The executor decides nothing again.
 
 use crate::capacity::{max_unavailable, measure, order};
 use crate::control_plane::{self, Turn};

@@ -1,6 +1,6 @@
-//! How long a rollout takes yet, from the times at which nodes of this very rollout were done.
+//! How much longer a rollout takes, estimated from when nodes of this same rollout finished.
 //!
-//! What it is not: a promise, or a guess from other rollouts: where too little is known, it says so.
+//! What it is not: a promise, or a guess from other rollouts. If too little is known, the answer says so.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;

@@ -1,12 +1,13 @@
-//! The labels of the custom pool that a machine first booted into: given once, to a node that an administrator has vouched
-//! for.
+//! Applies the labels of the custom pool that a machine first booted into: once, and only to a node that an
+//! administrator has vouched for.
 //!
-//! That a machine booted into a pool's config stands in an annotation of its Node, which whoever has the node's credentials
-//! can write; labels such as `node-role.kubernetes.io/NAME` are what the API server keeps nodes from giving to themselves.
-//! So the pool says which nodes it is to come true for ([`annotation::FIRST_BOOT_NODES`]): no node can write that. A name
-//! is taken off the list when it has served.
+//! An annotation of the Node says which pool's config the machine booted into, and whoever has the node's credentials
+//! can write that annotation. Labels such as `node-role.kubernetes.io/NAME` are among those that the API server does
+//! not let nodes give to themselves (admission plugin NodeRestriction). So the pool lists the nodes for which the claim
+//! is accepted ([`annotation::FIRST_BOOT_NODES`]); no node can write that. A name is removed from the list once it was
+//! used.
 //!
-//! What it is not: the choice of nodes.
+//! What it is not: the choice of which nodes to update.
 
 use crate::patch::Change;
 use crate::plan::Facts;

@@ -1,5 +1,6 @@
-//! What the controller does next with a [`Situation`], up to the point where it waits for somebody else: a node's daemon,
-//! pods that end, a person. The same plans as in the cluster, each applied to the views before the next is made.
+//! What the controller does next with a [`Situation`], up to the point where it waits for somebody else: a node's
+//! daemon, pods that end, or a person. It makes the same plans as in the cluster, and applies each to the views before
+//! it makes the next.
 //!
 //! What it is not: a guess at what daemons and pods do.
 

@@ -1,6 +1,8 @@
-//! Pools whose OS image is built on the cluster: what of MachineOSConfig and MachineOSBuild is read, and whether
-//! nodes may go to the image. What it is not: the build, and the choice among several builds ([`Layering`] holds the
-//! one that belongs to the pool's rendered config).
+//! Pools whose OS image is built on the cluster: what is read of MachineOSConfig and MachineOSBuild, and whether nodes
+//! may go to the image.
+//!
+//! What it is not: the build, or the choice among several builds ([`Layering`] holds the one that belongs to the pool's
+//! rendered config).
 
 use crate::plan::Target;
 use serde::{Deserialize, Serialize};

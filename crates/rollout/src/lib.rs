@@ -1,10 +1,12 @@
-//! Pools and nodes to the next moves: which node goes to which config, who is drained, and why the others wait.
+//! Decides the next moves from pools and nodes: which node goes to which config, who is drained, and why the others
+//! wait.
 //!
 //! What it is: pure functions. [`plan`] looks at all pools and nodes at once and returns a [`RolloutPlan`];
-//! [`drain::plan`] looks at one node and its pods; [`mcn`] keeps MachineConfigNodes; [`Situation::forecast`] plans on
-//! from objects in files. Time is an argument.
+//! [`drain::plan`] looks at one node and its pods; [`mcn`] maintains MachineConfigNodes; [`Situation::forecast`] plans
+//! ahead from objects in files. The time is an argument.
 //!
-//! What it is not: a client, a queue, a clock. The `controller` crate feeds it from its caches and carries plans out.
+//! What it is not: a client, a queue or a clock. The `controller` crate supplies the inputs from its caches and carries
+//! plans out.
 
 mod assembly;
 mod capacity;

@@ -1,7 +1,7 @@
-//! MachineConfigNodes: which there are to be, what their spec says, and how a step of an update changes the status.
+//! MachineConfigNodes: which ones should exist, what their spec says, and how a step of an update changes the status.
 //!
-//! What it is not: the steps themselves; the daemon and the drain say those. One step is one write: [`advance`]
-//! answers `None` where nothing but the time would change.
+//! What it is not: the steps themselves, which the daemon and the drain report. One step is one write: [`advance`]
+//! returns `None` if only times would change.
 
 use crate::view::NodeView;
 use api::k8s::{ObjectMeta, OwnerReference, Time};

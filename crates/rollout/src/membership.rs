@@ -1,12 +1,14 @@
-//! Which pool owns a node. master goes before custom pools, custom pools before worker; two custom pools are an error.
+//! Which pool owns a node. The pool master goes before custom pools, and custom pools before worker; two matching
+//! custom pools are an error.
 //!
-//! Outside OpenShift nobody labels nodes for us. There pool `master` takes every control-plane node beside those that its
-//! selector picks, whatever its labels' values, and pool `worker` every node with a worker's label and every node that has
-//! no role at all. One of the latter counts once its daemon has reported: nobody else says that it is ours, and a virtual
-//! kubelet would hold a slot of the pool for ever. A node with any other role label is in the pools whose selectors pick it, or in none.
+//! Outside OpenShift nobody labels nodes for us. There, pool `master` takes every control-plane node, whatever the
+//! value of the role label, besides the nodes that its selector picks. Pool `worker` takes every node with a worker's
+//! label and every node without any role. A node without a role counts only once its daemon has reported, because
+//! nothing else shows that it is ours: a virtual kubelet would otherwise hold a slot of the pool for ever. A node with
+//! any other role label is in the pools whose selectors pick it, or in none.
 //!
-//! What it is not: a choice among them; a node that two custom pools want is refused, because either answer would
-//! reconfigure a machine against somebody's will.
+//! What it is not: a choice between custom pools. A node that two custom pools want is refused, because either answer
+//! would reconfigure a machine against somebody's will.
 
 use crate::control_plane::is_control_plane;
 use crate::plan::{NoPool, PoolInput, Unmanaged};

@@ -1,7 +1,7 @@
-//! What a node's annotations and conditions amount to: done, failing, available, in the pool's config.
+//! The state of a node, derived from its annotations and conditions: done, failing, available, in the pool's config.
 //!
-//! What it is not: the choice of nodes. Each predicate is the reference's, to the letter: both controllers count the
-//! same nodes.
+//! What it is not: the choice of nodes. Except where a field says otherwise, each predicate is exactly the reference's,
+//! so that both controllers count the same nodes.
 
 use crate::drain::Verb;
 use crate::layered::Layering;

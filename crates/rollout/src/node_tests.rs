@@ -1,4 +1,4 @@
-//! Nodes that were sent to one config of their pool and are sent on to the next in the slot that they hold.
+//! Nodes that were sent to one config of their pool, and are then sent on to the next one in the slot that they hold.
 
 use crate::view::NodeView;
 use crate::{Facts, Inputs, PoolInput, Step, plan};

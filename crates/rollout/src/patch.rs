@@ -1,6 +1,6 @@
 //! One change to one Node: its content, its merge patch, and what the Node looks like after it.
 //!
-//! What it is not: the reason for the change; that stands in the plan beside it.
+//! What it is not: the reason for the change, which is in the plan.
 
 use crate::view::{CordonMark, NodeView, is_update_taint, own};
 use api::k8s::Taint;

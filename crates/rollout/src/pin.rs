@@ -1,11 +1,12 @@
-//! A pool that is held in a config of its past, and which configs that past has: two annotations on the pool.
+//! A pool that is pinned to an earlier config (a rollback), and which configs it had before: two annotations on the
+//! pool.
 //!
-//! The pool's config follows from its MachineConfigs, so the only lasting way back is to change those, usually in the
+//! A pool's config follows from its MachineConfigs, so the only lasting way back is to change those, usually in the
 //! repository that they come from. Until that is done, [`own::PINNED`] keeps the pool in an older rendered config: the
-//! controller names that one in `spec.configuration`, goes on to render, and rolls nothing else out. GitOps tools leave
-//! it alone, as they do annotations that are not theirs.
+//! controller names that config in `spec.configuration`, continues to render, and rolls out nothing else. GitOps tools
+//! leave the annotation alone, as they do with annotations that they did not set.
 //!
-//! What it is not: the choice of a config by a person (`mco undo`), or the writing.
+//! What it is not: a person's choice of a config (`mco undo`), or the writing.
 
 use crate::view::own;
 use api::k8s::Time;

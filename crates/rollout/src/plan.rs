@@ -1,6 +1,6 @@
-//! The values that a rollout decision is made from and the value that it is: [`Inputs`] and [`RolloutPlan`].
+//! The values of a rollout decision: what it is made from ([`Inputs`]), and what it says ([`RolloutPlan`]).
 //!
-//! What it is not: the decision, see [`crate::plan`]. A plan is complete: whoever carries it out chooses nothing, and
+//! What it is not: the decision itself (see [`crate::plan`]). A plan is complete: the executor chooses nothing, and
 //! every node of a pool has a [`Step`] that says what it does or what it waits for.
 
 use crate::layered::Layering;

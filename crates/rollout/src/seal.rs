@@ -1,12 +1,13 @@
-//! What patches of an earlier leader could still do: [`PoolPlan::exposed`].
+//! What late patches of an earlier leader could still do: [`PoolPlan::exposed`].
 //!
-//! A leader that died, or lost its lease, may have sent patches that the API server has not seen yet. Each is bound to the
-//! version of its node that was decided on, and a plan of the next leader that sends the same node is safe: one of the two
-//! is refused. But when the pool got another config meanwhile, or other members, the next leader may send another node, and
-//! then the late patch makes one too many. So before a leader sends nodes of a pool for the first time, every node that
-//! such a patch could take out of service beside them is written to, which makes all older patches void.
+//! A leader that died, or lost its lease, may have sent patches that the API server has not received yet. Each is bound
+//! to the version of its node that it was decided on. If the next leader sends the same node, that is safe: one of the
+//! two patches is refused. But if the pool got another config meanwhile, or other members, the next leader may send
+//! another node, and the late patch then makes one too many. So before a leader sends nodes of a pool for the first
+//! time, it writes to every node that such a patch could take out of service in addition. That gives the node a new
+//! version and voids all older patches.
 //!
-//! What it is not: the write, or needed after a clean hand-over: there every patch was answered.
+//! What it is not: the write itself. Nor is it needed after a clean hand-over, where every patch was answered.
 
 use crate::plan::{Capacity, PoolPlan, Step};
 use std::collections::HashSet;

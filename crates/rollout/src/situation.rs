@@ -1,5 +1,7 @@
-//! Cluster objects from files (a must-gather dump, `kubectl get -o yaml`) as the inputs of a plan: what the controller
-//! reads from its watches, read from JSON values. What it is not: the reading of files, and the decision.
+//! Reads the inputs of a plan from cluster objects in files (a must-gather dump, `kubectl get -o yaml`): the same
+//! objects that the controller watches, given as JSON values.
+//!
+//! What it is not: the reading of files, or the decision.
 
 use crate::assembly::{ConfigView, Configs, Sources, Streams};
 use crate::pin::pinned;

@@ -1,7 +1,7 @@
-//! A pool's status: counts, conditions and the events of their transitions.
+//! A pool's status: counts, conditions, and the events of their transitions.
 //!
-//! What it is not: rendering's own condition, which is copied through. Texts of `Updated` and `Updating` are part of
-//! the interface: scripts wait for them.
+//! What it is not: the condition that rendering sets, which is copied unchanged. The texts of `Updated` and `Updating`
+//! are part of the interface: scripts wait for them.
 
 use crate::layered::BuildState;
 use crate::node::Flags;

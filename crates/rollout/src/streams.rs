@@ -1,4 +1,4 @@
-//! The stream of OS images that a pool's status names: the one whose image the pool's rendered config has.
+//! The OS image stream that a pool's status names: the one whose image the pool's rendered config has.
 //!
 //! What it is not: the choice of a pool's images, which is made when it is rendered.
 

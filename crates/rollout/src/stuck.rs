@@ -1,7 +1,8 @@
-//! Whether a pool can reach its config without a person who changes something: what `mco status --until-updated` ends with.
+//! Whether a pool can reach its config unless a person changes something. `mco status --until-updated` stops when it
+//! cannot.
 //!
-//! What it is not: a guess at how long something takes. A node that fails is tried again and may work the next time; only
-//! what stays as it is until somebody decides otherwise counts.
+//! What it is not: a guess at how long something takes. A node that fails is tried again and may succeed the next time;
+//! only what stays as it is until somebody decides otherwise counts.
 
 use crate::plan::{Hold, NodeStep, PoolPlan, Reason, Step, Wait};
 use crate::view::DaemonState;

@@ -1,5 +1,5 @@
-//! The cluster's topology, found out from its nodes: whether control-plane nodes, and those that run the workload, have
-//! others beside them to move pods to.
+//! The cluster's topology, derived from its nodes: whether control-plane nodes, and the nodes that run the workload,
+//! have peers that their pods can move to.
 //!
 //! | nodes of a sort | topology |
 //! | --- | --- |
@@ -7,7 +7,8 @@
 //! | one | `SingleReplica` |
 //! | more | `HighlyAvailable` |
 //!
-//! What it is not: OpenShift's topology, which its installer decides and its Infrastructure object says, or the drain.
+//! What it is not: the drain, or OpenShift's topology, which its installer decides and its Infrastructure object
+//! records.
 
 use crate::control_plane::{is_control_plane, is_etcd};
 use crate::membership::Cluster;

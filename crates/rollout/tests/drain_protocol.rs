@@ -1,10 +1,13 @@
-//! A drain, explored to the end: one node's daemon, a controller that forgets everything between two plans and whose
-//! view of the node lags, patches that arrive late, twice decided, or never, a scheduler that binds pods while it may,
-//! evictions that are refused, a pool that gets another config meanwhile, and a person who cordons or uncordons at any moment.
+//! Explores every state of a drain: one node's daemon; a controller that forgets everything between two plans and whose
+//! view of the node lags; patches that arrive late, are decided twice, or never arrive; a scheduler that binds pods
+//! while it may; evictions that are refused; a pool that gets another config meanwhile; and a person who cordons or
+//! uncordons at any moment.
 //!
-//! The decisions are the real `rollout::drain::plan`. What is checked: a node is called drained only while it is
-//! cordoned and empty, a person's cordon is there at the end and only then, and from every state there is a way to the
-//! end. What it is not: time; back-offs and thresholds are in `drains.rs`.
+//! The decisions are made by the real `rollout::drain::plan`. Checked is: a node is called drained only while it is
+//! cordoned and empty; it is cordoned at the end exactly if a person had cordoned it; and the end can be reached from
+//! every state.
+//!
+//! What it is not: time. Back-offs and thresholds are in `drains.rs`.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

@@ -1,5 +1,5 @@
-//! Drains step by step: cordon, evictions by kubectl's rules, budgets, what is said, uncordon, kept cordons.
-//! Cases 164 to 166 of the table of the reference's own tests are among them, by number.
+//! Drains step by step: cordon, evictions by kubectl's rules, budgets, reports, uncordon, and cordons that are kept.
+//! They include cases 164 to 166 from the table of the reference's own tests, by number.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

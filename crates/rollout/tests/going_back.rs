@@ -1,5 +1,5 @@
-//! What an administrator does in the middle of a rollout: pause, revert, another bound, nodes and pools that come and
-//! go. Each is played with daemons that do what they are asked.
+//! What an administrator does in the middle of a rollout: pause, revert, change `maxUnavailable`, add and remove nodes
+//! and pools. Each case is played with daemons that do what they are asked.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

@@ -1,4 +1,4 @@
-//! MachineConfigNodes: made, corrected and removed with their nodes; a step changes its conditions and no others.
+//! MachineConfigNodes are created, corrected and removed with their nodes, and a step changes only its own conditions.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

@@ -1,6 +1,6 @@
 //! Counts, conditions and events of a pool: the cases of the reference's own tests, as tables.
-//! The numbers of rows are those of that table: here 63 to 87. Of 72, a pool with neither object is no layered one: it is in
-//! every table of `nodes.rs`.
+//! The row numbers are those of that table: 63 to 87 here. Row 72, a pool without either image build object, is part of
+//! every table of `nodes`.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

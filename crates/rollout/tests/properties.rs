@@ -1,5 +1,5 @@
-//! What holds for any pools and nodes: the bound, the pause, the fixed point, one patch a node, and that a patch's
-//! JSON and its effect on a view are the same thing.
+//! Properties that hold for any pools and nodes: `maxUnavailable`, the pause, the fixed point, at most one patch for
+//! each node, and that a patch's JSON does the same as its effect on a view.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

@@ -1,11 +1,13 @@
-//! The recorded situations of `tests/conformance/rollout`: each is put before the plans as the reference controller
-//! saw it, the plans are applied until nothing changes, and the outcome is compared with what the reference did.
+//! The recorded situations of `tests/conformance/rollout`. Each is given to the planner as the reference controller saw
+//! it; the plans are applied until nothing changes, and the outcome is compared with what the reference did.
 //!
-//! What is meant to end otherwise stands in `accept-rollout.txt` beside the cases, node by node; the rest of such a case is
-//! compared all the same.
+//! Intended differences are listed in `accept-rollout.txt` beside the cases, node by node; the rest of such a case is
+//! still compared.
 //!
-//! As in the recording, the pool is paused until its nodes are at rest, and nodes are made a second apart. What it is
-//! not: a run of the controller; `check_rollout.py` beside the cases does the same against a real API server.
+//! As in the recording, the pool is paused until its nodes are at rest, and nodes are created a second apart.
+//!
+//! What it is not: a run of the controller. `check_rollout.py` beside the cases does the same against a real API
+//! server.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 
 use api::k8s::{IntOrString, LabelSelector, Node, Time};

@@ -1,5 +1,7 @@
-//! Clusters whose nodes nobody has labelled for us: which pool a node of kubeadm or k3s is in, and that control-plane nodes
-//! go one at a time whatever pools they are in. What it is not: the cases of OpenShift's clusters, see `nodes.rs`.
+//! Clusters whose nodes nobody has labelled for us: which pool a node of kubeadm or k3s is in, and that control-plane
+//! nodes go one at a time whatever pools they are in.
+//!
+//! What it is not: the cases of OpenShift's clusters (see `nodes`).
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

@@ -1,6 +1,6 @@
-//! A pool of thousands of nodes: it is planned again for every change of one of them, and all of them are in memory.
+//! A pool of thousands of nodes: it is planned again for every change of one node, and all of its nodes are in memory.
 //!
-//! What it is not: a benchmark. What a plan costs is in `cargo xtask bench rollout --nodes 5000`.
+//! What it is not: a benchmark. `cargo xtask bench rollout --nodes 5000` measures what a plan costs.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 mod common;
 

@@ -1,4 +1,5 @@
-//! The watches of all kinds that plans are made from: which kinds, what is kept of them, and what a change of theirs is.
+//! The watches of all kinds that plans are made from: which kinds are watched, what is kept of each object, and which
+//! [`Changed`](crate::dirty::Changed) a change of it becomes.
 //!
 //! What it is not: how one kind is watched (see `watch`), or what a change makes dirty (see `dirty`).
 

@@ -1,7 +1,7 @@
-//! The watches of the cluster's settings. A kind that is not served is looked for now and then, one request for a group of
-//! kinds, and watched from then on.
+//! The watches of the cluster's settings. For a kind that the API server does not serve, one request for each group of
+//! kinds looks from time to time whether it has been installed. From then on it is watched.
 //!
-//! What it is not: the caches that they fill, see `settings`.
+//! What it is not: the caches that these watches fill (see `settings`).
 
 use crate::cache::followed::{Followed, Need};
 use crate::cache::settings::{KINDS, Kind, input};

@@ -1,4 +1,5 @@
-//! The kinds that are watched, as the begin of a term looks at them.
+//! The watched kinds, as the start of a leader's term sees them: which objects, and what happens when a kind cannot be
+//! read.
 
 use crate::cache::store::Cache;
 use kube::Api;

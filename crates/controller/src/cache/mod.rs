@@ -1,4 +1,4 @@
-//! What is known of the cluster: one store a kind, filled by watches, trimmed on arrival.
+//! The caches of the cluster's objects: one store for each kind, filled by watches. Objects are trimmed on arrival.
 
 pub(crate) mod follow;
 pub(crate) mod follow_settings;

@@ -1,8 +1,8 @@
 //! The cluster's settings, as JSON: KubeletConfigs, ContainerRuntimeConfigs, and OpenShift's config kinds where they are
 //! installed.
 //!
-//! Guarantee: a kind counts as absent only when the API server says that it does not serve it. One that is served and
-//! cannot be listed counts as unknown: taking it for empty would remove from every host what it says.
+//! Guarantee: a kind counts as absent only when the API server says that it does not serve it. A kind that is served
+//! and cannot be listed counts as unknown. Taking it for empty would remove its settings from every host.
 //!
 //! What it is not: the watches that fill it (see `follow_settings`), or what a setting means (see `render::generated`).
 

@@ -1,10 +1,10 @@
-//! A cache of one kind: name → what we keep of the object, with the version it had.
+//! The cache of one kind: for each name, what we keep of the object, and its resource version.
 //!
 //! Three writers feed it: the watch, a list after a lost watch, and the answers to our own writes. The answers matter:
-//! a pass that runs before the watch has brought our last write would otherwise decide on the state before it. An
-//! older version never replaces a newer one of the same object, whoever brings it.
+//! without them, a pass that runs before the watch delivers our last write would decide on the state before that write.
+//! An older version never replaces a newer one of the same object, whichever writer delivers it.
 //!
-//! What it is not: decoding or trimming (see [`crate::cache::watch`]), nor deciding what a change means.
+//! What it is not: decoding or trimming (see [`crate::cache::watch`]), or what a change means.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -1,7 +1,8 @@
-//! What templates are made from beside the ControllerConfig: the template folder, by inotify, and the pull secret, by a
-//! watch of that one object. A change starts the passes; they read the thing itself.
+//! The inputs of templates other than the ControllerConfig: the template folder, watched by inotify(7), and the pull
+//! secret, a watch of that one object. A change marks the passes; they read the files and the secret themselves.
 //!
-//! What it is not: reading templates or secrets. Of a secret nothing is kept but whether it changed.
+//! What it is not: the reading of templates or secrets. Nothing of a secret is kept; the watch only notices that it
+//! changed.
 
 use crate::cache::store::{Change, Store};
 use crate::cache::stores::Place;

@@ -1,7 +1,7 @@
-//! Nodes and MachineConfigNodes as they are taken off the wire: the few fields that the caches keep. The rest of the
-//! bytes (images, conditions, who wrote which field) is skipped while they are read, and never takes memory.
+//! Nodes and MachineConfigNodes as they are decoded from the wire: only the few fields that the caches keep. All other
+//! bytes (images, conditions, managed fields) are skipped by the decoder and never take memory.
 //!
-//! What it is not: a type to write with. What is written is a patch.
+//! What it is not: types to write with. Writes are patches.
 
 use api::k8s::{Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, OwnerReference, Taint, Time};
 use api::v1::{MachineConfigNode, MachineConfigNodeSpec};

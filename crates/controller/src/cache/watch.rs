@@ -1,10 +1,10 @@
-//! Watches: one endless stream per kind, trimmed on arrival and folded into a [`Store`].
+//! Watches: one endless stream for each kind, trimmed on arrival and folded into a [`Store`].
 //!
-//! Guarantees: a cut watch, an expired version (410) and an API server that is away for minutes end in a new list, not
-//! in an end of the stream. An object that cannot be decoded is skipped with a warning that names it; it never stops
-//! the others. Nothing is kept of an object but what `keep` makes of it.
+//! Guarantees: a cut watch, an expired version (410) and an API server that is away for minutes lead to a new list; the
+//! stream never ends. An object that cannot be decoded is skipped with a warning that names it, and does not stop the
+//! others. Of each object, only what `keep` returns is kept.
 //!
-//! What it is not: it decides nothing; `on_change` marks queues.
+//! What it is not: a decision. `on_change` marks queues.
 
 use crate::cache::store::{Change, Item, Store};
 use crate::io::backoff;

@@ -1,4 +1,4 @@
-//! Which change of a pool is only the echo of our own write.
+//! Tells the echo of our own write to a pool from a change by somebody else.
 
 use api::v1::PoolConfiguration;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Writes on their way: how many at once, what has no answer yet, and when a refusal is told.
+//! Writes in flight: how many at once, which have no answer yet, and when a refusal is reported.
 
 pub(crate) mod echo;
 pub(crate) mod own_config;

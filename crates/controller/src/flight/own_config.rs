@@ -1,11 +1,13 @@
-//! A MachineConfig that this controller makes: whether it stands as it should, what is to be written where it does not, and
-//! whether somebody else changed it. Pure, but for the memory of what was seen.
+//! A MachineConfig that this controller makes: whether the stored object is as it should be, what to write when it is
+//! not, and whether somebody else changed it. Pure, except for the memory of what was seen.
 //!
-//! Two things tell somebody else's change from one of the templates or settings: what this process has seen standing, and
-//! for the time when no controller ran, the annotation [`annotation::WRITTEN`]. The latter counts only where this very
-//! build wrote the object, as another one may write the same in other words.
+//! Two things tell an edit by somebody else from a change of templates or settings. The first is the digest of what
+//! this process has seen stored. The second, for changes made while no controller ran, is the annotation
+//! [`annotation::WRITTEN`]; it counts only if this very build wrote the object, because another build may write the
+//! same config in another form.
 //!
-//! What it is not: what they say (see `render::template`, `render::generated`), or the writes (see `put`).
+//! What it is not: the content of these MachineConfigs (see `render::template`, `render::generated`), or the writes
+//! (see `put`).
 
 use crate::io::merge_patch::difference;
 use api::k8s::ResourceExt;

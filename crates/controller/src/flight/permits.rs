@@ -1,7 +1,7 @@
-//! Places for Node patches: how many are in flight at once. Each pool has its own, and drains have theirs, so that patches
-//! of one pool that nobody answers take none from others.
+//! Permits for Node patches: how many are in flight at once. Each pool has its own permits, and drains have theirs, so
+//! that unanswered patches of one pool do not block other pools.
 //!
-//! What it is not: a rate. A patch that is answered frees its place at once.
+//! What it is not: a rate limit. An answered patch frees its permit at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

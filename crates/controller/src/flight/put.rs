@@ -1,7 +1,7 @@
-//! The writes of MachineConfigs that this controller makes: made, put back where somebody changed them (and told where to
-//! make the change instead), and taken away.
+//! Writes the MachineConfigs that this controller makes: creates them, restores them after an edit (and says where to
+//! make the change instead), and deletes them.
 //!
-//! What it is not: what they say, or whether one stands as it should (see `own_config`).
+//! What it is not: their content, or the check whether one is as it should be (see `own_config`).
 
 use crate::cache::stores::Config;
 use crate::cache::watch::version_of;

@@ -1,8 +1,8 @@
-//! When a failed request becomes something to tell on an object: at once where the API server will refuse it each time,
-//! and after a few seconds where it could have passed by itself and did not.
+//! When a failed request is reported on an object: at once if the API server will refuse it every time; after a few
+//! seconds if it could have passed by itself and did not.
 //!
-//! What it is not: a retry. Everything is tried again, also what is refused: that an admission policy has changed is seen
-//! by nobody here.
+//! What it is not: a retry. Everything is tried again, refused writes too: the controller does not watch admission
+//! policies, so it cannot see when one changes.
 
 use crate::passes::queue::Outcome;
 use api::text::{MAX_ANSWER_CHARS, cut};

@@ -1,11 +1,11 @@
-//! Patches of Nodes, and statuses of pools, that were sent and have no answer yet. The node pass waits for an answer for a
-//! moment; then it goes on without it, so that one object that is never answered for, say because of an admission webhook
-//! that hangs, holds nothing up but itself.
+//! Patches of Nodes and writes to pools that were sent and have no answer yet. The node pass waits for an answer for a
+//! moment, then goes on without it. So an object whose writes are never answered, for example because an admission
+//! webhook hangs, delays nothing else.
 //!
-//! Guarantee: for as long as a patch may still arrive its Node is known here. The plan keeps its slot and leaves it alone
-//! (`Facts::unanswered`).
+//! Guarantee: as long as a patch may still arrive, its Node is recorded here. The plan keeps that node's slot and does
+//! not touch the node (`Facts::unanswered`).
 //!
-//! What it is not: tries and their end (see [`crate::flight::writes`]).
+//! What it is not: retries, and when they end (see [`crate::flight::writes`]).
 
 use crate::flight::refusals::Undone;
 use crate::flight::writes::{until_settled, write_first_boot_nodes, write_status};

@@ -1,7 +1,7 @@
-//! The two writes that several passes share: a Node's patch and a pool's status. Each is bound to the version that it was
-//! decided on, and its answer goes into the cache before anything else is decided.
+//! Writes that several passes share: a Node's patch, and a pool's status and annotations. Each is bound to the resource
+//! version that it was decided on, and its answer goes into the cache before anything else is decided.
 //!
-//! What it is not: a choice of what is written.
+//! What it is not: the choice of what to write.
 
 use crate::cache::trimmed::TrimmedNode;
 use crate::flight::permits::Whose;

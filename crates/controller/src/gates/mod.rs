@@ -1,5 +1,6 @@
-//! What a pool's rendering waits at: a ControllerConfig that is this version's, MachineConfigs that are as the templates say,
-//! and as the cluster's settings say. Passes open them; rendering asks. They hold no client and write nothing.
+//! The gates that a pool's rendering waits for: the ControllerConfig belongs to this version, and the MachineConfigs
+//! are up to date with the templates and with the cluster's settings. Passes open the gates; rendering asks them. They
+//! hold no client and write nothing.
 
 pub(crate) mod settings;
 pub(crate) mod templates;

@@ -1,6 +1,7 @@
-//! How far what is generated from the cluster's settings follows them: no pool is rendered from half of its settings.
+//! Whether the MachineConfigs that are generated from the cluster's settings are up to date, so that no pool is
+//! rendered from half of its settings.
 //!
-//! What it is not: the pass that generates it, see `passes::generated`.
+//! What it is not: the pass that generates them (see `passes::generated`).
 
 use crate::gates::May;
 use std::collections::BTreeMap;

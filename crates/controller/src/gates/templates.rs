@@ -1,10 +1,11 @@
-//! What the templates say is to stand in the cluster, and whether a pool's MachineConfigs are so. A pool is not rendered
-//! from a template's MachineConfig that somebody has just changed or deleted: nodes would be sent to that, and back.
+//! Which MachineConfigs the templates produce, and whether those of a pool are stored like that. A pool is not rendered
+//! from a template's MachineConfig that somebody has just changed or deleted: its nodes would go to that config, and
+//! then back.
 //!
-//! Flow: the template pass says what the templates make ([`Standing::made`]) and what of it the API server refuses; the
-//! render pass asks for one pool ([`Standing::may`]).
+//! Flow: the template pass reports what the templates produce ([`Standing::made`]) and which of it the API server
+//! refuses; the render pass asks for one pool ([`Standing::may`]).
 //!
-//! What it is not: the writes (see `passes::templates`), nor what is generated from settings (see `gates::settings`).
+//! What it is not: the writes (see `passes::templates`), or what is generated from settings (see `gates::settings`).
 
 use crate::flight::own_config::is_as;
 use crate::gates::May;

@@ -1,7 +1,7 @@
-//! Whose ControllerConfig it is: the annotation `generated-by-version` names one version, and only a controller of that
-//! version renders, so that the inputs of two versions never mix.
+//! Which version the ControllerConfig belongs to. The annotation `generated-by-version` names one version, and only a
+//! controller of that version renders, so that the inputs of two versions never mix.
 //!
-//! What it is not: the writes that make it ours, see `passes::version_claim`.
+//! What it is not: the writes that take it over (see `passes::version_claim`).
 
 use crate::gates::May;
 use api::k8s::ResourceExt;

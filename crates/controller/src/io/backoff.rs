@@ -1,4 +1,4 @@
-//! How long the controller waits before it tries again, by what has failed.
+//! How long the controller waits before it retries, for each kind of failure.
 
 use client::Backoff;
 use std::time::Duration;

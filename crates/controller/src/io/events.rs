@@ -1,7 +1,8 @@
-//! Events: what changed, told on the object it concerns. Only transitions are told, so nothing here limits or counts.
+//! Kubernetes Events, each on the object that it concerns. Only transitions are reported, so nothing here limits or
+//! counts.
 //!
-//! Events about cluster-scoped objects stand in our own namespace. Where that is missing, or an event is refused, one
-//! warning is logged and the work goes on: an event is never worth a failed pass.
+//! Events about cluster-scoped objects are stored in our own namespace. If that namespace is missing, or an event is
+//! refused, one warning is logged and the work goes on: an event is never worth a failed pass.
 
 use api::events::{ControllerEvent, Severity};
 use api::k8s::{Event, ObjectMeta, ObjectReference, Time};

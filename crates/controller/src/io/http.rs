@@ -1,4 +1,4 @@
-//! `/metrics` and `/healthz`.
+//! The HTTP endpoints `/metrics` and `/healthz`.
 
 use axum::Router;
 use axum::extract::State;

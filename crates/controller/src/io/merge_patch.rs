@@ -1,4 +1,4 @@
-//! Merge patches: the difference of two values of one object, bound to the version that the first was read at.
+//! JSON merge patches (RFC 7386): the difference between two values of one object, bound to the version of the first.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface (dashboards and
-//! alerts use them); those of the reference implementation have its names.
+//! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface, because dashboards
+//! and alerts use them. Metrics that the reference implementation has too are named as there.
 //!
-//! What it is not: `docs/operations.md`, which says what each is good for.
+//! What it is not: their documentation for operators, which is in the guide.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;

@@ -1,7 +1,7 @@
 //! The certificates in the ControllerConfig's bundles, as its status lists them.
 //!
-//! What it is not: a check. A bundle that cannot be read is named with where it breaks off; what stands before that is
-//! listed.
+//! What it is not: a check. A bundle that cannot be read is reported with the position of the fault; the certificates
+//! before it are listed.
 
 use api::k8s::Time;
 use api::v1::{ControllerCertificate, ControllerConfigSpec};

@@ -1,5 +1,5 @@
-//! What a pass is to the rest of the controller: one value beside its code. A new pass is a file with a [`Descriptor`], a
-//! variant of [`Pass`], and its line in [`crate::passes::ALL`].
+//! What the rest of the controller knows of a pass: one value, declared beside the pass's code. A new pass is a file
+//! with a [`Descriptor`], a variant of [`Pass`], and its line in [`crate::passes::ALL`].
 
 use crate::dirty::Marker;
 use crate::passes::queue::{Outcome, Pass, Work};

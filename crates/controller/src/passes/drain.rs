@@ -1,14 +1,14 @@
-//! The drain pass: `rollout::drain::plan` over one node and its pods, carried out.
+//! The drain pass: carries out `rollout::drain::plan` for one node and its pods.
 //!
-//! Flow: a node with an open request is looked at once; where pods have to leave, it gets a session: a watch of its pods, and, shared by all sessions, one of the
-//! disruption budgets. Every change of node, pods or budgets makes the node dirty; a pass plans, sends the node's patch,
-//! then the evictions, all at once, and notes their answers for the next plan. A node without a request costs one look
-//! at its annotations.
+//! Flow: a node with an open request is looked at once. If pods have to leave, it gets a session: a watch of its pods,
+//! and a watch of the disruption budgets, which all sessions share. Every change of the node, its pods or the budgets
+//! makes the node dirty. A pass plans, sends the node's patch, then all evictions at once, and records their answers
+//! for the next plan. A node without a request costs one look at its annotations.
 //!
 //! Guarantees: pods are listed only after the node was seen cordoned, with a consistent read. Dropping a session at any
-//! line is harmless: all but the start time of a drain stands in the cluster.
+//! line is harmless: everything except the start time of a drain is stored in the cluster.
 //!
-//! What it is not: the choice of pods, of waits or of what is told.
+//! What it is not: the choice of pods, of waits, or of what is reported.
 
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, follow};

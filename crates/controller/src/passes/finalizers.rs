@@ -1,8 +1,9 @@
-//! A generated MachineConfig's name → the finalizer that stands for it on its KubeletConfig or ContainerRuntimeConfig.
-//! Pure.
+//! The name of a generated MachineConfig, turned into the finalizer that its KubeletConfig or ContainerRuntimeConfig
+//! carries for it. Pure.
 //!
-//! The finalizer is the name, as in the reference. A finalizer has at most 63 characters, a name up to 253: where the
-//! pool's name is long, a part of it and a hash stand for it. The reference is refused by the API server there.
+//! As in the reference, the finalizer is the name. But a finalizer without a prefix is a qualified name of at most 63
+//! characters, and a MachineConfig's name may have 253. If the pool's name is long, its beginning and a hash take its
+//! place. The reference's finalizer is refused by the API server in that case.
 //!
 //! What it is not: which MachineConfigs an object makes (see `render::generated`).
 

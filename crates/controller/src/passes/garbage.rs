@@ -1,9 +1,9 @@
-//! Rendered configs that nobody uses any more are deleted: each can be over a megabyte in etcd.
+//! Deletes rendered configs that nobody uses any more: each can take over a megabyte in etcd.
 //!
-//! Kept: what a pool's spec or status names, what any node names (in effect, wanted, or first booted into), what an
-//! image build names, and the newest few of each pool, to go back to. The caches say what could go; before anything
-//! goes, nodes, pools and builds are read from the API server itself, since a machine may have booted into an old config
-//! a moment ago. Deletions are bound to the version that was looked at.
+//! Kept are configs that a pool's spec or status names, that any node names (current, desired, or first booted into),
+//! or that an image build names, and the newest few of each pool, for a rollback. The caches show which configs could
+//! go. Before anything is deleted, nodes, pools and builds are read from the API server itself, because a machine may
+//! have booted into an old config a moment ago. Deletions are bound to the version that was looked at.
 //!
 //! What it is not: a part of the rollout. It runs after a new config was rendered or a node has left one, and nothing
 //! waits for it.

@@ -1,5 +1,5 @@
-//! The pass over what is generated from the cluster's settings: `render::generated::plan`, carried out. And the gate that
-//! rendering waits at (`gates::settings`), so that no pool is rendered from half of its settings.
+//! The pass over what is generated from the cluster's settings: carries out `render::generated::plan`, and opens the
+//! gate that rendering waits for (`gates::settings`), so that no pool is rendered from half of its settings.
 //!
 //! Flow: annotations and finalizers of the objects → MachineConfigs made and put back → those that are to go → finalizers
 //! of objects that are being deleted → verdicts in the objects' statuses → the gate opens. A restart between any two

@@ -1,8 +1,8 @@
-//! MachineConfigNode objects: one for each node, named as it and owned by it, whose spec says which pool the node is in
-//! and which config it is to move to. The steps in its status are written by those who take them.
+//! MachineConfigNode objects: one for each node, with the node's name and owned by it. The spec says which pool the
+//! node is in and which config it is to move to. The steps in the status are written by whoever takes them.
 //!
-//! What it is not: needed for an update. A cluster without the kind, or one that refuses an object, rolls out all the
-//! same.
+//! What it is not: needed for an update. A cluster that lacks this kind, or refuses one of its objects, still rolls
+//! out.
 
 use crate::cache::trimmed::TrimmedMachineConfigNode;
 use crate::dirty::{Changed, Known, Marks};

@@ -1,5 +1,5 @@
-//! All passes, and how they are run while this process leads. Each file is one pass: its plan is a pure function's, its
-//! descriptor says what it reads, what marks it, what it does and which rights it needs.
+//! All passes, and how they run while this process leads. Each file is one pass: a pure function makes its plan, and
+//! its descriptor says what it reads, what marks it, what it does and which rights it needs.
 
 pub(crate) mod certificates;
 pub(crate) mod descriptor;

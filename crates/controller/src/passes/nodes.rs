@@ -1,12 +1,12 @@
-//! The node pass: one `rollout::plan` over the whole cluster, carried out.
+//! The node pass: carries out one `rollout::plan` over the whole cluster.
 //!
 //! Flow: caches → plan → all Node patches at once (a bounded number in flight) → pool status → events. Each patch is
-//! bound to the version that the plan was made from; when one is refused because its node has moved on, the pool's
-//! status is written as it is without that patch, and the cluster is planned anew: nothing is repeated blindly. A refusal
-//! that lasts is told on the pool. A patch that is not answered goes on by itself ([`crate::flight::requests`]), and the next plan
-//! leaves its node alone.
+//! bound to the version that the plan was made from. If one is refused because its node has changed, the pool's status
+//! is written as it is without that patch, and the cluster is planned again: nothing is repeated blindly. A refusal
+//! that lasts is reported on the pool. A patch without an answer goes on by itself ([`crate::flight::requests`]), and
+//! the next plan leaves its node alone.
 //!
-//! What it is not: a rule. Which node moves, and why another waits, stands in the plan.
+//! What it is not: a rule. The plan says which node moves, and why another waits.
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::{Config, Stores};

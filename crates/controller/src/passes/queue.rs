@@ -1,12 +1,12 @@
-//! Work queues: keys that need a pass, and the engine that gives it to them.
+//! Work queues: keys that need a pass, and the engine that runs the passes.
 //!
-//! A key is marked dirty by watches, by earlier passes and by start-up; marking twice is marking once. The engine
-//! runs one pass per key at a time, many keys at once. A change to a calm key is acted on at once; while changes keep
-//! coming, passes are spaced out a little more each time ([`Spacing`]), so a burst of a hundred makes a handful.
-//! A failed pass is repeated after a growing wait, with the reason in the log.
+//! Watches, earlier passes and start-up mark keys dirty; marking a key twice is the same as marking it once. The engine
+//! runs one pass per key at a time, and many keys at once. A change to a quiet key is acted on at once; while changes
+//! keep coming, passes are spaced out a little more each time ([`Spacing`]), so a burst of a hundred changes leads to a
+//! handful of passes. A failed pass is repeated after a growing wait, with the reason in the log.
 //!
-//! What it is not: a store of what changed. A pass reads the caches and decides everything anew, so losing or
-//! repeating a mark at any moment is harmless as long as the last one is kept.
+//! What it is not: a store of what changed. A pass reads the caches and decides everything anew, so losing or repeating
+//! a mark is harmless as long as the last one is kept.
 
 use crate::io::backoff;
 use futures::StreamExt;

@@ -1,10 +1,10 @@
-//! The render pass: `render::plan` over one pool, carried out.
+//! The render pass: carries out `render::plan` for one pool.
 //!
-//! Flow: caches → select → plan → the rendered MachineConfig is made → the pool names it → `RenderDegraded`. In this
-//! order, so that a pool never names a config that does not exist, and a restart between any two steps continues with
-//! the next.
+//! Flow: caches → select → plan → create the rendered MachineConfig → the pool names it → `RenderDegraded`. In this
+//! order a pool never names a config that does not exist, and after a restart between any two steps the next step
+//! follows.
 //!
-//! What it is not: merging or naming. Whether a set of MachineConfigs can be rendered, and why not, `render` says.
+//! What it is not: merging or naming. `render` says whether a set of MachineConfigs can be rendered, and why not.
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::Config;

@@ -1,10 +1,11 @@
-//! The template pass: `render::template::generate` over the template directory and the ControllerConfig, carried out.
+//! The template pass: carries out `render::template::generate` over the template directory and the ControllerConfig.
 //!
-//! Flow: the ControllerConfig is ours (see `claim`) → `TemplateControllerRunning` while a generation is new → the directory
-//! is read → plan → each MachineConfig is made or put back, and those go that no template makes any more → `Completed`, or
-//! `Failing` with the cause. Pools are told through `standing` what they may be rendered from.
+//! Flow: the ControllerConfig belongs to this version (see `version_claim`) → `TemplateControllerRunning`, for a new
+//! generation → read the directory → plan → create or restore each MachineConfig, and delete those that no template
+//! makes any more → `Completed`, or `Failing` with the cause. The gate (`gates::templates`) learns what pools may be
+//! rendered from.
 //!
-//! What it is not: template rules.
+//! What it is not: the rules of templates.
 
 use crate::cache::settings::API_SERVER;
 use crate::cache::stores::Config;

@@ -1,7 +1,7 @@
-//! The topology pass: what the nodes say of the cluster's topology, kept in the ControllerConfig for all who read it there.
-//! Rollout decisions do not wait for it: they count the same nodes by the same rule.
+//! The topology pass: derives the cluster's topology from its nodes and keeps it in the ControllerConfig, for everyone
+//! who reads it there. Rollout decisions do not wait for it: they count the same nodes by the same rule.
 //!
-//! What it is not: the rule, see `rollout::topology`.
+//! What it is not: the rule (see `rollout::topology`).
 
 use crate::dirty::{Changed, Known, Marks};
 use crate::flight::refusals::{AGAIN, Topic};

@@ -1,9 +1,9 @@
-//! Whose ControllerConfig it is: the annotation `generated-by-version` names one version, and only a controller of that
-//! version renders, so that the inputs of two versions never mix. The controller that holds the lease is who owns it: it
-//! takes over what an older, a newer or a foreign one has left there, and says so. Only where another program writes it
-//! back again and again does rendering wait, and the pools' condition names that program.
+//! Takes over the ControllerConfig for this version. The annotation `generated-by-version` names one version, and only
+//! a controller of that version renders, so that the inputs of two versions never mix. The holder of the lease owns the
+//! annotation: it replaces the version of an older, newer or foreign controller, and says so. Only if another program
+//! keeps writing its own version back does rendering wait; the pools' condition then names that program.
 //!
-//! What it is not: leadership (see `leader`). Two controllers of one cluster agree about that by the Lease.
+//! What it is not: leadership (see `leader`). Two controllers of one cluster settle that by the Lease.
 
 use crate::flight::refusals::AGAIN;
 use crate::gates::version::{PROVED, Past, SETTLED, Step, decide, other};

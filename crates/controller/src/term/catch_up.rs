@@ -1,15 +1,16 @@
-//! At the start of a term: the caches are at least as new as what the API server holds then.
+//! The start of a term: waits until the caches are at least as new as what the API server holds at that moment.
 //!
-//! Another controller may have led until a moment ago. What it sent nodes to, and what it rendered that from, is in the
-//! cluster, and not yet in our caches when their watches are slow, were cut, or died without a word. A plan made without
-//! it could send one node too many on its way; a config rendered without it would send nodes back. So names and versions
-//! of every kind that anything is decided on are read from the API server itself, and nothing is decided before the
-//! caches have them, and nothing that is gone.
+//! Another controller may have led until a moment ago. The nodes that it sent, and the inputs that it rendered from,
+//! are in the cluster, but not yet in our caches if their watches are slow, were cut, or died silently. A plan made
+//! without them could send one node too many; a config rendered without them would send nodes back. So the names and
+//! versions of every kind that decisions rest on are read from the API server itself. Nothing is decided before the
+//! caches hold all of these objects, and no object that is gone.
 //!
-//! Kinds that no decision rests on ([`Need::Aside`]) hold nobody up: they are waited for for a moment. What a term waits for,
-//! and what cannot be read while it lasts, is told on the pools.
+//! Kinds that no decision rests on ([`Need::Aside`]) delay the start only for a moment. What a term waits for, and what
+//! cannot be read while it lasts, is reported on the pools.
 //!
-//! What it is not: a cache, or needed within a term: there our own writes are in the caches with their answers.
+//! What it is not: a cache, or needed later in a term: from then on the answers to our own writes keep the caches up to
+//! date.
 
 use crate::cache::followed::{Followed, Need};
 use crate::cache::watch::{key_of, version_of};

@@ -1,9 +1,9 @@
-//! After a hand-over that was not clean: patches of the earlier leader that are still on their way are made void before they
-//! can take a node out of service beside those that this leader sends. Which nodes that is about stands in
-//! [`rollout::PoolPlan::exposed`]; here they are written to, once, so that they have another version.
+//! After an unclean hand-over, patches of the earlier leader may still be on their way. This fence voids them before
+//! they can take a node out of service in addition to the nodes that this leader sends. [`rollout::PoolPlan::exposed`]
+//! says which nodes are affected; each is written to once, so that it has a new version and a late patch is refused.
 //!
-//! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or when that is
-//! so long ago that nothing can be on its way any more.
+//! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or once the
+//! term is so old that no request of the earlier leader can still arrive.
 
 use crate::flight::permits::Whose;
 use crate::flight::requests::PATIENCE;

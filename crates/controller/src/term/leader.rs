@@ -1,14 +1,16 @@
-//! Leadership: only the holder of a Lease acts; everyone else keeps caches warm.
+//! Leadership: only the holder of a Lease (`coordination.k8s.io/v1`) acts; all other controllers keep their caches
+//! warm.
 //!
-//! Flow: read the lease; take it when it is free, ours or expired; renew it well before it ends; give it up at once
-//! when renewing fails for too long, or on shutdown. Writes are bound to the version that was read, so two candidates
-//! never both succeed.
+//! Flow: read the lease; take it if it is free, ours or expired; renew it well before it ends; give it up at once when
+//! renewing fails for too long, or on shutdown. Writes are bound to the version that was read, so two candidates never
+//! both succeed.
 //!
-//! Guarantees: a free lease is taken at the first look, so a fresh cluster waits for one request. Clocks are not
-//! compared between machines: a lease is expired when *we* have seen no change of it for its whole duration.
+//! Guarantees: a free lease is taken at the first look, so a fresh cluster waits for one request. Clocks of machines
+//! are not compared: a lease is expired when *we* have seen no change of it for its whole duration.
 //!
-//! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends; what it has
-//! sent by then may still arrive. [`Handover`] says whether that can be, and [`crate::term::fence`] makes it void.
+//! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends, but
+//! what it sent before may still arrive. [`Handover`] says whether that is possible, and [`crate::term::fence`] voids
+//! it.
 
 use api::k8s::{ObjectMeta, Time};
 use api::names::NAMESPACE;

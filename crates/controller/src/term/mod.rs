@@ -1,5 +1,5 @@
-//! A term as leader: the lease, caches that are proved up to date at its begin, and an end to what an earlier leader
-//! has sent.
+//! A term as leader: the lease, the proof at the start that the caches are up to date, and the fence against late
+//! requests of an earlier leader.
 
 pub(crate) mod catch_up;
 pub(crate) mod fence;

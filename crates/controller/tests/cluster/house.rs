@@ -1,5 +1,5 @@
-//! The set-up of the cluster tests: one control plane, one controller behind a proxy, and for each test a pool with
-//! its own name.
+//! The set-up of the cluster tests: one control plane, one controller behind a proxy, and a pool for each test with a
+//! name of its own.
 
 use anyhow::{Context as _, Result, bail};
 use api::k8s::{Node, Pod, PodDisruptionBudget, ResourceExt};

@@ -1,12 +1,12 @@
 //! Cordon, eviction and uncordon of one node, as its daemon asks for them by annotation.
 //!
 //! Data flow: `desiredDrain` ≠ `lastAppliedDrain` → [`plan`] with the node, its pods and all budgets → one patch,
-//! evictions, what is waited for → answers go into the state with [`Drain::record`] → plan again, on every change of
-//! node, pods or budgets and at [`DrainPlan::recheck`] at the latest.
+//! evictions, and what is waited for → the answers go into the state with [`Drain::record`] → plan again, on every
+//! change of node, pods or budgets, and after [`DrainPlan::recheck`] at the latest.
 //!
-//! What it is not: a client, or a bound on how many nodes drain at once: that is who was given a desired config.
-//! State in memory is a convenience: after a restart of the controller, everything but the start time comes back
-//! from the cluster.
+//! What it is not: a client, or a limit on how many nodes drain at once: the rollout plan limits that by giving out
+//! desired configs. The state in memory is only a convenience: after a restart of the controller, everything except the
+//! start time is read back from the cluster.
 
 mod pods;
 

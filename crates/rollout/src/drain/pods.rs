@@ -1,8 +1,9 @@
-//! Which pods a drain evicts, leaves or waits for: kubectl's rules with `--force --ignore-daemonsets
+//! Which pods a drain evicts, leaves or waits for: the rules of `kubectl drain --force --ignore-daemonsets
 //! --delete-emptydir-data --grace-period=-1`.
 //!
-//! Finished pods are evicted too, as kubectl does: no budget guards them. What it is not: the node's part, see the
-//! parent module.
+//! Finished pods are evicted too, as kubectl does; no budget guards them.
+//!
+//! What it is not: the changes to the node (see the parent module).
 
 use super::{Answer, ECHO, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Try};
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};

@@ -1,9 +1,9 @@
-//! Windows by cron expression, and freezes by date. Pure: times are arguments, and a time zone is a value that the caller has
-//! looked up.
+//! Windows by cron expression, and freezes by date. Pure: times are arguments, and a time zone is a value that the
+//! caller has looked up.
 //!
-//! Format: five fields as `crontab(5)` of POSIX and Vixie cron has them (minute, hour, day of month, month, day of week), read
-//! in the window's time zone. A start within an hour that clocks skip is moved by that hour; one within an hour that comes
-//! twice is the first of the two.
+//! Format: five fields as in POSIX `crontab` and Vixie cron's `crontab(5)`: minute, hour, day of month, month, day
+//! of week, read in the window's time zone. A start inside an hour that a clock change skips is moved by that hour. A
+//! start inside an hour that occurs twice is the first of the two.
 
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 use jiff::tz::{Offset, TimeZone};

@@ -1,10 +1,10 @@
-//! How a pool's rollout is to go beside `spec.maxUnavailable`: at which times nodes may begin, in which waves, and what must
-//! hold before more of them go. The default says nothing, and plans are as without it.
+//! How a pool's rollout may proceed, in addition to `spec.maxUnavailable`: at which times nodes may begin, in which
+//! waves, and what must hold before more of them go. The default restricts nothing.
 //!
-//! Data flow: [`Policy`] (what people ask for) and [`PolicyFacts`] (gates, approvals, times; found out by the caller) → what a
-//! plan may send now, why not more, and when to look again.
+//! Data flow: [`Policy`] (what people ask for) and [`PolicyFacts`] (gates, approvals and times, supplied by the caller)
+//! → what a plan may send now, why not more, and when to look again.
 //!
-//! What it is not: the asking of gates, a clock, or the kind that people write a policy in.
+//! What it is not: the querying of gates, a clock, or the Kubernetes kind that people write a policy in.
 
 mod calendar;
 #[cfg(test)]

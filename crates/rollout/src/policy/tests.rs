@@ -1,4 +1,5 @@
-//! Windows, freezes, waves, gates and approvals, as a plan shows them; and that nothing changes without a policy.
+//! Windows, freezes, waves, gates and approvals as a plan shows them, and a check that nothing changes without a
+//! policy.
 
 use super::*;
 use crate::plan::{Facts, Hold, Inputs, PoolInput, PoolPlan, Step};

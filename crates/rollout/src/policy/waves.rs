@@ -1,6 +1,7 @@
-//! What a policy lets go now: windows and freezes, then the one wave whose turn it is, once those before it are proved.
+//! Which nodes a policy lets go now: first windows and freezes, then the one wave whose turn it is, once the waves
+//! before it have proved themselves.
 //!
-//! What it is not: the choice among those nodes, see `decide`.
+//! What it is not: the choice among those nodes (see `decide`).
 
 use crate::capacity::order;
 use crate::node::Flags;

@@ -1,7 +1,7 @@
-//! Image build objects as a rollout sees them. Their kinds need not be installed and have no type of their own here: they
-//! are read from JSON, by the controller from its watches and offline from files.
+//! Image build objects as a rollout sees them. Their kinds need not be installed and have no type here: they are read
+//! from JSON, by the controller from its watches and offline from files.
 //!
-//! What it is not: the rule of when nodes may go to an image, see [`Layering::ready`].
+//! What it is not: the rule of when nodes may go to an image (see [`Layering::ready`]).
 
 use crate::layered::{BuildState, Layering, OsBuildView, OsConfigView};
 use api::names::annotation::CURRENT_BUILD;

@@ -1,7 +1,7 @@
-//! What the controller's caches hold of Nodes, Pods and budgets: the fields that a decision reads, nothing else.
+//! What the controller's caches hold of Nodes, Pods and budgets: only the fields that a decision reads.
 //!
-//! What it is not: a rule. A Node becomes a few hundred bytes here; two views that are [`NodeView::alike`] lead to
-//! the same plan, so that a heartbeat costs nothing.
+//! What it is not: a rule. A Node shrinks to a few hundred bytes here. Two views that are [`NodeView::alike`] lead to
+//! the same plan, so that a heartbeat causes no planning.
 
 mod builds;
 mod names;

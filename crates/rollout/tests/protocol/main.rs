@@ -1,26 +1,24 @@
-//! The two-sided protocol, explored to the end: every order of a few nodes' daemons, one or two controllers with
-//! caches that lag node by node and event by event, events that come again, patches that are delayed, refused, lost,
-//! applied without an answer, sent again, or that outlive their leader, crashes of controllers and of daemons at any
-//! point, nodes that are lost by themselves, drift, or fail under the cordon of their drain, a pool that is paused and
-//! re-targeted.
+//! Explores every state of the protocol between controller and daemons: every order of a few nodes' daemons, and one or
+//! two controllers with caches that lag node by node and event by event. Events come again. Patches are delayed,
+//! refused, lost, applied without an answer, or sent again, or they outlive their leader. Controllers and daemons crash
+//! at any point. Nodes are lost by themselves, drift, or fail under the cordon of their drain. A pool is paused, or
+//! gets another target.
 //!
-//! What is checked in every state: the bound is held, nothing moves while paused, and from every state there is a way to
-//! the end.
+//! Checked in every state: `maxUnavailable` holds, nothing moves while the pool is paused, and the end can be reached.
 //!
-//! The guards that the product has are in the model, and each is shown to be needed: patches are bound to a version, a
-//! patch is sent until it is answered or can arrive no more, and keeps its node's slot until then, a refusal after that has
-//! the node read, a cache never goes back, a new leader
-//! begins with caches that are up to date, and seals what an earlier leader's patches could reach. What is taken for
-//! granted: a leader sends nothing after its lease has ended (`leader.rs` of the controller stops four seconds before), and a
-//! patch that has not arrived within two minutes of that never does; nor one that was given up after six faults of the server
-//! in a row.
+//! The guards of the product are in the model, and each is shown to be needed: patches are bound to a version; a patch
+//! is sent until it is answered or can no longer arrive, and keeps its node's slot until then; after a refusal the node
+//! is read; a cache never goes back; a new leader begins with caches that are up to date, and fences the nodes that an
+//! earlier leader's patches could reach. Two things are taken for granted. A leader sends nothing after its lease has
+//! ended (`leader.rs` of the controller stops four seconds before). And a patch never arrives if it has not arrived
+//! within two minutes after that, or was given up after six server faults in a row.
 //!
-//! The explorer is itself tested: by faults in the model (`Fault`), and by hand, by putting these into the plan: a node
-//! that is not available takes no slot; a failing one takes none, or keeps one for ever; one that is not Ready counts as
-//! available; a pick takes no slot; a pause is not looked at. Each fails at least one test here.
+//! The explorer itself is tested too: by faults in the model (`Fault`), and by hand, with these faults in the plan: a
+//! node that is not available takes no slot; a failing one takes none, or keeps one for ever; one that is not Ready
+//! counts as available; a chosen node takes no slot; a pause is ignored. Each of them fails at least one test here.
 //!
-//! What it is not: time, or more than a handful of nodes. The tests that are ignored are wider, and take minutes:
-//! `cargo test --release -p rollout --test protocol -- --ignored --nocapture`.
+//! What it is not: time, or more than a handful of nodes. The ignored tests are wider and take minutes: `cargo test
+//! --release -p rollout --test protocol -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,7 +1,7 @@
-//! The model: what a state is, and every state that one step leads to. The controller's side is the real `rollout::plan`
-//! and `PoolPlan::exposed`; the daemon's side is an abstraction of what its annotations can do.
+//! The model: what a state is, and every state that one step can lead to. The controller's side is the real
+//! `rollout::plan` and `PoolPlan::exposed`; the daemon's side is an abstraction of what it can do to its annotations.
 //!
-//! What it is not: the search through all states, nor what must hold in each.
+//! What it is not: the search through all states, or what must hold in each.
 
 use crate::common::{World, moved, pool};
 use crate::state::{Controller, Flight, Node, Pool, St, State, give_up_slots};

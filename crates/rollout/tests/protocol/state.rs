@@ -1,6 +1,7 @@
-//! A state: what stands on the Nodes and in the pool, what controllers have seen of it, and patches on their way.
+//! A state: the contents of the Nodes and the pool, what the controllers have seen of them, and the patches on their
+//! way.
 //!
-//! What it is not: which state follows, see `model.rs`.
+//! What it is not: which state follows (see `model.rs`).
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum St {

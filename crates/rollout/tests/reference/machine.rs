@@ -1,6 +1,6 @@
-//! The reference's update controller over one pool, and over the two of a control plane with an arbiter.
+//! The reference's update controller over one pool, and over the two pools of a control plane with an arbiter.
 //!
-//! What it is not: what it is run on.
+//! What it is not: the pools and nodes that it is tested with.
 
 use crate::common::{self, Mk, World, node, pool};
 use api::v1::MachineConfigPoolStatus;

@@ -1,10 +1,11 @@
-//! The reference's update controller once more, step by step as its behaviour was written down (which nodes it finds
-//! unavailable, whom it taints and sends, what it counts and says), run to rest on any pool and nodes beside the real
-//! plan. Both must come to the same Nodes and the same status.
+//! A second implementation of the reference's update controller, written from the description of its behaviour (which
+//! nodes it finds unavailable, which it taints and sends, what it counts and reports). It runs to rest on any pool and
+//! nodes beside the real plan; both must come to the same Nodes and the same status.
 //!
-//! What it is not: the recorded situations (`recorded.rs`), or what we do otherwise on purpose: bounds that cannot be read
-//! or are negative, pools of the control plane, nodes under their update's own cordon, nodes that have drifted, configs whose names say that they
-//! were rendered for the same pool, builds that are an error and not paused (there the reference writes no status at all).
+//! What it is not: the recorded situations (`recorded.rs`), or what we do differently on purpose: values of
+//! `maxUnavailable` that cannot be read or are negative, pools of the control plane, nodes under their update's own
+//! cordon, nodes that have drifted, configs whose names say that they were rendered for the same pool, and builds that
+//! failed in a pool that is not paused (there the reference writes no status at all).
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 #[path = "../common/mod.rs"]
 mod common;
