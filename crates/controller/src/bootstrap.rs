@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::ScopedJoinHandle;
 
-/// Where things are and where they go.
+/// The folders and files of one bootstrap.
 #[derive(Debug, Clone)]
 pub struct BootstrapArgs {
     /// Manifests: the regular files of this folder, YAML or JSON, several documents in each.
@@ -29,7 +29,7 @@ pub struct BootstrapArgs {
 /// A bootstrap that could not be done. Nothing was written unless the error is about writing.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapFailed {
-    /// A file.
+    /// A file that cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// Text that is not YAML or JSON.
@@ -37,7 +37,7 @@ pub enum BootstrapFailed {
     Text {
         /// The file.
         path: String,
-        /// Why.
+        /// What is wrong.
         message: String,
     },
     /// Manifests that cannot be rendered.
@@ -46,19 +46,19 @@ pub enum BootstrapFailed {
 }
 
 impl BootstrapFailed {
-    /// The whole chain in one line.
+    /// The error and its causes in one line.
     pub fn chain(&self) -> String {
         chain(self)
     }
 }
 
-/// How many texts wait for the disk at most.
+/// How many texts may wait for the disk.
 const WAITING: usize = 16;
 
 /// Renders the manifests and writes the result; returns the warnings.
 ///
-/// What is written as it was given is written while the rest is made, and that while more of it is. New folders and files
-/// take their names when all is there.
+/// Manifests that are written unchanged go to disk while the rest is rendered, and rendered objects go to disk while
+/// more are rendered. New folders and files get their names only when all of them are written.
 ///
 /// # Errors
 /// See [`BootstrapFailed`]; every one names the file or the object.
@@ -90,7 +90,7 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
         let mut output = plan(&manifests, &set, Some(&secret), &versions())?;
         let warnings = std::mem::take(&mut output.warnings);
         for file in output.into_files() {
-            // The writer is gone only where it failed, and says why below.
+            // The receiver is gone only if the writer failed; the writer reports why below.
             if texts.send(file?).is_err() {
                 break;
             }
@@ -101,16 +101,16 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
     })
 }
 
-/// So many files are taken at once: enough that taking them costs nothing beside reading them.
+/// How many files a thread takes at once: enough that taking them costs nothing compared with reading them.
 const SHARE: usize = 8;
-/// From so many shares on it is worth to ask how many cores there are: the answer costs ten system calls.
+/// From this many shares on, it is worth asking how many cores there are: the answer costs ten system calls.
 const MANY: usize = 16;
-/// More threads than this wait for the disk and for memory.
+/// The most threads that read. More would only wait for the disk and for memory.
 const MOST_READERS: usize = 4;
 
-/// The objects of all files, in their order, and what else is read beside them. Reading YAML is a third of the work, and files
-/// know nothing of each other: each thread takes the next few of them until there are no more. The first file that cannot be
-/// read is the one that is told.
+/// Reads the objects of all files, in their order, and runs `beside` meanwhile. Reading YAML is a third of the work and
+/// files are independent, so each thread takes the next few files until none are left. The error is that of the first
+/// file, in order, that cannot be read.
 fn read_all<T: Send>(
     paths: &[PathBuf],
     beside: impl FnOnce() -> T + Send,
@@ -145,7 +145,7 @@ fn read_all<T: Send>(
     Ok((manifests, beside))
 }
 
-/// What a thread has brought; its panic is ours.
+/// What a thread returned. Its panic becomes ours.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -230,7 +230,7 @@ mod tests {
         let left: Vec<_> = files::folder(&path("old/machine-configs")).unwrap();
         assert_eq!(left, [path("old/machine-configs/a.yaml")]);
         assert_eq!(std::fs::read_to_string(&left[0]).unwrap(), "old");
-        // Of several of one name the last counts, beside what is there and in a new folder.
+        // Of several objects with one name the last one counts, both in an existing folder and in a new one.
         let facts = format!(
             "apiVersion: {}/v1\nkind: ControllerConfig\nmetadata: {{name: machine-config-controller}}\n",
             api::names::GROUP

@@ -14,7 +14,7 @@ use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change of something that passes look at.
+/// A change of something that passes read.
 #[derive(Debug)]
 pub(crate) enum Changed<'a> {
     /// A pool.
@@ -27,20 +27,20 @@ pub(crate) enum Changed<'a> {
     Node(&'a Change<NodeView>),
     /// A MachineConfigNode.
     MachineConfigNode(&'a Change<MachineConfigNode>),
-    /// Something else that plans of nodes are made from: an image build, the Scheduler, the operator's pod, what became of
-    /// a write.
+    /// Another input of node plans changed: an image build, the Scheduler, the operator's pod, or the outcome of a
+    /// write.
     PlanInput,
-    /// A setting of the cluster came, went or says something else.
+    /// A setting of the cluster was added, removed or changed.
     Setting(Kind),
-    /// It is known now what there is of a kind of setting.
+    /// The objects of a kind of setting are now known.
     SettingKnown,
-    /// The template folder, or the pull secret.
+    /// The template folder, or the pull secret, changed.
     TemplateInput,
-    /// This process leads from now on.
+    /// This process has become the leader.
     TermBegins,
 }
 
-/// What marks are made with beside the change.
+/// What a pass looks at, besides the change, when it marks keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub(crate) stores: &'a Stores,
@@ -48,7 +48,7 @@ pub(crate) struct Known<'a> {
     pub(crate) templates: &'a Standing,
 }
 
-/// Keys that need a pass, by pass.
+/// The keys that need a pass, for each pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(BTreeMap<Pass, BTreeSet<String>>);
 
@@ -58,7 +58,7 @@ impl Marks {
         self.mark_all(pass, [key.to_owned()]);
     }
 
-    /// Marks many keys. Each is marked once: how many changes come at a time is what spaces passes.
+    /// Marks many keys. Each is marked only once for this change: passes are spaced by the number of changes.
     pub(crate) fn mark_all(&mut self, pass: Pass, keys: impl IntoIterator<Item = String>) {
         let mut keys = keys.into_iter().peekable();
         if keys.peek().is_some() {
@@ -66,7 +66,7 @@ impl Marks {
         }
     }
 
-    /// Is any key of this pass marked?
+    /// Whether any key of this pass is marked.
     pub(crate) fn has(&self, pass: Pass) -> bool {
         self.0.contains_key(&pass)
     }
@@ -81,10 +81,10 @@ impl IntoIterator for Marks {
     }
 }
 
-/// What one pass says of a change.
+/// Adds the keys that one pass marks for a change.
 pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut Marks);
 
-/// What a change makes dirty.
+/// The keys that a change makes dirty.
 pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> Marks {
     let mut marks = Marks::default();
     if !says_nothing(changed) {
@@ -93,7 +93,8 @@ pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>)
     marks
 }
 
-/// Heartbeats of nodes, and ControllerConfigs that nobody reads.
+/// Whether nothing can follow from the change: a heartbeat of a node, or a ControllerConfig other than the one that is
+/// read.
 fn says_nothing(changed: &Changed<'_>) -> bool {
     match changed {
         Changed::Node(change) => match (change.old.as_deref(), change.new.as_deref()) {

@@ -69,7 +69,7 @@ fn change<T>(name: &str, old: Option<Arc<T>>, new: Option<Arc<T>>) -> Change<T> 
     Change { name: name.to_owned(), old, new }
 }
 
-/// `PASS: key key; PASS: key`, in the order of the passes.
+/// The marks as `PASS: key key; PASS: key`, in the order of the passes.
 fn words(marks: Marks) -> String {
     let one = |(pass, keys): (Pass, BTreeSet<String>)| {
         format!("{pass:?}: {}", keys.into_iter().collect::<Vec<_>>().join(" "))

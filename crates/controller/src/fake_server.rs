@@ -9,13 +9,13 @@ use kube::client::Body;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
-/// An answer.
+/// A response of the fake server.
 pub(crate) fn answer(code: u16, body: &Value) -> Option<Response<Body>> {
     let body = Body::from(body.to_string().into_bytes());
     Some(Response::builder().status(code).body(body).unwrap())
 }
 
-/// A client of a server that answers so; `None`: the connection breaks.
+/// A client of a server that answers with this function; `None` breaks the connection.
 pub(crate) fn client(
     serve: impl Fn(Request<Body>) -> Option<Response<Body>> + Clone + Send + 'static,
 ) -> kube::Client {
@@ -26,7 +26,7 @@ pub(crate) fn client(
     kube::Client::new(fake, "default")
 }
 
-/// What passes share, with that client and empty caches.
+/// The state that passes share, with that client and empty caches.
 pub(crate) fn shared(
     serve: impl Fn(Request<Body>) -> Option<Response<Body>> + Clone + Send + 'static,
 ) -> Shared {

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 impl Shared {
-    /// The same, for a kind of which all objects count.
+    /// The same, for a kind of which all objects are watched.
     fn follows_all<K>(&self, need: Need, cache: Arc<dyn Cache>)
     where
         K: kube::Resource<DynamicType = ()>,
@@ -34,7 +34,7 @@ impl Shared {
         self.follows(Followed { kind: resource.kind, need, api, which: watcher::Config::default(), cache });
     }
 
-    /// Starts the watches; they run until `stop`, whoever leads.
+    /// Starts the watches. They run until `stop`, whichever controller leads.
     pub(crate) fn watch(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
         let client = || self.client.clone();
         let stores = &self.stores;
@@ -104,7 +104,7 @@ impl Shared {
         });
     }
 
-    /// Watches of kinds that need not be there; any change of theirs is one of the whole plan's inputs.
+    /// Watches of kinds that need not be installed. Any change of their objects is an input of the whole plan.
     fn watch_optional(self: &Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
         let all = |group: &str, kind: &str| -> Api<DynamicObject> {
             let kind = GroupVersionKind::gvk(group, "v1", kind);

@@ -21,11 +21,11 @@ use tokio_util::task::TaskTracker;
 /// How often to look for kinds that are not served. Nobody waits for one that is being installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Starts the watches, and the looks for kinds that are not there.
+/// Starts the watches, and the search for kinds that are not served yet.
 pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &CancellationToken) {
     let mut groups: BTreeMap<String, Vec<Kind>> = BTreeMap::new();
     for kind in KINDS {
-        // Also where it is not served yet: it may be by the time when somebody asks.
+        // Also for a kind that is not served yet: it may be by the time somebody asks.
         if let Some(cache) = shared.settings.store(kind).cloned() {
             let (name, api) = (kind.name.to_owned(), kind.api(&shared.client));
             shared.follows(Followed { kind: name, need: Need::Setting, api, which: kind.which(), cache });
@@ -64,7 +64,7 @@ async fn look(
                 }
                 absent(shared, &kinds);
             }
-            // The API server says so only when it knows all of its definitions.
+            // The API server answers 404 only once it knows all of its definitions.
             Err(e) if e.is_not_found() => absent(shared, &kinds),
             Err(e) if told => tracing::debug!("{}", e.chain()),
             Err(e) => {
@@ -100,7 +100,7 @@ async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
     let listed = async {
         loop {
             store.synced().await;
-            // Also where there is none of it: what waited for this may go on.
+            // Also if there is no object of it: whatever waited for this may go on.
             marked.changed(&Changed::SettingKnown);
             store.doubted().await;
         }

@@ -7,25 +7,25 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use std::sync::Arc;
 
-/// What is done where a kind cannot be read.
+/// What happens when a kind cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing is decided.
+    /// Nothing is decided until it can.
     Always,
-    /// Where it is not served, or not for us, there is none of it.
+    /// If it is not served, or we may not read it, it counts as empty.
     WhereServed,
-    /// A kind of setting: as long as it cannot be read nothing is rendered, and pools say so.
+    /// A kind of setting: while it cannot be read nothing is rendered, and pools say so.
     Setting,
-    /// No decision rests on it: where it cannot be read, what is known of it counts.
+    /// No decision rests on it: while it cannot be read, what is in the cache counts.
     Aside,
 }
 
-/// A kind that is followed for as long as this process lives.
+/// A kind that is watched for as long as this process lives.
 pub(crate) struct Followed {
     pub(crate) kind: String,
     pub(crate) need: Need,
     pub(crate) api: Api<DynamicObject>,
-    /// Which objects of it.
+    /// Which of its objects are watched.
     pub(crate) which: watcher::Config,
     pub(crate) cache: Arc<dyn Cache>,
 }

@@ -21,9 +21,9 @@ pub(crate) struct Kind {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) name: &'static str,
-    /// The one object of the kind that counts.
+    /// The name of the only object that counts, for a kind with one such object.
     only: Option<&'static str>,
-    /// What is read of it, as paths below the object; names and versions always are.
+    /// What is kept of an object, as paths below its root. Name and version are always kept.
     read: &'static [&'static str],
 }
 
@@ -34,10 +34,10 @@ const fn config(name: &'static str, read: &'static [&'static str]) -> Kind {
     Kind { group: CONFIG, version: "v1", name, only: Some(api::names::CLUSTER), read }
 }
 
-/// Kubelets' settings.
+/// Settings of kubelets.
 pub(crate) const KUBELET_CONFIG: Kind =
     Kind { group: OURS, version: "v1", name: "KubeletConfig", only: None, read: &["spec", "status"] };
-/// Container runtimes' settings.
+/// Settings of container runtimes.
 pub(crate) const RUNTIME_CONFIG: Kind = Kind { name: "ContainerRuntimeConfig", ..KUBELET_CONFIG };
 /// OpenShift's feature gates.
 pub(crate) const FEATURE_GATE: Kind = config("FeatureGate", &["spec", "status"]);
@@ -54,7 +54,7 @@ pub(crate) const CLUSTER_VERSION: Kind =
 pub(crate) const DIGEST_MIRRORS: Kind = Kind { only: None, ..config("ImageDigestMirrorSet", &["spec"]) };
 /// Mirrors of images by tag.
 pub(crate) const TAG_MIRRORS: Kind = Kind { name: "ImageTagMirrorSet", ..DIGEST_MIRRORS };
-/// Mirrors of images by digest, as older releases said it.
+/// Mirrors of images by digest, in the form of older releases.
 pub(crate) const SOURCE_POLICY: Kind = Kind {
     group: "operator.openshift.io",
     version: "v1alpha1",
@@ -103,7 +103,7 @@ impl Kind {
         Api::namespaced_with(client.clone(), namespace, &self.resource())
     }
 
-    /// Which of its objects are read.
+    /// Which of its objects are watched.
     pub(crate) fn which(self) -> watcher::Config {
         let all = watcher::Config::default();
         match self.only {
@@ -157,17 +157,17 @@ impl Settings {
         self.store(kind).map(|s| s.all()).unwrap_or_default()
     }
 
-    /// The object of a kind of which one counts.
+    /// The only object that counts, for a kind with one such object.
     pub(crate) fn one(&self, kind: Kind) -> Option<Arc<Value>> {
         self.store(kind)?.get(kind.only?)
     }
 
-    /// Any object.
+    /// An object of any name.
     pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Arc<Value>> {
         self.store(kind)?.get(name)
     }
 
-    /// The kinds of which nobody knows yet what there is.
+    /// The kinds whose objects are not known yet.
     pub(crate) fn unknown(&self) -> Vec<&'static str> {
         self.stores.iter().filter(|(_, store)| !store.is_synced()).map(|(kind, _)| kind.name).collect()
     }
@@ -177,20 +177,20 @@ impl Settings {
         let value = Arc::new(kind.keep(object));
         let item = Item { version: version_of(object), uid: object.uid().unwrap_or_default(), value };
         if let Some(store) = self.store(kind) {
-            // Not a change that anything follows from: it is our own.
+            // Nothing has to follow from this change: it is our own.
             store.answer(&object.name_any(), item);
         }
     }
 }
 
-/// Kinds whose status says what we make of them.
+/// Kinds whose status is written by us.
 const JUDGED: [&str; 3] = [KUBELET_CONFIG.name, RUNTIME_CONFIG.name, POLICY.name];
 
-/// What of a setting other things are made from: not its status, not its version.
+/// What other things are made from: the object without a status that we write, and without its version.
 pub(crate) fn input(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut()
-        // Only a FeatureGate's and a ClusterVersion's status is somebody's decision.
+        // The status of all other kinds (FeatureGate, ClusterVersion) is somebody else's decision, so it is an input.
         && fields.get("kind").and_then(Value::as_str).is_some_and(|k| JUDGED.contains(&k))
     {
         fields.remove("status");

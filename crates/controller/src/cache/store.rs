@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// One object as the cache keeps it.
+/// One object in the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Item<T> {
-    /// `metadata.resourceVersion` as a number; the API server defines it to grow.
+    /// `metadata.resourceVersion` as a number; the API server guarantees that it grows (KEP-5504).
     pub(crate) version: u64,
     /// `metadata.uid`: another one under the same name is another object.
     pub(crate) uid: String,
@@ -36,25 +36,25 @@ pub(crate) struct Change<T> {
 pub(crate) struct Store<T> {
     items: RwLock<BTreeMap<String, Item<T>>>,
     synced: watch::Sender<bool>,
-    /// Why what is here may be old, or is not here at all: the watch's last error, and since when there are any.
+    /// The watch's last error and since when it fails. Until it works again, the cache may be out of date or empty.
     trouble: Mutex<Option<(String, Instant)>>,
     /// Objects that cannot be decoded, with the newest version that was seen.
     undecodable: Mutex<BTreeMap<String, u64>>,
     list_again: Notify,
 }
 
-/// A cache as the start of a term looks at it, whatever is in it.
+/// A cache of any kind, as the start of a term sees it.
 pub(crate) trait Cache: Send + Sync {
-    /// The first object of which the cache has an older version than the list, or not the one that the list has, or one
-    /// that is gone by the list; `None`: it is as new as the list. `at`: the version of the list itself.
+    /// The first object that is missing here, older here than in the list, or gone from the list; `None` if the cache
+    /// is as new as the list. `at` is the version of the list itself.
     fn behind(&self, list: &BTreeMap<String, u64>, at: u64) -> Option<String>;
-    /// Has its watch list everything again, at once.
+    /// Asks the watch to list everything again, at once.
     fn list_again(&self);
-    /// What is here may be old: nothing is known until the next list.
+    /// Marks the cache as possibly out of date: nothing counts as known until the next list.
     fn doubt(&self);
-    /// Has a first list been seen whole, or is it known that there is none?
+    /// Whether a first complete list was seen, or the kind is known to be absent.
     fn is_synced(&self) -> bool;
-    /// Why the watch that fills it does not work, where that has lasted.
+    /// Why the watch that fills it fails, if it has failed for at least this long.
     fn trouble_for(&self, least: Duration) -> Option<String>;
 }
 
@@ -104,12 +104,12 @@ impl<T> Default for Store<T> {
 }
 
 impl<T> Store<T> {
-    /// One object.
+    /// The object of this name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<T>> {
         self.read(|items| items.get(name).map(|i| i.value.clone()))
     }
 
-    /// The version of one object.
+    /// The version of the object of this name.
     pub(crate) fn version(&self, name: &str) -> Option<u64> {
         self.read(|items| items.get(name).map(|i| i.version))
     }
@@ -124,12 +124,12 @@ impl<T> Store<T> {
         self.read(|items| items.keys().cloned().collect())
     }
 
-    /// Has a first list been seen whole?
+    /// Whether a first complete list was seen.
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Why the watch that fills it does not work; `None`: it does.
+    /// Why the watch that fills it fails; `None` if it works.
     pub(crate) fn trouble(&self) -> Option<String>
     where
         T: Send + Sync,
@@ -137,7 +137,7 @@ impl<T> Store<T> {
         self.trouble_for(Duration::ZERO)
     }
 
-    /// Notes that the watch does not work, or does again.
+    /// Records that the watch fails, or works again.
     pub(crate) fn set_trouble(&self, why: Option<String>) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let since = trouble.as_ref().map_or_else(Instant::now, |(_, since)| *since);
@@ -150,22 +150,22 @@ impl<T> Store<T> {
         let _ = self.synced.subscribe().wait_for(|s| *s).await;
     }
 
-    /// Waits until what is here is in doubt, see [`Cache::doubt`].
+    /// Waits until the cache is marked as possibly out of date (see [`Cache::doubt`]).
     pub(crate) async fn doubted(&self) {
         let _ = self.synced.subscribe().wait_for(|s| !*s).await;
     }
 
-    /// Waits until somebody wants everything listed again.
+    /// Waits until somebody asks for a new list.
     pub(crate) async fn asked_to_list(&self) {
         self.list_again.notified().await;
     }
 
-    /// Notes an object that cannot be decoded: it is not here, and not unknown either.
+    /// Records an object that cannot be decoded: it is not in the cache, but it is known to exist.
     pub(crate) fn skip(&self, name: &str, version: u64) {
         self.undecodable.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), version);
     }
 
-    /// Puts an object in unless a newer version of it is there.
+    /// Stores an object, unless a newer version of it is already there.
     pub(crate) fn apply(&self, name: String, item: Item<T>) -> Option<Change<T>> {
         let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
         let old = items.get(&name);
@@ -178,7 +178,8 @@ impl<T> Store<T> {
         Some(Change { name, old, new })
     }
 
-    /// The answer to a write of ours: as [`Store::apply`], but an object that is gone meanwhile stays gone.
+    /// Stores the answer to a write of ours. Like [`Store::apply`], but an object that was deleted meanwhile stays
+    /// deleted.
     pub(crate) fn answer(&self, name: &str, item: Item<T>) -> Option<Change<T>> {
         let known = self.read(|items| items.get(name).is_some_and(|o| o.uid == item.uid));
         if known { self.apply(name.to_owned(), item) } else { None }
@@ -190,7 +191,7 @@ impl<T> Store<T> {
         Some(Change { name: name.to_owned(), old: Some(old.value), new: None })
     }
 
-    /// A whole list: objects that are not in it are gone. Returns what changed.
+    /// Replaces the contents by a complete list: objects that are not in it are gone. Returns what changed.
     pub(crate) fn replace(&self, list: BTreeMap<String, Item<T>>) -> Vec<Change<T>> {
         let gone: Vec<String> =
             self.read(|items| items.keys().filter(|name| !list.contains_key(*name)).cloned().collect());
@@ -235,7 +236,7 @@ mod tests {
             (&[("a", 6)], 9, Some("a")),
             (&[("a", 5), ("odd", 6)], 9, Some("odd")),
             (&[("a", 5), ("new", 8)], 9, Some("new")),
-            // Deleted since it was seen; and made since the list.
+            // One object was deleted after it was seen; another was created after the list.
             (&[], 5, Some("a")),
             (&[], 4, None),
         ];

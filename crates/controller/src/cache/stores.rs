@@ -16,16 +16,16 @@ pub(crate) struct Stores {
     pub(crate) configs: Arc<Store<Config>>,
     pub(crate) controller_configs: Arc<Store<ControllerConfig>>,
     pub(crate) nodes: Arc<Store<NodeView>>,
-    /// Without their status. The kind may not be installed.
+    /// Stored without their status. The kind may not be installed.
     pub(crate) progress: Arc<Store<MachineConfigNode>>,
-    /// Nor these.
+    /// This kind may not be installed either.
     pub(crate) os_configs: Arc<Store<OsConfig>>,
     pub(crate) os_builds: Arc<Store<OsBuild>>,
     /// `spec.mastersSchedulable` of OpenShift's Scheduler.
     pub(crate) masters_schedulable: Arc<Store<bool>>,
-    /// Whether OpenShift's MachineConfiguration says that nobody looks after the age of boot images.
+    /// Whether OpenShift's MachineConfiguration turns off the check of how old boot images are.
     pub(crate) boot_image_skew: Arc<Store<bool>>,
-    /// Nodes that run a pod of the operator.
+    /// The nodes that run a pod of the operator.
     pub(crate) operator_nodes: Arc<Store<Option<Arc<str>>>>,
 }
 
@@ -36,19 +36,20 @@ impl Stores {
     }
 }
 
-/// A MachineConfig as the cache keeps it.
+/// A MachineConfig in the cache.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Config {
-    /// Input of rendering: kept whole.
+    /// An input of rendering: kept whole.
     Source(Arc<MachineConfig>),
-    /// A pool's rendered config, up to 1.5 MB: kept without its spec, which is read when a pass needs it.
+    /// A pool's rendered config, up to 1.5 MB: kept without its spec. A pass that needs the spec reads it from the API
+    /// server.
     Rendered(Box<Rendered>),
 }
 
 /// What is kept of a rendered config.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rendered {
-    /// Name, annotations, owners, time of creation.
+    /// Name, annotations, owners, creation time.
     pub(crate) metadata: ObjectMeta,
     /// The pool that owns it.
     pub(crate) pool: String,
@@ -57,7 +58,7 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// Is this very pool its owner, and not an earlier one of that name?
+    /// Whether this very pool owns it, and not an earlier pool of the same name.
     pub(crate) fn is_owned_by(&self, pool: &MachineConfigPool) -> bool {
         let mut owners = self.metadata.owner_references.iter().flatten();
         owners.any(|o| o.controller == Some(true) && Some(&o.uid) == pool.metadata.uid.as_ref())
@@ -76,7 +77,7 @@ impl Config {
             Some(pool) => {
                 let mut metadata = object.metadata;
                 metadata.managed_fields = None;
-                // Read by people only, through `mco explain`.
+                // Only people read it, through `mco explain`.
                 metadata.annotations.get_or_insert_default().remove(api::names::annotation::PROVENANCE);
                 let os_image_url = object.spec.os_image_url.into_boxed_str();
                 Self::Rendered(Box::new(Rendered { metadata, pool, os_image_url }))
@@ -89,7 +90,7 @@ impl Config {
         }
     }
 
-    /// `spec.osImageURL`; empty: none.
+    /// `spec.osImageURL`; empty if there is none.
     pub(crate) fn os_image_url(&self) -> &str {
         match self {
             Self::Source(object) => &object.spec.os_image_url,
@@ -97,7 +98,7 @@ impl Config {
         }
     }
 
-    /// The object, where it is an input of rendering.
+    /// The object, if it is an input of rendering.
     pub(crate) fn source(&self) -> Option<&Arc<MachineConfig>> {
         match self {
             Self::Source(object) => Some(object),
@@ -106,25 +107,25 @@ impl Config {
     }
 }
 
-/// An object kept whole, but for its record of who wrote which field.
+/// An object kept whole, except for `metadata.managedFields`.
 pub(crate) fn whole<K: ResourceExt>(mut object: K) -> Item<K> {
     object.managed_fields_mut().clear();
     Item { version: version_of(&object), uid: object.uid().unwrap_or_default(), value: Arc::new(object) }
 }
 
-/// The node of a pod of the operator that is not on its way out.
+/// The node of an operator's pod that is not being deleted.
 pub(crate) fn operator_node(pod: &Pod) -> Option<Arc<str>> {
     let gone = pod.metadata.deletion_timestamp.is_some();
     pod.spec.as_ref()?.node_name.as_deref().filter(|n| !n.is_empty() && !gone).map(Arc::from)
 }
 
-/// A Secret's place: namespace and name.
+/// Where a Secret is: namespace and name.
 pub(crate) type Place = Option<(String, String)>;
 
 /// The namespace of a reference that names none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "openshift-config";
 
-/// Where the pull secret stands.
+/// Where the pull secret is.
 pub(crate) fn place(at: Option<&ObjectReference>) -> Place {
     let at = at?;
     let namespace = at.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());

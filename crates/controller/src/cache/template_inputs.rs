@@ -21,13 +21,14 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// A folder that cannot be watched (it is not there, or the system has no watches left) is tried again after this long.
+/// How long to wait before trying again to watch a folder that is missing, or for which the system has no inotify
+/// watches left.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
 /// What happened to the folder.
 enum Event {
     Changed,
-    /// Its watch does not see it any more.
+    /// Its watch no longer sees it.
     Lost,
 }
 
@@ -40,7 +41,7 @@ pub(crate) async fn follow_folder(shared: Arc<Shared>, stop: CancellationToken) 
             Ok(_watcher) => {
                 told = false;
                 shared.templates_watched.store(true, Ordering::Release);
-                // What changed since it was last read.
+                // Covers what changed since the folder was last read.
                 shared.changed(&Changed::TemplateInput);
                 loop {
                     let event = tokio::select! {
@@ -77,9 +78,9 @@ fn watch_folder(
 ) -> notify::Result<notify::RecommendedWatcher> {
     let root = folder.to_owned();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // The receiver ends with the task; nobody is interested then.
+        // The receiver ends with its task. Nobody is interested after that.
         let _ = match event {
-            // Our own reading.
+            // Caused by our own reading.
             Ok(event) if event.kind.is_access() => return,
             Ok(event) if event.kind.is_remove() && event.paths.contains(&root) => tell.send(Event::Lost),
             Ok(_) => tell.send(Event::Changed),
@@ -156,7 +157,7 @@ mod tests {
         assert!(shared.templates_watched.load(Ordering::Acquire));
         std::fs::write(deep.join("x.yaml"), "path: /x\n").unwrap();
         assert!(marked().await, "a new file");
-        // What belongs to the same change.
+        // Drains the events that belong to the same change.
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
             if shared.queues.of(Pass::Templates).take().is_empty() {

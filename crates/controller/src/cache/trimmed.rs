@@ -64,7 +64,7 @@ struct RawNodeStatus {
     conditions: Option<Vec<NodeCondition>>,
 }
 
-/// A Node with what [`rollout::view::NodeView`] reads.
+/// A Node with the fields that [`rollout::view::NodeView`] reads.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "RawNode")]
 pub(crate) struct TrimmedNode(pub(crate) Node);
@@ -96,12 +96,13 @@ struct RawProgress {
     spec: MachineConfigNodeSpec,
 }
 
-/// A spec that cannot be read is an empty one, which is then put right: it must not stop the others.
+/// Reads a spec that is malformed as an empty one, which the pass then corrects. One such object must not stop the
+/// others.
 fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<MachineConfigNodeSpec, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// A MachineConfigNode without its status: whoever adds to that reads it first.
+/// A MachineConfigNode without its status. Whoever adds to the status reads it first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "RawProgress")]
 pub(crate) struct TrimmedMachineConfigNode(pub(crate) MachineConfigNode);

@@ -23,14 +23,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The same trouble with a watch is logged again after this long.
+/// How long the same failure of a watch lasts before it is logged again.
 const REPEAT_WARNING: Duration = Duration::from_secs(30);
 
-/// Objects in one answer of a list: a page is held as text and decoded, at up to 50 KB a Node. More requests in a row
-/// cost the start a few milliseconds each.
+/// Objects in one page of a list. A page is held as text and then decoded, at up to 50 KB a Node. More requests in a
+/// row cost a few milliseconds each at start-up.
 const PAGE: u32 = 100;
 
-/// What follows from a changed object: an owned closure, since watches outlive passes.
+/// What a changed object causes: an owned closure, because watches outlive passes.
 pub(crate) type OnChange<T> = Box<dyn Fn(&Change<T>) + Send>;
 
 /// `metadata.resourceVersion` as a number; 0 for one that is not a number (no API server we know of).
@@ -38,7 +38,8 @@ pub(crate) fn version_of(object: &impl ResourceExt) -> u64 {
     object.resource_version().and_then(|v| v.parse().ok()).unwrap_or_default()
 }
 
-/// An object's key in its store: two namespaces may each have a pod or a budget of one name.
+/// An object's key in its store. It includes the namespace: two namespaces may each have a pod or a budget of the same
+/// name.
 pub(crate) fn key_of(object: &impl ResourceExt) -> String {
     match object.namespace() {
         Some(namespace) => format!("{namespace}/{}", object.name_any()),
@@ -46,17 +47,17 @@ pub(crate) fn key_of(object: &impl ResourceExt) -> String {
     }
 }
 
-/// What it means when a kind is not served.
+/// What follows if a kind is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Nothing is done before it was listed.
     Required,
-    /// There is none of it.
+    /// It counts as empty.
     Optional,
 }
 
 impl Presence {
-    /// How often to look whether a kind has come to be installed. Looking costs a request; waiting, the start of a
+    /// How often to look whether a kind has been installed. A look costs a request. A long wait delays the start on a
     /// fresh cluster whose definitions are installed after the controller. Nobody waits for an optional kind.
     fn look_again(self) -> Duration {
         match self {
@@ -66,7 +67,7 @@ impl Presence {
     }
 }
 
-/// Follows a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
+/// Watches a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
 pub(crate) async fn follow_ours<K, T>(
     client: Client,
     presence: Presence,
@@ -84,7 +85,7 @@ pub(crate) async fn follow_ours<K, T>(
     follow(api, watcher::Config::default(), kind, presence, &store, decode, on_change, stop).await;
 }
 
-/// Follows any kind until `stop`.
+/// Watches any kind until `stop`.
 #[allow(
     clippy::too_many_arguments,
     reason = "each is a different thing, and all callers stand in two places"
@@ -132,7 +133,7 @@ pub(crate) async fn follow<K, T>(
                 let absent = not_served(&error) && !listed;
                 if absent && presence == Presence::Optional {
                     tracing::debug!(kind, "not served here: {}", chain(&error));
-                    // Known to be empty, for all that we can see.
+                    // As far as we can see, it is empty.
                     store.set_trouble(None);
                     store.replace(BTreeMap::new()).iter().for_each(&on_change);
                 } else {
@@ -160,7 +161,7 @@ pub(crate) async fn follow<K, T>(
                 }
                 Err(why) => {
                     store.skip(&name, version);
-                    // Once per object, not once per list.
+                    // Logged once for each object, not once for each list.
                     if undecodable.insert(name.clone()) {
                         tracing::warn!(
                             kind,
@@ -185,7 +186,7 @@ pub(crate) async fn follow<K, T>(
                 let name = key_of(&object);
                 let change = match item(object) {
                     Some((name, item)) => store.apply(name, item),
-                    // It was readable before and is not now: we no longer know what it says.
+                    // It could be decoded before and no longer can: we no longer know what it says.
                     None => store.remove(&name),
                 };
                 change.iter().for_each(&on_change);
@@ -199,7 +200,7 @@ pub(crate) async fn follow<K, T>(
     }
 }
 
-/// The kind is not there (yet), or not ours to read.
+/// Whether the kind is not served (yet), or we may not read it.
 fn not_served(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause)) = error else {
         return false;
@@ -207,7 +208,7 @@ fn not_served(error: &watcher::Error) -> bool {
     matches!(cause, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
-/// The version that a list or a watch was to go on from is too old: 410.
+/// Whether the version that a list or watch should continue from is too old (HTTP 410).
 fn is_expired(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
     let status = match error {
@@ -220,7 +221,7 @@ fn is_expired(error: &watcher::Error) -> bool {
     status.code == 410
 }
 
-/// Logs a watch's trouble when it begins, when it changes, now and then while it lasts, and when it is over.
+/// Logs a failure of a watch when it begins, when it changes, from time to time while it lasts, and when it is over.
 #[derive(Debug, Default)]
 struct Trouble {
     last: Option<(String, Instant)>,

@@ -4,7 +4,8 @@ use api::v1::PoolConfiguration;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What rendering last had each pool name. A pool that comes to name this asks for nothing.
+/// The config that rendering last wrote into each pool. When that write comes back from the watch, nothing needs to be
+/// done.
 #[derive(Debug, Default)]
 pub(crate) struct Named(Mutex<HashMap<String, PoolConfiguration>>);
 
@@ -13,22 +14,22 @@ impl Named {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool is about to be given this.
+    /// Records the config that is about to be written into the pool.
     pub(crate) fn expect(&self, pool: &str, configuration: PoolConfiguration) {
         self.all().insert(pool.to_owned(), configuration);
     }
 
-    /// Is this what rendering last gave the pool?
+    /// Whether this is what rendering last wrote into the pool.
     pub(crate) fn is(&self, pool: &str, configuration: &PoolConfiguration) -> bool {
         self.all().get(pool).is_some_and(|named| named == configuration)
     }
 
-    /// The pool is gone.
+    /// Forgets a pool that is gone.
     pub(crate) fn forget(&self, pool: &str) {
         self.all().remove(pool);
     }
 
-    /// A term begins: another leader may have had the pools name something else.
+    /// Forgets everything at the start of a term: another leader may have written other configs into the pools.
     pub(crate) fn clear(&self) {
         self.all().clear();
     }

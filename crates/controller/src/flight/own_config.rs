@@ -21,10 +21,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Somebody who writes the same again and again (a deployment tool) is told this often.
+/// How often somebody who keeps writing the same change (a deployment tool) is told about it.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// What stood as it should. What differs from that was changed by somebody else.
+/// The digests of objects that were stored as they should be. If one differs later, somebody else changed it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<HashMap<String, Seen>>);
 
@@ -35,12 +35,12 @@ struct Seen {
 }
 
 impl Kept {
-    /// Another leader may have written since.
+    /// Forgets everything: another leader may have written since.
     pub(crate) fn forget(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Did exactly this stand here before?
+    /// Whether exactly this was stored before.
     pub(crate) fn stood(&self, name: &str, digest: u64) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(name).is_some_and(|s| s.digest == digest)
@@ -62,27 +62,28 @@ impl Kept {
         may
     }
 
-    /// It was taken away by ourselves.
+    /// Forgets an object that we deleted ourselves.
     pub(crate) fn gone(&self, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }
 
-/// The object with its own digest, as it is to stand.
+/// The object with its own digest, as it should be stored.
 pub(crate) fn with_digest(config: &MachineConfig) -> MachineConfig {
     let mut written_config = config.clone();
     written_config.annotations_mut().insert(annotation::WRITTEN.to_owned(), written(config));
     written_config
 }
 
-/// The first half of a SHA-256 over what counts of a MachineConfig: spec and role. Nobody has to be kept from forging it.
+/// The first half of a SHA-256 over the parts of a MachineConfig that matter: spec and role. Forging it is no concern
+/// here.
 fn written(config: &MachineConfig) -> String {
     let what = json!([config.spec, config.labels().get(label::ROLE)]).to_string();
     let digest = Sha256::digest(what.as_bytes());
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-/// Has somebody else written since this build (`hash`) did? `false` also where nobody knows.
+/// Whether somebody else wrote the object after this build (`hash`) did; `false` also if that cannot be known.
 pub(crate) fn edited(have: &MachineConfig, hash: &str) -> bool {
     let note = |key: &str| have.annotations().get(key);
     let by_us = note(annotation::GENERATED_BY_CONTROLLER).is_some_and(|by| by == hash);
@@ -95,20 +96,20 @@ pub(crate) fn digest(config: &MachineConfig) -> u64 {
     hasher.finish()
 }
 
-/// What is to be written for one MachineConfig.
+/// The write that one MachineConfig needs.
 pub(crate) enum Put {
     Create,
     Patch(Value),
 }
 
-/// Does it stand as it should? `wanted` is [`with_digest`].
+/// Whether it is stored as it should be. `wanted` is the result of [`with_digest`].
 pub(crate) fn is_as(have: &MachineConfig, wanted: &MachineConfig) -> bool {
     let fixed = fixed(have, wanted);
-    // The same value is the same JSON, and compared in a fraction of the time.
+    // Equal values have equal JSON, and comparing the values takes a fraction of the time.
     fixed == *have || difference(&json!(have), &json!(fixed)).is_none()
 }
 
-/// Put back. Labels and annotations of others stay.
+/// The stored object with our fields restored. Labels and annotations of others stay.
 fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
     let mut fixed = have.clone();
     fixed.spec = wanted.spec.clone();
@@ -125,12 +126,12 @@ pub(crate) fn change(have: Option<&MachineConfig>, wanted: &MachineConfig) -> Op
     Some(Put::Patch(patch))
 }
 
-/// Which fields the API server has stored otherwise than they were sent; `None`: all stand as they should.
+/// The fields that the API server stored differently from what was sent; `None` if all are as sent.
 pub(crate) fn altered(answer: &MachineConfig, wanted: &MachineConfig) -> Option<String> {
     difference(&json!(answer), &json!(fixed(answer, wanted))).map(|patch| fields(&patch))
 }
 
-/// Which fields a patch is about; never what they hold.
+/// The names of the fields that a patch changes; never their values.
 pub(crate) fn fields(patch: &Value) -> String {
     let mut fields = Vec::new();
     for (part, value) in patch.as_object().into_iter().flatten() {
@@ -164,7 +165,7 @@ mod tests {
                 .insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), VERSION_HASH.to_owned());
             with_digest(&mc)
         };
-        // As the API server gives it back: with what it adds, and keys in another order.
+        // As the API server returns it: with the fields that it adds, and keys in another order.
         let stored = |mc: &MachineConfig| -> MachineConfig {
             let mut value = json!(mc);
             value["metadata"]["resourceVersion"] = json!("7");

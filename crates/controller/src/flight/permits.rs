@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Node patches in flight at once of one pool, and of all drains: at ten milliseconds each, thousands a second. The API
-/// server serves 200 writes at a time by default, which leaves room for others; and each holds a connection with its
-/// buffers here.
+/// Node patches in flight at once, for each pool and for all drains together: at ten milliseconds each, thousands a
+/// second. The API server serves 200 writes at a time by default, which leaves room for others. Each patch in flight
+/// holds a connection with its buffers here.
 pub(crate) const PATCHES_IN_FLIGHT: usize = 32;
 
-/// Whose patch it is.
+/// Whose patch a permit is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Whose<'a> {
     /// A drain's.
@@ -21,7 +21,7 @@ pub(crate) enum Whose<'a> {
     Pool(&'a str),
 }
 
-/// All places.
+/// All permits.
 #[derive(Debug)]
 pub(crate) struct Places {
     drains: Arc<Semaphore>,
@@ -35,7 +35,7 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Those of one.
+    /// The permits of one pool, or of drains.
     pub(crate) fn of(&self, whose: Whose<'_>) -> Arc<Semaphore> {
         let Whose::Pool(pool) = whose else { return self.drains.clone() };
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl Places {
         pools.entry(pool.to_owned()).or_insert_with(new).clone()
     }
 
-    /// Waits until every place is free, and takes it for good.
+    /// Waits until every permit is free, and takes all of them for good.
     pub(crate) async fn take_all(&self) {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let mut all: Vec<Arc<Semaphore>> = pools;

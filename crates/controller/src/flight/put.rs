@@ -17,7 +17,8 @@ use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use std::sync::Arc;
 
-/// What stands under a name. Somebody may have made it look like a pool's rendered config, of which no spec is kept.
+/// The object stored under a name. It is read from the API server if the cache keeps no spec of it: somebody may have
+/// made it look like a pool's rendered config.
 async fn there(shared: &Shared, name: &str) -> Result<Option<Arc<MachineConfig>>, CallError> {
     match shared.stores.configs.get(name).as_deref() {
         None => Ok(None),
@@ -31,10 +32,10 @@ async fn there(shared: &Shared, name: &str) -> Result<Option<Arc<MachineConfig>>
     }
 }
 
-/// Makes one MachineConfig, or puts it back where it differs.
+/// Creates one MachineConfig, or restores it if it differs.
 ///
 /// # Errors
-/// The write fails, or is accepted and something else stands then.
+/// The write fails, or is accepted but something else is stored.
 pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), WriteError> {
     let name = wanted.name_any();
     let digest = digest(wanted);
@@ -75,10 +76,10 @@ pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), W
     Ok(())
 }
 
-/// Takes one MachineConfig away, exactly the one that the plan was made from.
+/// Deletes one MachineConfig, exactly the version that the plan was made from.
 ///
 /// # Errors
-/// The deletion fails, or is accepted and a finalizer of somebody else's keeps the object.
+/// The deletion fails, or is accepted but a finalizer of somebody else keeps the object.
 pub(crate) async fn remove(shared: &Shared, name: &str, why: &str) -> Result<(), WriteError> {
     let Some(have) = shared.stores.configs.get(name) else { return Ok(()) };
     let Some(have) = have.source() else { return Ok(()) };
@@ -101,7 +102,7 @@ pub(crate) async fn remove(shared: &Shared, name: &str, why: &str) -> Result<(),
         Err(e) if e.is_not_found() => return Ok(()),
         Err(e) => return Err(e.into()),
     };
-    // The object as it stands now, and not the word that it is gone.
+    // The API server answered with the object, not with a status: the object still exists.
     if let Some(left) = answer.left().filter(|left| !left.finalizers().is_empty()) {
         let error = held(&left);
         shared.config_answer(left);
@@ -111,7 +112,7 @@ pub(crate) async fn remove(shared: &Shared, name: &str, why: &str) -> Result<(),
     Ok(())
 }
 
-/// What it is made from, and so where a change of it belongs.
+/// What the MachineConfig is made from, and so where to make a change instead.
 fn instead(config: &MachineConfig) -> (Source, String) {
     let role = config.labels().get(label::ROLE).map_or("ROLE", String::as_str);
     let owner = config.metadata.owner_references.iter().flatten().next();
@@ -190,7 +191,7 @@ mod tests {
             let there: MachineConfig = serde_json::from_value(stored.clone()).unwrap();
             let shared = shared(move |_| answer(200, &stored));
             if stood {
-                // As an earlier write has left it.
+                // As an earlier write left it.
                 shared.config_answer(there);
             }
             let done = put(&shared, &wanted).await;

@@ -13,20 +13,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What fails for so long does not pass by itself: conflicts are over in milliseconds, an API server's restart in
-/// seconds. People are promised a condition within ten.
+/// A failure that lasts this long does not pass by itself: conflicts are over in milliseconds, a restart of the API
+/// server in seconds. People are promised a condition within ten seconds.
 const LASTS: Duration = Duration::from_secs(5);
 
-/// How often something that is refused is tried again although nothing that is watched has changed.
+/// How often a refused write is tried again although nothing that is watched has changed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(15);
 
-/// What a failure says of itself.
+/// What a failure says about itself.
 pub(crate) trait Failure {
-    /// It will fail each time.
+    /// Whether it will fail every time.
     fn is_refused(&self) -> bool;
-    /// It was decided on an old version of an object: decided anew, it may work at once.
+    /// Whether it was decided on an old version of an object; a new decision may work at once.
     fn is_stale(&self) -> bool;
-    /// It and its causes in one line.
+    /// The failure and its causes in one line.
     fn chain(&self) -> String;
 }
 
@@ -44,13 +44,13 @@ impl Failure for CallError {
     }
 }
 
-/// Why a MachineConfig of our own does not stand, or go, as it should.
+/// Why one of our own MachineConfigs is not stored, or not deleted, as it should be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The write failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The write was accepted, and something else is stored.
+    /// The write was accepted, but something else is stored.
     #[error(
         "machineconfig {name}: the API server has stored something else than was sent (different: {fields}); a mutating \
          admission policy or webhook changes it on its way: exempt the kind machineconfigs from that"
@@ -58,10 +58,10 @@ pub(crate) enum WriteError {
     Altered {
         /// The object.
         name: String,
-        /// The fields, never what they hold.
+        /// The names of the fields, never their values.
         fields: String,
     },
-    /// The deletion was accepted, and the object stays.
+    /// The deletion was accepted, but the object stays.
     #[error(
         "machineconfig {name} is being deleted and stays for as long as it has the finalizers {finalizers}: start the program \
          that removes them, or remove them by hand with `kubectl edit machineconfig {name}`"
@@ -69,7 +69,7 @@ pub(crate) enum WriteError {
     Held {
         /// The object.
         name: String,
-        /// What holds it.
+        /// The finalizers that hold it.
         finalizers: String,
     },
 }
@@ -79,7 +79,7 @@ impl Failure for WriteError {
         match self {
             Self::Call(error) => error.is_refused(),
             Self::Altered { .. } => true,
-            // Whoever set the finalizer may be at work.
+            // Whoever set the finalizer may still be at work.
             Self::Held { .. } => false,
         }
     }
@@ -96,21 +96,21 @@ impl Failure for WriteError {
     }
 }
 
-/// A write that was not done.
+/// Why a write was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Undone {
-    /// The object has changed: decide anew.
+    /// The object has changed: decide again.
     Stale,
-    /// It fails, and this is to be told.
+    /// It fails, and that must be reported.
     Refused(String),
 }
 
-/// What fails now, by what was tried, and since when.
+/// What currently fails, by what was tried, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles(Mutex<HashMap<String, Instant>>);
 
 impl Troubles {
-    /// The API server's words, once they are to be told; `None`: it may pass by itself.
+    /// The API server's message once it must be reported; `None` while the failure may still pass by itself.
     pub(crate) fn words(&self, what: &str, error: &impl Failure) -> Option<String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *all.entry(what.to_owned()).or_insert_with(Instant::now);
@@ -118,7 +118,7 @@ impl Troubles {
         due.then(|| cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())
     }
 
-    /// The outcome of a write. A conflict is one that may pass by itself until it has lasted; any other failure is told.
+    /// The outcome of a write. A conflict may pass by itself, until it has lasted; any other failure is reported.
     pub(crate) fn judge(&self, what: &str, done: Result<(), CallError>) -> Result<(), Undone> {
         let Err(error) = done else {
             self.over(what);
@@ -131,12 +131,12 @@ impl Troubles {
         }
     }
 
-    /// Forgets what is not tried any more.
+    /// Forgets everything that is no longer tried.
     pub(crate) fn retain(&self, tried: impl Fn(&str) -> bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|what, _| tried(what));
     }
 
-    /// A term begins: what failed in an earlier one has not failed since.
+    /// Forgets everything at the start of a term: what failed in an earlier term has not failed since.
     pub(crate) fn forget(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -146,13 +146,13 @@ impl Troubles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(what)
     }
 
-    /// It works, or is not tried any more.
+    /// Records that it works, or is no longer tried.
     pub(crate) fn over(&self, what: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(what);
     }
 }
 
-/// What goes wrong beside rendering and rollout and holds neither up; pools say it.
+/// Problems outside rendering and rollout that delay neither of them. Pools report them.
 #[derive(Debug, Default)]
 pub(crate) struct Remarks(Mutex<BTreeMap<(Topic, TroubleOf), String>>);
 
@@ -161,14 +161,14 @@ pub(crate) struct Remarks(Mutex<BTreeMap<(Topic, TroubleOf), String>>);
 pub(crate) enum Topic {
     /// The topology cannot be written into the ControllerConfig.
     Topology,
-    /// What there is of a kind cannot be read.
+    /// The objects of a kind cannot be read.
     Unread(String),
-    /// A node cannot be cordoned, uncordoned, or told that its drain is over.
+    /// A node cannot be cordoned or uncordoned, or its drain cannot be recorded as done.
     Drain,
 }
 
 impl Remarks {
-    /// Keeps a remark, or takes it back. `true`: that is new.
+    /// Sets a remark, or removes it. Returns whether that changed anything.
     pub(crate) fn set(&self, topic: Topic, of: TroubleOf, text: Option<String>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match text {
@@ -177,19 +177,19 @@ impl Remarks {
         }
     }
 
-    /// As a plan takes them.
+    /// The remarks in the form that a plan takes.
     pub(crate) fn all(&self) -> Vec<Trouble> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().map(|((_, of), text)| Trouble { of: of.clone(), text: text.clone() }).collect()
     }
 
-    /// A term begins.
+    /// Forgets everything at the start of a term.
     pub(crate) fn forget(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// What the writes of one pass have come to: each is tried, whatever became of the others.
+/// The outcomes of one pass's writes: each write is tried, even if others fail.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     stale: bool,
@@ -198,7 +198,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Books one write. Returns what is to be told of it, if it failed and that is due.
+    /// Records one write. Returns the message to report, if it failed and that is due.
     pub(crate) fn book(
         &mut self,
         troubles: &Troubles,
@@ -220,12 +220,12 @@ impl Writes {
         words
     }
 
-    /// Is each done, or told of?
+    /// Whether each write is done or its failure reported.
     pub(crate) fn are_over(&self) -> bool {
         !self.stale && self.failed.is_none()
     }
 
-    /// When the pass is to run again.
+    /// When the pass must run again.
     pub(crate) fn outcome(self) -> Outcome {
         match self.failed {
             Some(why) => Outcome::Failed(why),

@@ -21,15 +21,15 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long a pass waits for an answer. A server that answers with faults of its own has said its last word by then, see
-/// [`crate::flight::writes`].
+/// How long a pass waits for an answer. A server that answers with errors of its own has given its final answer by then
+/// (see [`crate::flight::writes`]).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A patch that was sent.
 #[derive(Debug)]
 struct Sent {
     at: Instant,
-    /// It sends the node to another config.
+    /// Whether it sends the node to another config.
     moves: bool,
 }
 
@@ -38,26 +38,26 @@ struct State {
     nodes: BTreeMap<Arc<str>, Sent>,
     /// Pools whose status is being written.
     statuses: BTreeSet<String>,
-    /// Pools whose list of first boots is being written, and since when.
+    /// Pools whose list of expected first boots is being written, and since when.
     first_boots: BTreeMap<String, Instant>,
-    /// What was refused when no pass waited for it any more, by pool.
+    /// Refusals that arrived after the pass had stopped waiting, by pool.
     failed: BTreeMap<String, String>,
 }
 
-/// What is under way. Dropping it drops the requests.
+/// The writes in flight. Dropping it drops the requests.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    // Not in the state, which the tasks hold on to.
+    // Not part of the state, because the tasks themselves hold the state.
     tasks: Mutex<JoinSet<()>>,
     state: Arc<Mutex<State>>,
 }
 
-/// What has become of a write to a pool.
+/// The outcome of a write to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     /// It is done.
     Done,
-    /// It, or one before it, has no answer yet.
+    /// It, or an earlier write, has no answer yet.
     Pending,
 }
 
@@ -65,7 +65,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the outcome to the pass that waits for it; where none does, the next one is told of a refusal.
+/// Hands the outcome to the pass that waits for it. If none does, a refusal is kept for the next pass.
 fn tell(
     shared: &Shared,
     state: &Mutex<State>,
@@ -80,7 +80,8 @@ fn tell(
     shared.mark_cluster();
 }
 
-/// Waits a moment for an outcome. What has none by then goes on by itself; or this controller ends.
+/// Waits a moment for an outcome. A write without one by then continues on its own, or this controller is shutting
+/// down.
 async fn patiently(outcome: oneshot::Receiver<Result<(), Undone>>) -> Result<Written, Undone> {
     match tokio::time::timeout(PATIENCE, outcome).await {
         Ok(Ok(answer)) => answer.map(|()| Written::Done),
@@ -95,7 +96,7 @@ impl Requests {
         tasks.spawn(task);
     }
 
-    /// Sends one patch from a place; what is returned has the outcome, once it is known.
+    /// Sends one patch, holding a permit. The returned receiver gets the outcome once it is known.
     pub(crate) fn send(
         &self,
         shared: &Arc<Shared>,
@@ -118,10 +119,11 @@ impl Requests {
         outcome
     }
 
-    /// Writes a pool's status and waits a moment for the answer. While an earlier one has none, nothing is written.
+    /// Writes a pool's status and waits a moment for the answer. While an earlier write has no answer, nothing is
+    /// written.
     ///
     /// # Errors
-    /// A refusal that came in time; others are in [`Requests::take_failed`] later.
+    /// A refusal that came in time. Later ones are returned by [`Requests::take_failed`].
     pub(crate) async fn status(
         &self,
         shared: &Arc<Shared>,
@@ -145,7 +147,7 @@ impl Requests {
     }
 
     /// Writes which nodes a pool expects to boot into it, and waits a moment for the answer. While an earlier write has
-    /// none, nothing is written.
+    /// no answer, nothing is written.
     ///
     /// # Errors
     /// As [`Requests::status`].
@@ -172,7 +174,7 @@ impl Requests {
         patiently(outcome).await
     }
 
-    /// Pools whose list of first boots was written a while ago, without an answer: it holds nothing up.
+    /// Pools whose list of expected first boots was written a while ago and has no answer. That delays nothing.
     pub(crate) fn overdue_first_boots(&self) -> Vec<String> {
         let state = lock(&self.state);
         let overdue = state.first_boots.iter().filter(|(_, at)| at.elapsed() >= PATIENCE);
@@ -186,7 +188,7 @@ impl Requests {
         state.nodes.iter().map(|(node, sent)| (node.clone(), one(sent))).collect()
     }
 
-    /// When another of them is overdue.
+    /// How long until another of them is overdue.
     pub(crate) fn next_overdue(&self) -> Option<Duration> {
         let state = lock(&self.state);
         let sent = state.nodes.values().map(|sent| sent.at).chain(state.first_boots.values().copied());
@@ -194,7 +196,7 @@ impl Requests {
         left.filter(|left| !left.is_zero()).min()
     }
 
-    /// What was refused since the last pass, by pool.
+    /// Refusals since the last pass, by pool.
     pub(crate) fn take_failed(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut lock(&self.state).failed)
     }

@@ -22,26 +22,27 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// A server that answers one Node's patch with this many faults of its own in a row will go on so: an admission webhook is
-/// down, say. A patch that was done in spite of the first would make the next a conflict, and the watch has had seconds
-/// to bring it; so the others need not wait for this one any longer.
+/// After this many server errors in a row for one Node's patch, the server will continue to fail: an admission webhook
+/// is down, for example. If the first attempt did take effect after all, the next one was a conflict, and the watch has
+/// had seconds to deliver it. So the other nodes need not wait for this patch any longer.
 const FAULTS: u32 = 6;
 
-/// For how long a patch without an answer is sent again. An API server that was away for a while has answered by then; a
-/// webhook that hangs has not, and the plan may have something else in mind for the node.
+/// How long a patch without an answer is sent again. An API server that was away for a while has answered by then. A
+/// webhook that hangs has not, and the plan may want something else for the node by now.
 const TRYING: Duration = Duration::from_mins(5);
 
-/// How often the cache is looked at for what has become of a patch.
+/// How often the cache is checked for the outcome of a patch.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Sends one patch of a drain, and puts the answer into the cache. No other node is decided on by what becomes of it.
+/// Sends one patch of a drain, and puts the answer into the cache. Its outcome affects no decision about other nodes.
 pub(crate) async fn patch_node(shared: &Shared, patch: &NodePatch) -> Result<(), CallError> {
     let place = shared.place(Whose::Drain).await;
     send(shared, &place, patch).await
 }
 
-/// Sends one Node patch from a place, and puts the answer into the cache. Ends when it is known what became of the patch:
-/// with its answer; with another version of the Node, to which it is not bound; or when it has arrived or never will.
+/// Sends one Node patch, holding a permit, and puts the answer into the cache. Returns when the outcome is known: there
+/// is an answer; or the Node has another version, to which the patch is not bound; or the patch has arrived or never
+/// will.
 pub(crate) async fn until_settled(
     shared: &Shared,
     place: &OwnedSemaphorePermit,
@@ -55,7 +56,7 @@ pub(crate) async fn until_settled(
         while last.elapsed() < STRAY && version(&patch.node) == bound {
             tokio::time::sleep(LOOK).await;
         }
-        // It may have arrived although the watch has not brought it.
+        // It may have arrived although the watch has not delivered the new version.
         if version(&patch.node) == bound {
             read(shared, &patch.node).await;
         }
@@ -64,19 +65,21 @@ pub(crate) async fn until_settled(
 }
 
 async fn send(shared: &Shared, place: &OwnedSemaphorePermit, patch: &NodePatch) -> Result<(), CallError> {
-    // Does to these fields what a merge patch does; the API server need not turn the Node into JSON and back for it.
+    // For these fields this does the same as a merge patch, and the API server need not convert the Node to JSON and
+    // back.
     let body = Patch::Strategic(patch.merge_patch());
     until_answered(shared, place, &patch.node, &body, patch).await?;
     tracing::info!(node = %patch.node, "{patch}");
     Ok(())
 }
 
-/// Sends one Node patch from a place until it is answered, or for [`TRYING`], and puts the answer into the cache.
+/// Sends one Node patch, holding a permit, until it is answered or [`TRYING`] has passed, and puts the answer into the
+/// cache.
 ///
-/// A patch without an answer may have arrived, or arrive yet. A plan made before that is known could send another node
-/// on its way beside this one, and so break the bound. It is sent again until it is answered: it is bound to a version,
-/// so it is done at most once, and a refusal says that the node has moved on: by an earlier copy of this patch, maybe, so
-/// the node is read before anything else is decided.
+/// A patch without an answer may have arrived, or may still arrive. A plan made before that is known could send another
+/// node as well, and so exceed `maxUnavailable`. So the patch is sent again until it is answered. Because it is bound
+/// to a version it takes effect at most once. A refusal says that the node has changed, maybe by an earlier copy of
+/// this patch; so the node is read before anything else is decided.
 pub(crate) async fn until_answered(
     shared: &Shared,
     _place: &OwnedSemaphorePermit,
@@ -113,7 +116,7 @@ pub(crate) async fn until_answered(
     }
 }
 
-/// Puts a Node as it is now into the cache, as soon as it can be read.
+/// Puts the current Node into the cache as soon as it can be read.
 async fn read(shared: &Shared, name: &str) {
     let api = shared.api::<TrimmedNode>();
     let (mut attempt, mut faults) = (0, 0);
@@ -123,7 +126,7 @@ async fn read(shared: &Shared, name: &str) {
             Err(e) => e,
         };
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
-        // Gone, or not for us to see, or a fault that lasts: the watch will know.
+        // It is gone, we may not read it, or the fault lasts: the watch will deliver what is true.
         if !error.is_unanswered() || faults >= FAULTS {
             return;
         }
@@ -133,7 +136,7 @@ async fn read(shared: &Shared, name: &str) {
     }
 }
 
-/// Writes the nodes that a pool expects to boot into it, where the plan changes them.
+/// Writes the list of nodes that a pool expects to boot into it, if the plan changes it.
 pub(crate) async fn write_first_boot_nodes(
     shared: &Shared,
     pool: &MachineConfigPool,
@@ -155,7 +158,7 @@ pub(crate) async fn write_first_boot_nodes(
     Ok(())
 }
 
-/// Writes what differs of a pool's status, bound to the version that it was computed from.
+/// Writes the differences of a pool's status, bound to the version that it was computed from.
 pub(crate) async fn write_status(
     shared: &Shared,
     pool: &MachineConfigPool,
@@ -175,7 +178,7 @@ pub(crate) async fn write_status(
     Ok(())
 }
 
-/// Writes one condition of a pool, when it says something new.
+/// Writes one condition of a pool if it says something new.
 pub(crate) async fn set_condition(
     shared: &Shared,
     pool: &MachineConfigPool,
@@ -205,7 +208,7 @@ mod tests {
             (&[0, 0, 0, 0, 0, 0, 0, 0, 503], None, 10),
             (&[500, 500, 0, 500, 500, 500, 500, 500], None, 9),
             (&[409], Some(409), 1),
-            // By an earlier copy of itself, maybe: the node is read.
+            // Maybe by an earlier copy of itself: the node is read.
             (&[0, 409], Some(409), 3),
             (&[500; 99], Some(500), 2 * FAULTS),
         ];
@@ -238,7 +241,7 @@ mod tests {
         let shared = shared(|_| answer(500, &json!({})));
         let shared = Arc::new(shared);
         let place = shared.place(Whose::Drain).await;
-        // More than there are places for.
+        // More patches than there are permits.
         let waits = |shared: Arc<Shared>| async move {
             let _place = shared.place(Whose::Drain).await;
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;

@@ -6,14 +6,14 @@ pub(crate) mod settings;
 pub(crate) mod templates;
 pub(crate) mod version;
 
-/// May a pool be rendered?
+/// Whether a pool may be rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum May {
     /// It may.
     Go,
-    /// Something is on its way, and its arrival makes the pool dirty again.
+    /// Something is still on its way; its arrival makes the pool dirty again.
     Wait(&'static str),
-    /// It may not, for a cause that the pool's condition is to show.
+    /// It may not, for a reason that the pool's condition shows.
     Not {
         /// The condition's reason.
         reason: &'static str,
@@ -22,19 +22,20 @@ pub(crate) enum May {
     },
 }
 
-/// All of them.
+/// All gates.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
-    /// Whose ControllerConfig it is.
+    /// Which version the ControllerConfig belongs to.
     pub(crate) version: version::Claim,
-    /// What the templates say is to stand.
+    /// What the templates produce.
     pub(crate) templates: templates::Standing,
-    /// How far what is generated from settings follows.
+    /// Whether what is generated from settings is up to date.
     pub(crate) settings: settings::Gate,
 }
 
 impl Gates {
-    /// A term begins: another leader may have written since, and an upgrade brings other templates.
+    /// Resets the gates at the start of a term: another leader may have written since, and an upgrade brings other
+    /// templates.
     pub(crate) fn begin(&self) {
         let Self { version, templates, settings } = self;
         version.forget();

@@ -12,20 +12,20 @@ use tokio::time::Instant;
 
 const WAIT: May = May::Wait("what is generated from the cluster's settings is being written");
 
-/// Rendering waits this long for settings that keep changing, for somebody may write over what is generated again and
-/// again; then it goes on with what stands.
+/// How long rendering waits for settings that keep changing. After that it renders from what is stored, because
+/// somebody may be overwriting the generated MachineConfigs again and again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How far what stands follows what is set.
+/// How far the stored MachineConfigs are up to date with the settings.
 #[derive(Debug)]
 pub(crate) struct Gate {
     /// Counts changes of settings.
     changes: AtomicU64,
-    /// The count that what stands was made from.
+    /// The count of changes that the stored MachineConfigs were made from.
     settled: AtomicU64,
-    /// Why a pool cannot have what is set for it.
+    /// Why a pool cannot have the settings that select it.
     refused: Mutex<BTreeMap<String, String>>,
-    /// Since when it does not, where it did before.
+    /// Since when they are out of date, if they were up to date before.
     behind: Mutex<Option<Instant>>,
     /// When this term began.
     started: Mutex<Instant>,
@@ -41,9 +41,9 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// A term begins: another leader may have written since, so nothing of an earlier term is settled or refused.
+    /// A term begins. Another leader may have written since, so results and refusals of earlier terms no longer count.
     pub(crate) fn begin(&self) {
-        // First: with it nobody is let through, whatever else is being put back.
+        // This comes first: it closes the gate, whatever else is reset below.
         self.settled.store(0, Ordering::Release);
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -54,7 +54,7 @@ impl Gate {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Settings have changed.
+    /// Closes the gate: settings have changed.
     pub(crate) fn close(&self) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         self.changes.fetch_add(1, Ordering::AcqRel);
@@ -64,7 +64,7 @@ impl Gate {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What stands is made from the settings as they were at `count`, but for what is refused.
+    /// Records that the stored MachineConfigs match the settings as they were at `count`, except for what is refused.
     pub(crate) fn settle(&self, count: u64, refused: BTreeMap<String, String>) {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Gate {
         }
     }
 
-    /// May this pool be rendered now?
+    /// Whether this pool may be rendered now.
     pub(crate) fn may(&self, pool: &str) -> May {
         let settled = self.settled.load(Ordering::Acquire);
         if settled != self.count() {
@@ -104,14 +104,14 @@ mod tests {
         gate.close();
         gate.settle(count, BTreeMap::new());
         assert_eq!(gate.may("a"), WAIT, "it changed while the pass was under way");
-        // Somebody keeps changing something: not for ever.
+        // Somebody keeps changing something: the wait is bounded.
         tokio::time::advance(PATIENCE).await;
         gate.close();
         assert_eq!(gate.may("a"), May::Go);
         gate.settle(gate.count(), BTreeMap::new());
         gate.close();
         assert_eq!(gate.may("a"), WAIT, "it followed in between");
-        // The gate of an earlier term says nothing of what another leader has left.
+        // The gate of an earlier term says nothing about what another leader wrote.
         gate.settle(gate.count(), BTreeMap::from([("b".to_owned(), "why".to_owned())]));
         gate.close();
         tokio::time::advance(PATIENCE).await;

@@ -17,30 +17,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const WAIT: May = May::Wait("the MachineConfigs from templates are being written");
 
-/// What the template pass has come to, in this term.
+/// The result of the template pass in this term.
 #[derive(Debug, Clone, Default)]
 enum State {
     /// Nothing yet.
     #[default]
     Unknown,
-    /// The templates make nothing, and why.
+    /// The templates cannot be rendered, and why.
     Failing(String),
-    /// They make these.
+    /// They produce these.
     Made(Arc<Made>),
 }
 
-/// What the templates make of one ControllerConfig.
+/// What the templates produce from one ControllerConfig.
 #[derive(Debug, Clone, Default)]
 struct Made {
     /// The ControllerConfig's uid and generation.
     of: (Option<String>, Option<i64>),
-    /// The MachineConfigs as they are to stand.
+    /// The MachineConfigs as they should be stored.
     wanted: Vec<MachineConfig>,
-    /// By MachineConfig: why it cannot be made so, in the API server's words.
+    /// By MachineConfig: why it cannot be written, in the API server's words.
     refused: BTreeMap<String, String>,
 }
 
-/// See the module.
+/// The gate; see the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Standing(Mutex<State>);
 
@@ -57,23 +57,23 @@ impl Standing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Another leader may have had other templates.
+    /// Forgets the result: another leader may have had other templates.
     pub(crate) fn forget(&self) {
         self.set(State::Unknown);
     }
 
-    /// The templates cannot be rendered. `true`: that is new.
+    /// Records that the templates cannot be rendered. Returns whether that is new.
     pub(crate) fn failing(&self, why: &str) -> bool {
         let known = matches!(self.get(), State::Failing(known) if known == why);
         self.set(State::Failing(why.to_owned()));
         !known
     }
 
-    /// The templates say so. `true`: it is not what they said before.
+    /// Records what the templates produce. Returns whether that differs from before.
     pub(crate) fn made(&self, config: &ControllerConfig, wanted: &[MachineConfig]) -> bool {
         let refused = match self.get() {
             State::Made(made) if made.of == id(config) && made.wanted == wanted => return false,
-            // What was refused is told until it is known to be over.
+            // A refusal is reported until it is known to be over.
             State::Made(made) => made.refused.clone(),
             State::Unknown | State::Failing(_) => BTreeMap::new(),
         };
@@ -81,7 +81,7 @@ impl Standing {
         true
     }
 
-    /// What of it cannot be written. `true`: it is not what could not be written before.
+    /// Records which of it cannot be written. Returns whether that differs from before.
     pub(crate) fn refused(&self, refused: BTreeMap<String, String>) -> bool {
         let State::Made(made) = self.get() else { return false };
         let new = made.refused != refused;
@@ -91,12 +91,12 @@ impl Standing {
         new
     }
 
-    /// Do the templates make a MachineConfig of this name?
+    /// Whether the templates produce a MachineConfig of this name.
     pub(crate) fn makes(&self, name: &str) -> bool {
         matches!(self.get(), State::Made(made) if made.wanted.iter().any(|w| w.name_any() == name))
     }
 
-    /// May this pool be rendered from what stands?
+    /// Whether this pool may be rendered from what is stored.
     pub(crate) fn may(
         &self,
         config: &ControllerConfig,
@@ -117,7 +117,7 @@ impl Standing {
 impl Made {
     fn may(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> May {
         let selector = pool.spec.machine_config_selector.as_ref();
-        // A selector that cannot be evaluated is told by selecting itself.
+        // A selector that cannot be evaluated is reported by the selection itself.
         let selects = |config: &MachineConfig| {
             api::selector::matches(selector, config.metadata.labels.as_ref()).unwrap_or(false)
         };
@@ -137,8 +137,8 @@ impl Made {
     }
 }
 
-/// What templates have made that are not there any more: owned by the ControllerConfig and marked as made by a controller.
-/// One whose owner or mark somebody took away is their own.
+/// MachineConfigs that the templates no longer produce: owned by the ControllerConfig and marked as made by a
+/// controller. If somebody removed the owner or the mark, the object is theirs and stays.
 pub(crate) fn leaving<'a>(
     wanted: &[MachineConfig],
     standing: &[&'a MachineConfig],
@@ -151,15 +151,15 @@ pub(crate) fn leaving<'a>(
     standing.iter().copied().filter(made).filter(|config| !wants(config)).collect()
 }
 
-/// Of those that are to go, the ones of roles for which no template is left at all: more likely a folder that was not mounted,
-/// or is being copied, than somebody's wish. All nodes of the role would lose their files.
+/// Of the MachineConfigs to delete, those of roles that have no template left at all. That is more likely a folder that
+/// was not mounted, or is being copied, than somebody's intent; and all nodes of the role would lose their files.
 pub(crate) fn emptied(wanted: &[MachineConfig], leaving: &[&MachineConfig]) -> Vec<String> {
     let role = |config: &MachineConfig| config.labels().get(label::ROLE).cloned();
     let kept: BTreeSet<_> = wanted.iter().map(role).collect();
     leaving.iter().filter(|config| !kept.contains(&role(config))).map(|config| config.name_any()).collect()
 }
 
-/// Made by the template pass: owned by the ControllerConfig.
+/// Whether the template pass made it: the ControllerConfig owns it.
 pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
     let mut owners = object.metadata.owner_references.iter().flatten();
     owners.any(|o| o.controller == Some(true) && o.kind == "ControllerConfig" && o.name == CONTROLLER_CONFIG)
@@ -289,7 +289,7 @@ mod tests {
         let going = leaving(&wanted, &standing);
         let names: Vec<_> = going.iter().map(|c| c.name_any()).collect();
         assert_eq!(names, ["01-worker-old"]);
-        // One of several goes; the last ones of a role stay until somebody says so.
+        // One of several may go. The last ones of a role stay until somebody confirms it.
         assert!(emptied(&wanted, &going).is_empty());
         let masters = [template("00-master", "master"), template("01-master-kubelet", "master")];
         let all = [&wanted[0], &masters[0], &masters[1]];

@@ -11,22 +11,24 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The reference's word for a ControllerConfig of another version.
+/// The reference's name for a ControllerConfig of another version.
 const SKEW: &str = "VersionSkew";
 
-/// So often it is taken back at once: an administrator who applies an old file, or a last write of a controller that has
-/// just lost the lease, is not a program that keeps writing.
+/// How many times the annotation is taken back at once. An administrator who applies an old file, or a last write of a
+/// controller that has just lost the lease, is not a program that keeps writing.
 const AT_ONCE: u32 = 2;
-/// Then it is taken back this often. Nothing tells that a program has ended but that it does not write any more, so it is
-/// tried; a try costs two writes, one of ours and one of its own, and pools wait no longer than this once it has ended.
+/// How often it is taken back after that. The only sign that the other program has stopped is that it no longer writes,
+/// so we try. A try costs two writes, one of ours and one of the program's. Once the program has stopped, pools wait no
+/// longer than this.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// A program that watches the object has written it back by then. Until that is known the pools say what they said, so that
-/// their conditions do not change with each try.
+/// A program that watches the object has written its version back by then. Until that is known the pools keep their
+/// message, so that their conditions do not change with each try.
 pub(crate) const PROVED: Duration = Duration::from_secs(5);
-/// What has stood for so long is nobody else's any more: longer than deployment tools take from one look to the next.
+/// After this long the annotation counts as ours: no other program writes it. It is longer than the interval at which
+/// deployment tools compare.
 pub(crate) const SETTLED: Duration = Duration::from_mins(16);
 
-/// What happened to the annotation in this term.
+/// The history of the annotation in this term.
 #[derive(Debug, Default)]
 pub(crate) struct Claim(Mutex<Past>);
 
@@ -38,20 +40,20 @@ pub(crate) struct Past {
     pub(crate) why: Option<String>,
 }
 
-/// What is to be done about it.
+/// What to do about the annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It is ours, or nobody's.
     Nothing,
     /// Write it.
     Take,
-    /// Somebody keeps writing it: look again after this.
+    /// Somebody keeps writing it: look again after this time.
     Leave(Duration),
-    /// It is ours again, and may be written back yet: look again after this.
+    /// It is ours again, but may still be written back: look again after this time.
     Prove(Duration),
 }
 
-/// The version that stands there, where it is not this one.
+/// The version in the annotation, if it is not this one.
 pub(crate) fn other<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
     config.annotations().get(GENERATED_BY_VERSION).map(String::as_str).filter(|found| *found != version)
 }
@@ -81,12 +83,12 @@ impl Claim {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = past;
     }
 
-    /// A new term: whoever wrote before may be gone.
+    /// Forgets the history at the start of a term: whoever wrote before may be gone.
     pub(crate) fn forget(&self) {
         self.set(Past::default());
     }
 
-    /// May pools be rendered by this version from this ControllerConfig?
+    /// Whether this version may render pools from this ControllerConfig.
     pub(crate) fn may(&self, config: &ControllerConfig, version: &str) -> May {
         match (other(config, version), self.past().why) {
             (None, None) => May::Go,
@@ -114,12 +116,12 @@ mod tests {
             (Some("v0"), taken(1), after(0), Step::Take),
             (Some("v0"), taken(2), after(0), leave(30)),
             (Some("v0"), taken(2), after(29), leave(1)),
-            // It may have gone.
+            // The other program may have stopped.
             (Some("v0"), taken(2), after(30), Step::Take),
-            // However often it was tried, nobody waits longer once it has.
+            // However often it was tried, nobody waits longer than this once the program has stopped.
             (Some("v0"), taken(u32::MAX), after(29), leave(1)),
             (Some("v0"), taken(u32::MAX), after(30), Step::Take),
-            // Ours again: it may be written back yet.
+            // Ours again, but it may still be written back.
             (None, told(9), after(1), Step::Prove(Duration::from_secs(4))),
             (None, told(9), after(5), Step::Nothing),
         ] {
