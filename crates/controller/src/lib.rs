@@ -45,8 +45,8 @@ use tokio_util::task::TaskTracker;
 /// Where the controller listens for `/metrics` and `/healthz` unless told otherwise.
 pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:8797";
 
-/// What the controller does with objects of the whole cluster: what its ClusterRole must allow. What stands in its own
-/// namespace (the lease, events) and the pull secret is not among it.
+/// The rights that the controller needs for objects of the whole cluster, which its ClusterRole must grant. Not
+/// included are the objects in its own namespace (the lease, events) and the pull secret.
 pub fn rights() -> Vec<Right> {
     passes::rights().into_iter().collect()
 }
@@ -54,15 +54,16 @@ pub fn rights() -> Vec<Right> {
 /// How the controller is run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Credentials for the API server; without it, those of the pod's service account.
+    /// The kubeconfig file; without it, the credentials of the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// The template directory: `ROLE/MACHINECONFIG/PLATFORM/{files,units,extensions}`.
     pub templates: PathBuf,
-    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    /// Where `/metrics` and `/healthz` are served; `None` for nowhere.
     pub metrics_listen: Option<SocketAddr>,
     /// Act only while holding the lease; off for a controller that is known to be alone.
     pub leader_elect: bool,
-    /// What this controller says that it is, on what it makes. This build's, but for tests of a step to another version.
+    /// The version with which this controller marks what it makes. It is that of this build, except in tests of
+    /// upgrades.
     pub versions: render::Versions,
 }
 
@@ -79,7 +80,7 @@ impl Options {
     }
 }
 
-/// The controller cannot start. Once it runs, trouble is logged, shown in conditions and retried; it does not end it.
+/// The controller cannot start. Once it runs, failures do not end it: they are logged, shown in conditions and retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// No usable credentials.
@@ -106,7 +107,7 @@ pub async fn start(options: Options, shutdown: CancellationToken) -> Result<(), 
     run_with(client, options, shutdown).await
 }
 
-/// As [`start`], with a client that exists already, made from a configuration that [`tune`] has been through;
+/// Like [`start`], with an existing client, which must be made from a configuration that went through [`tune`];
 /// `options.kubeconfig` is not read.
 ///
 /// # Errors
@@ -172,7 +173,7 @@ pub async fn run_with(
     rest.cancel();
     tasks.close();
     tasks.wait().await;
-    // Dropping the last recorder ends the task that writes events, once it has written what waits.
+    // Dropping the last recorder ends the task that writes events, once it has written the waiting ones.
     drop(shared);
     if tokio::time::timeout(LAST_EVENTS, events_task).await.is_err() {
         tracing::warn!("some events were not written before the end");
@@ -180,7 +181,7 @@ pub async fn run_with(
     Ok(())
 }
 
-/// How long a shutdown waits for the answers of patches, the lease still held.
+/// How long a shutdown waits for the answers of patches while it still holds the lease.
 const LAST_PATCHES: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long a shutdown waits for events that are not written yet.
 const LAST_EVENTS: std::time::Duration = std::time::Duration::from_secs(1);

@@ -33,10 +33,10 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// How often a patch that is held back looks whether the lease was renewed after all.
+/// How often a delayed patch checks whether the lease was renewed after all.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 
-/// What all passes share.
+/// The state that all passes share.
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) templates: PathBuf,
@@ -45,39 +45,39 @@ pub(crate) struct Shared {
     pub(crate) events: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) names: Mutex<Names>,
-    /// Places for Node patches.
+    /// Permits for Node patches.
     places: Places,
-    /// No further Node patch is sent: this controller ends.
+    /// Cancelled when no further Node patch may be sent, because this controller shuts down.
     closing: CancellationToken,
-    /// What those who act and those who see to the lease tell each other.
+    /// What the passes and the task that holds the lease tell each other.
     pub(crate) terms: Arc<Terms>,
-    /// The node that looks whether MachineConfigNodes have come to be installed, while they are not: with thousands of
-    /// nodes one look now and then is enough.
+    /// The one node whose pass checks whether MachineConfigNodes have been installed, as long as they are not. With
+    /// thousands of nodes, one check from time to time is enough.
     pub(crate) progress_absent: Mutex<Option<String>>,
-    /// The build that this is.
+    /// The version of this build.
     pub(crate) versions: Versions,
-    /// What rendering waits at.
+    /// What rendering waits for.
     pub(crate) gates: Gates,
-    /// What each pass says of a change.
+    /// The marker of each pass.
     markers: &'static [Marker],
-    /// What fails now, and since when.
+    /// What currently fails, and since when.
     pub(crate) troubles: Troubles,
-    /// The same for writes of the node pass, by node, and by pool for what it writes to pools.
+    /// The same for writes of the node pass: by node, and by pool for writes to pools.
     pub(crate) node_troubles: Troubles,
     pub(crate) pool_troubles: Troubles,
-    /// What goes wrong and holds nothing up.
+    /// Problems that delay nothing.
     pub(crate) remarks: Remarks,
-    /// The template folder is watched; otherwise it is read now and then.
+    /// Whether the template folder is watched. Otherwise it is read from time to time.
     pub(crate) templates_watched: AtomicBool,
-    /// Where the pull secret stands that templates are rendered with.
+    /// Where the pull secret is that templates are rendered with.
     pub(crate) pull_secret: tokio::sync::watch::Sender<Place>,
-    /// The cluster's settings beside our own objects.
+    /// The cluster's settings, besides our own kinds.
     pub(crate) settings: Settings,
-    /// The MachineConfigs of our own that stand as they should.
+    /// Our own MachineConfigs that are stored as they should be.
     pub(crate) kept: Kept,
-    /// Every kind that is followed, see [`crate::term::catch_up`].
+    /// Every kind that is watched (see [`crate::term::catch_up`]).
     followed: Mutex<Vec<Arc<Followed>>>,
-    /// What rendering last had each pool name.
+    /// The config that rendering last wrote into each pool.
     pub(crate) named: Named,
 }
 
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Every kind's API is cluster-scoped here.
+    /// The API of a kind. All kinds that are used here are cluster-scoped.
     pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
@@ -125,18 +125,18 @@ impl Shared {
         Api::all(self.client.clone())
     }
 
-    /// Trims a Node.
+    /// The view of a Node that the cache keeps.
     pub(crate) fn view(&self, node: &Node) -> NodeView {
         NodeView::interned(node, &mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Something has changed: marks what it makes dirty.
+    /// Handles a change: marks what it makes dirty.
     pub(crate) fn changed(&self, changed: &Changed<'_>) {
         self.note(changed);
         let known = Known { stores: &self.stores, named: &self.named, templates: &self.gates.templates };
         let marks = dirty(self.markers, changed, known);
         if marks.has(Pass::Generated) {
-            // First: no pool is rendered before what is generated follows.
+            // This comes first: no pool is rendered until the generated MachineConfigs are up to date.
             self.gates.settings.close();
         }
         for (pass, keys) in marks {
@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// What else follows from a change.
+    /// Other effects of a change.
     fn note(&self, changed: &Changed<'_>) {
         match changed {
             Changed::Pool(change) if change.new.is_none() => {
@@ -175,34 +175,34 @@ impl Shared {
         }
     }
 
-    /// All pools need this pass.
+    /// Marks all pools for this pass.
     pub(crate) fn mark_all_pools(&self, pass: Pass) {
         self.queues.of(pass).mark_all(self.stores.pools.names());
     }
 
-    /// Notes a kind that is followed from now on.
+    /// Records a kind that is watched from now on.
     pub(crate) fn follows(&self, kind: Followed) {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(kind));
     }
 
-    /// Every kind that is followed.
+    /// Every kind that is watched.
     pub(crate) fn followed(&self) -> Vec<Arc<Followed>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has everything about nodes planned anew.
+    /// Has everything about nodes planned again.
     pub(crate) fn mark_cluster(&self) {
         self.changed(&Changed::PlanInput);
     }
 
-    /// Has pools say something that goes wrong and holds nothing up, or say it no longer.
+    /// Has pools report a problem that delays nothing, or stop reporting it.
     pub(crate) fn remark(&self, topic: Topic, of: TroubleOf, text: Option<String>) {
         if self.remarks.set(topic, of, text) {
             self.mark_cluster();
         }
     }
 
-    /// Puts the answer to a write of ours to a Node into the cache.
+    /// Puts the answer to our own write of a Node into the cache.
     pub(crate) fn node_answer(&self, node: &Node) {
         let item = Item {
             version: version_of(node),
@@ -224,26 +224,26 @@ impl Shared {
         self.answer(&self.stores.controller_configs, config, |change| Changed::ControllerConfig(change));
     }
 
-    /// A place to send a Node patch from, as soon as there is one and the lease is held; never, once
-    /// [`Shared::last_patches`] is called.
+    /// Waits for a permit to send a Node patch, and until the lease is held. Never returns once
+    /// [`Shared::last_patches`] was called.
     pub(crate) async fn place(&self, whose: Whose<'_>) -> OwnedSemaphorePermit {
         let place = self.places.of(whose).acquire_owned().await;
-        // It may be renewed yet; if it is not, the pass that waits here is dropped with all others.
+        // The lease may still be renewed. If it is not, the pass that waits here is dropped with all others.
         while self.terms.over() {
             tokio::time::sleep(LEASE_LOOK).await;
         }
         match place {
             Ok(place) if !self.closing.is_cancelled() => place,
             none => {
-                // Whoever waits for all places is to have this one.
+                // The one who waits for all permits must get this one.
                 drop(none);
                 std::future::pending().await
             }
         }
     }
 
-    /// Lets no further Node patch go and waits for the answers of those that are under way, `most` at the longest. A
-    /// patch that is still on its way when the next leader plans could take a slot that this one gives to another node.
+    /// Stops further Node patches and waits, for at most `most`, for the answers of those in flight. A patch that is
+    /// still on its way when the next leader plans could take a slot that this leader gives to another node.
     pub(crate) async fn last_patches(&self, most: Duration) {
         self.closing.cancel();
         if tokio::time::timeout(most, self.places.take_all()).await.is_err() {
@@ -252,7 +252,7 @@ impl Shared {
         }
     }
 
-    /// The same for a MachineConfigNode, also one that we have just made.
+    /// The same for a MachineConfigNode, also one that we have just created.
     pub(crate) fn progress_answer(&self, object: TrimmedMachineConfigNode) {
         let item = whole(object.0);
         if let Some(change) = self.stores.progress.apply(item.value.name_any(), item) {
@@ -272,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// The same for a MachineConfig, also one that we have just made.
+    /// The same for a MachineConfig, also one that we have just created.
     pub(crate) fn config_answer(&self, config: MachineConfig) {
         let name = config.name_any();
         let (version, uid) = (version_of(&config), config.uid().unwrap_or_default());

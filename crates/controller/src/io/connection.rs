@@ -10,25 +10,26 @@ use std::time::Duration;
 /// A connection is made in milliseconds or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The server ends a watch after this long and we resume it where it was. It bounds how long a connection that died
-/// without a word goes unnoticed; one request per kind in that time is nothing.
+/// The server ends a watch after this long, and we resume it where it was. This limits how long a connection that died
+/// silently goes unnoticed. One request for each kind in that time is nothing.
 pub(crate) const WATCH_SECONDS: u32 = 45;
 
-/// A connection on which nothing arrives for this long is given up. Lists and watches have no other limit; a watch is
-/// ended by the server well before.
+/// A connection is given up when nothing arrives on it for this long. Lists and watches have no other limit; the server
+/// ends a watch well before.
 pub(crate) const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// No usable credentials.
 #[derive(Debug, thiserror::Error)]
 #[error("credentials from {from}")]
 pub struct ClientError {
-    /// The kubeconfig's path, or where else they come from.
+    /// The kubeconfig's path, or the other source of the credentials.
     pub from: String,
     /// Why.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// A client from the kubeconfig file given, else as `kubectl` finds one, else from the pod's service account.
+/// A client from the given kubeconfig file; else from the one that `kubectl` would use; else from the pod's service
+/// account.
 pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     const ANYWHERE: &str =
         "$KUBECONFIG, ~/.kube/config or the pod's service account; --kubeconfig names a file";
@@ -49,9 +50,11 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientEr
     Client::try_from(config).map_err(|e| refused(Box::new(e)))
 }
 
-/// How the controller wants to speak with an API server: it retries by itself, and gives up silent connections.
+/// Configures a connection as the controller needs it: the controller retries by itself, and gives up silent
+/// connections.
 pub fn tune(config: &mut kube::Config) {
-    // A 429 to an eviction is a disruption budget's answer, which the drain wants to see and to report.
+    // A 429 in answer to an eviction comes from a disruption budget; the drain must see and report it (Kubernetes
+    // documentation, "API-initiated Eviction").
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(SILENCE);

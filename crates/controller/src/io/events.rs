@@ -14,10 +14,10 @@ use kube::{Client, Resource, ResourceExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
-/// Events that wait for an API server that is slow or away. More are dropped, with a warning.
+/// How many events may wait while the API server is slow or away. Further ones are dropped, with a warning.
 const WAITING: usize = 1024;
 
-/// Who tells an event: the source components of the API, which dashboards select by.
+/// The source component of an event, as in the reference. Dashboards select by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Render,
@@ -31,7 +31,7 @@ impl Source {
     fn component(self) -> &'static str {
         match self {
             Self::Render => "machineconfigcontroller-rendercontroller",
-            // The drain controller tells its events under this name, too.
+            // The drain controller also uses this name.
             Self::Node => "machineconfigcontroller-nodecontroller",
             Self::Template => "machineconfigcontroller-templatecontroller",
             Self::Kubelet => "machineconfigcontroller-kubeletconfigcontroller",
@@ -40,7 +40,7 @@ impl Source {
     }
 }
 
-/// Hands events to the task that writes them; a full queue never holds a pass up.
+/// Hands events to the task that writes them. A full queue never delays a pass.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
     queue: mpsc::Sender<Event>,
@@ -57,7 +57,7 @@ pub(crate) fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
     }
 }
 
-/// A reference to a node: `kubectl describe node` looks events up by the name in place of the uid.
+/// A reference to a node. `kubectl describe node` looks events up with the node's name in place of its uid.
 pub(crate) fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -69,13 +69,13 @@ pub(crate) fn node_reference(name: &str) -> ObjectReference {
 }
 
 impl Recorder {
-    /// A recorder and the task that writes what it is given.
+    /// A recorder, and the task that writes its events.
     pub(crate) fn new(client: Client) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(WAITING);
         (Self { queue }, write(client, waiting))
     }
 
-    /// Tells one event.
+    /// Records one event.
     pub(crate) fn tell(
         &self,
         source: Source,
@@ -95,15 +95,15 @@ impl Recorder {
     }
 }
 
-/// The largest message that the API takes, in bytes.
+/// The largest message that the API accepts, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
 fn event(source: Source, about: ObjectReference, reason: ControllerEvent, message: String) -> Event {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let now = jiff::Timestamp::now();
-    // As client-go names them: unique over restarts by the clock, within one by the number.
+    // Named as client-go names them: the clock makes the name unique across restarts, the number within one run.
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    // The API wants both to agree, also for objects that stand in no namespace.
+    // The API requires that the two namespaces agree, also for cluster-scoped objects.
     let about = ObjectReference { namespace: Some(NAMESPACE.to_owned()), ..about };
     let stem = about.name.clone().unwrap_or_default();
     let component = source.component().to_owned();
@@ -150,7 +150,7 @@ async fn write(client: Client, mut waiting: mpsc::Receiver<Event>) {
     }
 }
 
-/// The version that ControllerConfig speaks for, which events about rendering name.
+/// The release version that the ControllerConfig names. Events about rendering carry it.
 pub(crate) fn release_version(config: &api::v1::ControllerConfig) -> &str {
     config.annotations().get(annotation::RELEASE_IMAGE_VERSION).map_or("", String::as_str)
 }

@@ -25,12 +25,12 @@ fn failed<'a>(path: &'a Path, action: &'static str) -> impl FnOnce(io::Error) ->
     move |source| FileError { path: path.to_owned(), action, source }
 }
 
-/// Template trees are five folders deep; deeper is a loop of links or a wrong folder.
+/// Template trees are five folders deep. A deeper one is a loop of links, or the wrong folder.
 const MAX_DEPTH: usize = 8;
-/// A template tree of the largest known distribution has some 220 files of some kilobytes.
+/// The template tree of the largest known distribution has some 220 files of a few kilobytes.
 const MAX_FILES: usize = 10_000;
 
-/// All files below a folder, by their path from it, `/`-separated.
+/// All files below a folder, by their path relative to it, separated by `/`.
 pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
     let mut files = BTreeMap::new();
     let mut open = vec![(root.to_owned(), String::new(), 0)];
@@ -42,7 +42,7 @@ pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
             let name = name.to_str().ok_or_else(|| {
                 failed(&path, "not read")(io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))
             })?;
-            // The kubelet projects ConfigMaps as links beside folders of this kind.
+            // The kubelet mounts ConfigMaps as symbolic links beside hidden folders of this kind.
             if name.starts_with('.') {
                 continue;
             }
@@ -68,7 +68,7 @@ pub(crate) fn tree(root: &Path) -> Result<BTreeMap<String, String>, FileError> {
     Ok(files)
 }
 
-/// The regular files of one folder, not those of folders in it, by name.
+/// The regular files directly in a folder, by name.
 pub(crate) fn folder(root: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut files = vec![];
     for entry in std::fs::read_dir(root).map_err(failed(root, "cannot list the folder"))? {
@@ -82,7 +82,7 @@ pub(crate) fn folder(root: &Path) -> Result<Vec<PathBuf>, FileError> {
     Ok(files)
 }
 
-/// What an entry of a folder is. Links are followed: a projected file is one.
+/// The type of a directory entry. Links are followed, because files of a mounted ConfigMap are links.
 fn kind(entry: &DirEntry, path: &Path) -> Result<FileType, FileError> {
     let kind = entry.file_type().map_err(failed(path, "cannot be read"))?;
     if !kind.is_symlink() {
@@ -96,26 +96,26 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(failed(path, "cannot be read"))
 }
 
-/// Folders and files of a bootstrap's output have these modes; the config server reads them as another user.
+/// The modes of a bootstrap's output. The config server reads it as another user.
 const FOLDER_MODE: u32 = 0o764;
 const FILE_MODE: u32 = 0o664;
 
-/// A folder that files are written into. All appear when all are written: each of its folders is made beside its place,
-/// hidden, and takes its name at the end, or its files do where there is one before. What is not put in place is taken away
-/// again.
+/// A folder that files are written into. They all appear once all are written: each subfolder is staged in a hidden
+/// folder beside its place, and is renamed at the end. If the subfolder exists already, its staged files are moved into
+/// it. What was not put in place is removed.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     root: &'a Path,
-    /// Folders, and where their files are until the end.
+    /// The subfolders, and where their files are staged.
     folders: BTreeMap<PathBuf, Staged>,
-    /// Was there no folder at all before?
+    /// Whether the folder did not exist before.
     made_root: bool,
 }
 
 #[derive(Debug)]
 struct Staged {
     place: PathBuf,
-    /// Was the folder there before?
+    /// Whether the subfolder existed before.
     over: bool,
 }
 
@@ -124,7 +124,8 @@ impl<'a> Output<'a> {
         Self { root, folders: BTreeMap::new(), made_root: !root.exists() }
     }
 
-    /// Writes one file, by its path from the root, making folders on the way. Of two with one path the later counts.
+    /// Stages one file by its path from the root, and creates folders on the way. Of two files with one path the later
+    /// counts.
     pub(crate) fn write(&mut self, relative: &str, text: &str) -> Result<(), FileError> {
         let path = self.root.join(relative);
         let path = self.place(path.parent().unwrap_or(self.root))?.join(path.file_name().unwrap_or_default());
@@ -135,7 +136,7 @@ impl<'a> Output<'a> {
         file.set_permissions(mode).map_err(failed(&path, "cannot set the mode"))
     }
 
-    /// Where the files of a folder are until the end.
+    /// Where the files of a subfolder are staged.
     fn place(&mut self, folder: &Path) -> Result<&Path, FileError> {
         let free = match self.folders.entry(folder.to_owned()) {
             Entry::Occupied(staged) => return Ok(&staged.into_mut().place),
@@ -146,7 +147,7 @@ impl<'a> Output<'a> {
         name.push(".new");
         let parent = if folder == self.root { folder } else { folder.parent().unwrap_or(self.root) };
         let place = parent.join(name);
-        // Of a run that was ended.
+        // Left behind by a run that was interrupted.
         if let Err(e) = std::fs::remove_dir_all(&place)
             && e.kind() != io::ErrorKind::NotFound
         {
@@ -158,7 +159,7 @@ impl<'a> Output<'a> {
         Ok(&free.insert(Staged { place, over: folder.exists() }).place)
     }
 
-    /// All is written: it takes its names.
+    /// Everything is written: moves it to its final names.
     pub(crate) fn finish(mut self) -> Result<(), FileError> {
         for (folder, Staged { place, over }) in &self.folders {
             if !over {
@@ -230,7 +231,7 @@ mod tests {
         output.write("machine-pools/worker.yaml", "a: 1\n").unwrap();
         assert!(!dir.path().join("machine-pools").exists(), "a new folder appears as a whole");
         output.finish().unwrap();
-        // Over what is there already, and beside what an ended run has left.
+        // Over an existing folder, and beside the remains of an interrupted run.
         std::fs::create_dir(dir.path().join(".controller-config.new")).unwrap();
         std::fs::write(dir.path().join(".controller-config.new/old"), "old").unwrap();
         let mut output = Output::new(dir.path());

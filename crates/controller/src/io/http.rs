@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// How long a shutdown waits for answers under way: a request that never ends must not keep the process.
+/// How long a shutdown waits for requests that are being answered: one that never ends must not keep the process alive.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Serves until `stop`. The listener is made by the caller, so that a taken address is an error at start.
+/// Serves until `stop`. The caller makes the listener, so that an address already in use is an error at start.
 pub(crate) async fn serve(listener: TcpListener, registry: Arc<Registry>, stop: CancellationToken) {
     let app = Router::new()
         .route("/metrics", get(metrics))

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// The merge patch (RFC 7386) that makes `new` of `old`; `None` when they are the same. Fields that neither names
-/// stay as they are.
+/// The merge patch (RFC 7386) that turns `old` into `new`; `None` if they are equal. Fields that neither has stay as
+/// they are.
 pub(crate) fn difference(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {

@@ -51,18 +51,18 @@ pub(crate) struct QueueName {
     pub(crate) name: &'static str,
 }
 
-/// From a tenth of a millisecond to a minute and a half.
+/// From a tenth of a millisecond to a minute and three quarters.
 fn latencies() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 4.0, 11))
 }
 
-/// Since when each node's drain waits for a pod. Told as seconds at the moment when it is asked for, so that it grows
-/// without anybody writing it.
+/// Since when each node's drain waits for a pod. Computed in seconds when the metric is read, so that it grows without
+/// a write.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DrainWaits(Arc<Mutex<BTreeMap<String, Instant>>>);
 
 impl DrainWaits {
-    /// The node's drain waits, or does not.
+    /// Records whether the node's drain waits.
     pub(crate) fn set(&self, node: &str, waits: bool) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !waits {
@@ -109,7 +109,7 @@ pub(crate) struct Pass {
     pub(crate) outcome: String,
 }
 
-/// All of them.
+/// All metrics.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     pub(crate) state: Family<State, Gauge>,
@@ -132,7 +132,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Made and registered.
+    /// Creates and registers all metrics.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let m = Self {
             state: Family::default(),
@@ -240,7 +240,7 @@ impl Metrics {
         m
     }
 
-    /// A key was worked on after this wait, for this long.
+    /// Records that a key was worked on: how long it had waited, and how long the pass took.
     pub(crate) fn worked(&self, name: &'static str, waited: Duration, took: Duration) {
         let labels = QueueName { name };
         self.queue_latency.get_or_create(&labels).observe(waited.as_secs_f64());
@@ -257,7 +257,8 @@ impl Metrics {
         self.sub_controller_state.get_or_create(&labels).set(now.as_second());
     }
 
-    /// This process no longer acts: what it said of pools and nodes is the next leader's to say. Counters stay.
+    /// Clears what this process reported about pools and nodes when it stops leading: that is up to the next leader.
+    /// Counters stay.
     pub(crate) fn stand_by(&self) {
         let Self {
             state,
@@ -299,7 +300,7 @@ impl Metrics {
         leader.set(0);
     }
 
-    /// A pool is gone: so are its series.
+    /// Removes the series of a pool that is gone.
     pub(crate) fn forget_pool(&self, pool: &str) {
         let labels = Pool { pool: pool.to_owned() };
         for family in [
@@ -317,7 +318,7 @@ impl Metrics {
         }
     }
 
-    /// A node is gone: so are its series.
+    /// Removes the series of a node that is gone.
     pub(crate) fn forget_node(&self, node: &str) {
         let labels = Node { node: node.to_owned() };
         self.pool_alert.remove(&labels);

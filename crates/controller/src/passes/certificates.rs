@@ -8,7 +8,7 @@ use api::v1::{ControllerCertificate, ControllerConfigSpec};
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
-/// Every certificate of every bundle, and what could not be read.
+/// Every certificate of every bundle, and the errors of bundles that could not be read.
 pub(crate) fn list(spec: &ControllerConfigSpec) -> (Vec<ControllerCertificate>, Vec<String>) {
     let optional = |b: &Option<api::k8s::ByteString>| b.as_ref().map(|b| b.0.clone()).unwrap_or_default();
     let mut bundles = vec![

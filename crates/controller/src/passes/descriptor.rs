@@ -8,23 +8,23 @@ use crate::term::leader::Handover;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// A pass.
+/// The description of a pass.
 pub(crate) struct Descriptor {
-    /// Its name among the others.
+    /// Which pass it is.
     pub(crate) pass: Pass,
-    /// How its queue is worked.
+    /// How its queue is worked off.
     pub(crate) work: Work,
-    /// The kinds that it reads, from caches or the API server: group and plural.
+    /// The kinds that it reads, from caches or from the API server: group and plural.
     pub(crate) reads: &'static [Resource],
-    /// What it may do beside reading those.
+    /// The rights that it needs, besides reading those kinds.
     pub(crate) writes: &'static [Right],
     /// Which keys a change marks.
     pub(crate) marked_by: Marker,
-    /// What it does over one key; made anew for each term.
+    /// Creates the function that runs over one key. Called once for each term.
     pub(crate) start: fn(&Arc<Shared>, Handover) -> Run,
 }
 
-/// What runs over one key.
+/// The function that runs over one key.
 pub(crate) type Run = Box<dyn Fn(String) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
 /// A kind: API group and plural.
@@ -48,11 +48,11 @@ impl Right {
     }
 }
 
-/// What watching and reading a kind asks for.
+/// The verbs that watching and reading a kind requires.
 const READ: [&str; 3] = ["get", "list", "watch"];
 
 impl Descriptor {
-    /// All rights of the pass.
+    /// All rights that the pass needs.
     pub(crate) fn rights(&self) -> impl Iterator<Item = Right> {
         let reads = self.reads.iter().flat_map(|kind| READ.map(|verb| Right::new(verb, *kind)));
         reads.chain(self.writes.iter().copied())
@@ -69,7 +69,7 @@ where
     Box::new(move |key| Box::pin(pass(shared.clone(), key)))
 }
 
-/// The kinds' names.
+/// The kinds that passes use.
 pub(crate) mod kind {
     use super::Resource;
     use api::names::GROUP;

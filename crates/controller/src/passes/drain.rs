@@ -40,13 +40,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Evictions of one node in flight at once; a node rarely runs more than 110 pods.
 const IN_FLIGHT: usize = 64;
 
-/// How long a pass waits for the first list of pods before it lets the next change call it again.
+/// How long a pass waits for the first list of pods; after that, the next change calls it again.
 const FIRST_LIST: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Drain,
-    // As many as have a request; `maxUnavailable` bounds those. The spacing gathers pods that end together.
+    // One pass for each node with a request; `maxUnavailable` limits their number. The spacing collects pods that end
+    // together.
     work: Work { name: "drain", parallel: 512, spacing: Spacing::millis(5, 250) },
     reads: &[kind::NODES, kind::PODS, kind::BUDGETS, kind::MACHINE_CONFIG_NODES],
     writes: &[
@@ -72,10 +73,10 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
     }
 }
 
-/// Lists of one node's pods in flight at once. Each request that is under way holds a connection with its buffers.
+/// Lists of single nodes' pods in flight at once. Each request in flight holds a connection with its buffers.
 const LOOKS_IN_FLIGHT: usize = 16;
 
-/// A watch and what it brings; dropping it ends the watch.
+/// A watch and the objects that it delivers; dropping it ends the watch.
 struct Watched<T> {
     store: Arc<Store<T>>,
     _stop: DropGuard,
@@ -100,7 +101,7 @@ pub(crate) struct Drains {
     shared: Arc<Shared>,
     sessions: Mutex<HashMap<String, Session>>,
     budgets: Mutex<Weak<Watched<BudgetView>>>,
-    /// Places for looks at a node's pods, see [`LOOKS_IN_FLIGHT`].
+    /// Permits for lists of a node's pods (see [`LOOKS_IN_FLIGHT`]).
     looks: Semaphore,
 }
 
@@ -122,7 +123,7 @@ impl Drains {
             self.end(&name);
             return Outcome::Done;
         }
-        // One key never runs twice at once, so the session can be taken out for the pass.
+        // One key never runs twice at once, so the pass can take the session out while it runs.
         let session = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
         let mut session = session.unwrap_or_else(Session::new);
         let outcome = self.step(&node, &mut session).await;
@@ -133,7 +134,7 @@ impl Drains {
     async fn step(&self, node: &NodeView, session: &mut Session) -> Outcome {
         let draining = matches!(Request::of(node), Request::Drain(_)) && node.unschedulable;
         if draining && session.pods.is_none() {
-            // Where nothing has to leave, one look is enough, and the drain is over.
+            // If nothing has to leave, one look is enough, and the drain is over.
             let pods = match self.look(&node.name).await {
                 Ok(pods) => pods,
                 Err(error) => {
@@ -158,7 +159,7 @@ impl Drains {
                 if let Some(why) = pods.store.trouble().or_else(|| budgets.store.trouble()) {
                     self.blind(node, session, &why).await;
                 }
-                // The first list may be empty and then marks nothing.
+                // The first list may be empty, and an empty list marks nothing.
                 return Outcome::After(FIRST_LIST);
             }
         }
@@ -170,7 +171,7 @@ impl Drains {
         self.carry_out(node, session, plan).await
     }
 
-    /// What may leave cannot be seen: the node says so, and nothing leaves.
+    /// The node's pods or budgets cannot be read: the node reports that, and no pod is evicted.
     async fn blind(&self, node: &NodeView, session: &mut Session, why: &str) {
         let plan = drain::blind(node, &session.state, why, now().0);
         self.carry_out(node, session, plan).await;
@@ -187,7 +188,7 @@ impl Drains {
         if let Some(patch) = &plan.patch
             && let Err(error) = patch_node(&self.shared, patch).await
         {
-            // A conflict passes by itself; one that lasts is told as any other refusal.
+            // A conflict passes by itself. One that lasts is reported like any other refusal.
             let words = self.shared.troubles.words(&tried(&node.name), &error);
             let outcome = match words {
                 Some(words) => Outcome::Failed(words),
@@ -235,7 +236,7 @@ impl Drains {
             again = true;
         }
         if again {
-            // The answers lead to another plan, and that to the time of the next try.
+            // The answers lead to another plan, and that plan knows the time of the next try.
             return Outcome::After(Duration::ZERO);
         }
         match plan.recheck {
@@ -244,7 +245,7 @@ impl Drains {
         }
     }
 
-    /// What the pool of the node says of its drain.
+    /// Sets what the node's pool reports about its drain.
     fn remark(&self, node: &str, text: Option<String>) {
         self.shared.remark(Topic::Drain, TroubleOf::Node(node.into()), text);
     }
@@ -269,7 +270,7 @@ impl Drains {
 
     /// The pods of one node, read consistently.
     async fn look(&self, node: &str) -> Result<Vec<PodView>, CallError> {
-        // The semaphore is never closed; without a place the list would only be asked for earlier.
+        // The semaphore is never closed; and without a permit the list would merely be requested earlier.
         let _place = self.looks.acquire().await;
         let api = Api::<Pod>::all(self.shared.client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -334,7 +335,7 @@ impl Drains {
     }
 }
 
-/// What is tried, see [`crate::flight::refusals::Troubles`].
+/// The key of a node's patch in [`crate::flight::refusals::Troubles`].
 fn tried(node: &str) -> String {
     format!("drain {node}")
 }

@@ -11,22 +11,22 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The longest name of a finalizer (a qualified name without a prefix).
+/// The longest finalizer: a qualified name without a prefix.
 const MAX: usize = 63;
-/// How much of a long pool's name stays readable.
+/// How many characters of a long pool name stay readable.
 const READABLE: usize = 16;
-/// Bytes of the hash: nobody has so many pools that 48 bits are too few.
+/// Bytes of the hash. 48 bits are enough for any number of pools.
 const HASH: usize = 6;
-/// What stands after the pool's name. How an object's own finalizers are known again stays whole.
+/// What follows the pool's name. It is kept whole, because our finalizers are recognised by it.
 const AFTER_POOL: &str = "-generated-";
 
-/// The finalizer for a MachineConfig of this name. Others than ours are short already, and stay as they are.
+/// The finalizer for a MachineConfig of this name. Names of others are short enough already and stay as they are.
 pub(crate) fn finalizer(name: &str) -> String {
     if name.len() <= MAX {
         return name.to_owned();
     }
     let (front, end) = name.rfind(AFTER_POOL).map_or((name, ""), |at| name.split_at(at));
-    // `99-` and the beginning of the pool.
+    // `99-` and the beginning of the pool's name.
     let readable: String = front.chars().take(3 + READABLE).collect();
     let mut short = readable.trim_end_matches(['-', '.']).to_owned();
     short.push('-');
@@ -36,7 +36,7 @@ pub(crate) fn finalizer(name: &str) -> String {
     short + end
 }
 
-/// The finalizers for these names, where the object has others.
+/// The finalizers for these names, if the object's differ.
 pub(crate) fn differing(wanted: &[String], object: &serde_json::Value) -> Option<BTreeSet<String>> {
     let wanted: BTreeSet<String> = wanted.iter().map(|name| finalizer(name)).collect();
     let has = object.pointer("/metadata/finalizers").and_then(serde_json::Value::as_array);
@@ -56,7 +56,7 @@ mod tests {
         for (name, want) in [
             ("99-worker-generated-kubelet".to_owned(), Some("99-worker-generated-kubelet".to_owned())),
             ("somebody/else".to_owned(), Some("somebody/else".to_owned())),
-            // 63 characters.
+            // A name of 63 characters.
             (format!("99-{}-generated-kubelet-1", "p".repeat(40)), None),
             (format!("99-{long}-generated-containerruntime-9"), None),
             (format!("99-{dotted}-generated-kubelet"), None),
@@ -78,7 +78,7 @@ mod tests {
         assert_ne!(one, other, "pools that begin the same");
         let short = finalizer(&format!("99-{}-generated-containerruntime-9", "p".repeat(60)));
         assert!(short.starts_with("99-pppppppppppppppp-"), "{short}");
-        // How an object's finalizers are known to be ours.
+        // This is how our finalizers are recognised on an object.
         assert!(short.ends_with("-generated-containerruntime-9"), "{short}");
     }
 

@@ -23,10 +23,10 @@ use rollout::view::NodeView;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Configs kept for each pool although nobody names them: enough to look back over a bad week. The annotation
-/// [`annotation::KEEP_RENDERED_CONFIGS`] on the ControllerConfig says another number.
+/// How many configs of each pool are kept although nothing names them: enough to look back over a bad week. The
+/// annotation [`annotation::KEEP_RENDERED_CONFIGS`] on the ControllerConfig overrides the number.
 const KEEP: usize = 10;
-/// Objects in one answer.
+/// Objects in one page of a list.
 const PAGE: u32 = 500;
 
 /// A rendered config, as far as the choice needs it.
@@ -35,11 +35,11 @@ struct Candidate {
     name: String,
     /// Seconds since 1970.
     created: i64,
-    /// The resource version: a burst makes several in one second, and the older ones of them are to go first.
+    /// The resource version. A burst creates several configs in one second, and the older ones of these go first.
     version: u64,
 }
 
-/// Those to delete, oldest first: not among the newest `keep` and named by nobody.
+/// The configs to delete, oldest first: not among the newest `keep`, and named by nothing.
 fn choose(mut all: Vec<Candidate>, named: &BTreeSet<String>, keep: usize) -> Vec<String> {
     all.sort_by(|a, b| (b.created, b.version, &b.name).cmp(&(a.created, a.version, &a.name)));
     let unused = all.into_iter().skip(keep).filter(|c| !named.contains(&c.name));
@@ -48,7 +48,7 @@ fn choose(mut all: Vec<Candidate>, named: &BTreeSet<String>, keep: usize) -> Vec
     names
 }
 
-/// How many to keep: what the annotation says, or the default; with what is wrong with it.
+/// How many to keep: the annotation's number or the default, and what is wrong with the annotation.
 fn kept(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
     let Some(said) = config.and_then(|c| c.annotations().get(annotation::KEEP_RENDERED_CONFIGS)) else {
         return (KEEP, None);
@@ -61,7 +61,7 @@ fn kept(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
     }
 }
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Garbage,
     work: Work { name: "garbage", ..Work::QUIET },
@@ -78,7 +78,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
             if let (Some(old), Some(new)) = (&change.old, &change.new)
                 && reached(old) != reached(new)
             {
-                // Nobody may name the config that the pool has left behind.
+                // Maybe nothing names the pool's previous config any more.
                 marks.mark(Pass::Garbage, &change.name);
             }
         }
@@ -130,12 +130,12 @@ async fn collect(shared: &Shared, pool: &str) -> Result<(), CallError> {
             _ => None,
         })
         .collect();
-    // In most passes nothing is to go, and the API server is not asked.
+    // In most passes there is nothing to delete, and the API server is not asked.
     if choose(all.clone(), &in_use(shared), keep).is_empty() {
         return Ok(());
     }
     let mut named = named_now(shared).await?;
-    // Read after the lists: a name that was given meanwhile is seen.
+    // Read after the lists, so that a config that was named meanwhile is seen.
     named.extend(in_use(shared));
     let api = shared.api::<MachineConfig>();
     for name in choose(all, &named, keep) {
@@ -159,12 +159,12 @@ fn pool_names(pool: &MachineConfigPool) -> impl Iterator<Item = String> + '_ {
     status.chain([pool.spec.configuration.name.clone()]).chain(rollout::pinned(pool).map(str::to_owned))
 }
 
-/// What a drain request names is the config that the node moves to.
+/// The config that a drain request names: the one that the node moves to.
 fn of_request(request: &str) -> Option<String> {
     request.split_once('-').map(|(_, name)| name.to_owned())
 }
 
-/// What is named as far as the caches know.
+/// The configs that are named, as far as the caches know.
 fn in_use(shared: &Shared) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for pool in shared.stores.pools.all() {
@@ -183,7 +183,7 @@ fn in_use(shared: &Shared) -> BTreeSet<String> {
     named
 }
 
-/// What is named in the cluster, read from the API server.
+/// The configs that are named in the cluster, read from the API server.
 async fn named_now(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
     let mut named = builds(shared).await?;
     let pools = shared.api::<MachineConfigPool>();
@@ -208,7 +208,7 @@ fn node_names(metadata: &ObjectMeta) -> Vec<String> {
     configs.into_iter().filter_map(note).chain(requests).collect()
 }
 
-/// Configs that image builds name; none where that kind does not exist.
+/// The configs that image builds name; none if that kind is not installed.
 async fn builds(shared: &Shared) -> Result<BTreeSet<String>, CallError> {
     let kind = GroupVersionKind::gvk(api::names::GROUP, "v1", "MachineOSBuild");
     let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));

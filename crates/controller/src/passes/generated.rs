@@ -30,12 +30,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A kind that is served and cannot be listed for so long is a matter of permissions: pools say so then.
+/// If a kind is served but could not be listed for this long, permissions are missing: pools then say so.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
-/// How often that is looked at.
+/// How often that is checked.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Generated,
     work: Work { name: "generated", ..Work::OF_ALL },
@@ -72,7 +72,8 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-/// Whoever marks this pass closes the gate, see [`Shared::changed`]: no pool is rendered before what is generated follows.
+/// A change that marks this pass also closes the gate (see [`Shared::changed`]): no pool is rendered until the
+/// generated MachineConfigs are up to date.
 fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
     let concerns = match changed {
         // Settings select pools by their labels.
@@ -90,7 +91,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
             };
             input(&change.old) != input(&change.new)
         }
-        // Nothing is generated from streams.
+        // Nothing is generated from image streams.
         Changed::Setting(kind) => *kind != settings::STREAMS,
         Changed::SettingKnown | Changed::TemplateInput | Changed::TermBegins => true,
         Changed::Node(_) | Changed::MachineConfigNode(_) | Changed::PlanInput => false,
@@ -100,7 +101,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
     }
 }
 
-/// Made by this pass: told by its name, so that one whose marks somebody took away is put back, too.
+/// Whether this pass made it, judged by its name, so that an object whose marks somebody removed is restored as well.
 fn is_generated(object: &MachineConfig) -> bool {
     object.metadata.name.as_deref().is_some_and(|n| n.contains("-generated-"))
 }
@@ -108,7 +109,7 @@ fn is_generated(object: &MachineConfig) -> bool {
 /// One pass over all pools and settings.
 pub(crate) async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
     let count = shared.gates.settings.count();
-    // Rendering says itself that there is none.
+    // The render pass reports that there is none.
     let Some(config) = shared.stores.controller_config() else { return Outcome::Done };
     let unknown = shared.settings.unknown();
     if !unknown.is_empty() {
@@ -130,7 +131,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
             }
             writes.outcome()
         }
-        // The template pass fails for the same reason and says so.
+        // The template pass fails for the same reason and reports it.
         Err(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
         Err(Failure::Call(e)) => Outcome::Failed(e.chain()),
         Err(Failure::Plan(message)) => Outcome::Failed(message),
@@ -142,8 +143,8 @@ fn settle(shared: &Shared, count: u64, refused: BTreeMap<String, String>) {
     shared.mark_all_pools(Pass::Render);
 }
 
-/// Plans, and carries the plan out: each write is tried, whatever becomes of the others. Returns what became of them, and
-/// why pools cannot have what is set for them.
+/// Plans, and carries the plan out. Each write is tried, even if others fail. Returns the outcomes, and why pools
+/// cannot have the settings that select them.
 async fn carry_out(
     shared: &Shared,
     config: &ControllerConfig,
@@ -159,7 +160,7 @@ async fn carry_out(
         let words = writes.book(&shared.troubles, what, done)?;
         Some(format!("{what} failed: {words}"))
     };
-    // What cannot be written is told, and holds up nobody else.
+    // A write that fails is reported and delays nothing else.
     let mut invalid: BTreeMap<(Kind, &str), String> = BTreeMap::new();
     for object in plan.objects.iter().filter(|o| !o.deleting) {
         let what = format!("write of {} {}", object.kind, object.name);
@@ -224,7 +225,7 @@ fn role(config: &MachineConfig) -> Option<String> {
     config.labels().get(api::names::label::ROLE).cloned()
 }
 
-/// What an object makes.
+/// The MachineConfigs that an object produces.
 fn made_by<'a>(plan: &'a Plan, object: &'a ObjectPlan) -> impl Iterator<Item = &'a MachineConfig> {
     plan.wanted.iter().filter(|config| {
         let mut owners = config.metadata.owner_references.iter().flatten();
@@ -232,7 +233,7 @@ fn made_by<'a>(plan: &'a Plan, object: &'a ObjectPlan) -> impl Iterator<Item = &
     })
 }
 
-/// Reads what there is and plans. Files and rendering keep a thread busy for some milliseconds.
+/// Reads the inputs and plans. Files and rendering keep a thread busy for some milliseconds.
 async fn planned(shared: &Shared, config: &ControllerConfig) -> Result<Plan, Failure> {
     let facts = templates::facts(shared, config).await?;
     let (folder, config, all) = (shared.templates.clone(), config.clone(), &shared.settings);
@@ -291,7 +292,7 @@ fn version(object: &Value) -> Option<&str> {
     object.pointer("/metadata/resourceVersion").and_then(Value::as_str)
 }
 
-/// The object's number and its finalizers.
+/// Writes the object's number and its finalizers.
 async fn write_metadata(shared: &Shared, plan: &ObjectPlan) -> Result<(), CallError> {
     let kind = setting(plan.kind);
     let Some(have) = shared.settings.get(kind, &plan.name) else { return Ok(()) };
@@ -314,7 +315,7 @@ async fn write_metadata(shared: &Shared, plan: &ObjectPlan) -> Result<(), CallEr
     Ok(())
 }
 
-/// The verdict, where it says something new.
+/// Writes the object's status, if it says something new.
 async fn write_status(
     shared: &Shared,
     plan: &ObjectPlan,
@@ -338,7 +339,7 @@ async fn write_status(
     Ok(())
 }
 
-/// An ImagePolicy whose scopes have no effect says so; one whose scopes have an effect again does not.
+/// Sets the status of an ImagePolicy: whether its scopes have no effect because of a conflict.
 async fn write_conflict(shared: &Shared, policy: &Value, plan: &Plan) -> Result<(), CallError> {
     const REASON: &str = "ConflictScopes";
     let text = |path: &str| policy.pointer(path).and_then(Value::as_str).unwrap_or_default();

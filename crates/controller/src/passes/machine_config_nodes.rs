@@ -22,14 +22,14 @@ use serde_json::json;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How often to look whether the kind has come to be installed.
+/// How often to look whether the kind has been installed.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
-/// How often one that is refused is tried again.
+/// How often a refused write is tried again.
 const REFUSED: Duration = Duration::from_secs(60);
-/// How often a step is told that came too late.
+/// How many times a step is written again after a conflict.
 const TRIES: usize = 3;
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::MachineConfigNodes,
     work: Work { name: "progress", ..Work::QUIET },
@@ -51,14 +51,14 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
             let selects = |p: Option<&MachineConfigPool>| p.and_then(|p| p.spec.node_selector.clone());
             if old.is_none() || new.is_none() || selects(old) != selects(new) {
-                // Nodes may come from any pool, or go to any.
+                // Nodes may come from any pool, or go to any pool.
                 marks.mark_all(Pass::MachineConfigNodes, all());
             }
         }
         Changed::ControllerConfig(change) => {
             let cluster = |c: &Option<Arc<ControllerConfig>>| Cluster::of(c.as_deref().map(|c| &c.spec));
             if cluster(&change.old) != cluster(&change.new) {
-                // Another rule says which pools nodes are in.
+                // The rule that sorts nodes into pools has changed.
                 marks.mark_all(Pass::MachineConfigNodes, all());
             }
         }
@@ -70,7 +70,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
             }
         }
         Changed::TermBegins => {
-            // Objects of nodes that went away meanwhile are deleted.
+            // Objects of nodes that disappeared meanwhile are deleted.
             let objects = known.stores.progress.names();
             marks.mark_all(Pass::MachineConfigNodes, all().into_iter().chain(objects));
         }
@@ -92,7 +92,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
             }
             Outcome::Done
         }
-        // An object that is gone, or one that another made.
+        // The object is gone, or another writer created it.
         Err(e) if e.is_conflict() || e.is_not_found() && shared.stores.progress.get(&name).is_some() => {
             Outcome::Stale
         }
@@ -102,7 +102,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
         }
         Err(e) if e.is_refused() => {
             tracing::warn!(node = name, "its MachineConfigNode is refused and left as it is: {}", e.chain());
-            // Nobody waits for it, and there may be thousands.
+            // Nothing waits for it, and there may be thousands.
             Outcome::After(REFUSED)
         }
         Err(e) => Outcome::Failed(e.chain()),
@@ -121,7 +121,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
     let owner = match &owners {
         Some((owners, n)) => {
             let configs = [n.current_config.as_deref(), n.desired_config.as_deref()];
-            // It may be of a pool whose selector cannot be evaluated; the node pass says so on that pool.
+            // It may belong to a pool whose selector cannot be evaluated. The node pass reports that on the pool.
             if index.unsure(&n.labels, owners, &configs).is_some() {
                 return Ok(());
             }
@@ -133,7 +133,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
     let object = stores.progress.get(name);
     let api = shared.api::<TrimmedMachineConfigNode>();
     let what = || format!("machineconfignode {name}");
-    // Nodes in no pool are not ours; what exists already is kept in step all the same.
+    // Nodes in no pool are not ours. An object that exists already is still kept up to date.
     let node = node.filter(|_| pool.is_some() || object.is_some());
     let existing: Vec<&MachineConfigNode> = object.as_deref().into_iter().collect();
     for action in mcn::lifecycle(node.as_deref().map(|n| (n, pool)), &existing) {
@@ -147,9 +147,10 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
             Action::Spec { name, uid, spec } => {
                 let old = object.as_ref().map(|o| json!(o.spec)).unwrap_or_default();
                 let Some(patch) = difference(&old, &json!(spec)) else { continue };
-                // The spec is ours alone; the version moves with every step that the daemon tells. With the list of who
-                // wrote which field emptied, the API server no longer keeps one for this object until somebody
-                // applies it from the server's side: a third of what each of the steps after this costs it.
+                // Bound to the uid and not to the version: we alone write the spec, and the version moves with every
+                // step that the daemon reports. Emptying `managedFields` stops the API server from tracking them for
+                // this object until somebody uses server-side apply on it. That saves a third of the cost of each later
+                // step.
                 let metadata = json!({ "uid": uid, "managedFields": [{}] });
                 let body = Patch::Merge(json!({ "metadata": metadata, "spec": patch }));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
@@ -174,17 +175,17 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Writes a step of an update that this process took, for a daemon that does not tell it itself. A step that cannot be
-/// written is logged: the update goes on.
+/// Writes a step that this process took, for a daemon that does not report it itself. If it cannot be written, that is
+/// logged and the update goes on.
 pub(crate) async fn tell(shared: &Shared, node: &NodeView, step: &Progress) {
-    // A node whose object is made just now gets its step with the next one.
+    // If the node's object is just being created, it gets the next step.
     if shared.stores.progress.get(&node.name).is_none() {
         return;
     }
     for left in (0..TRIES).rev() {
         match try_tell(shared, node, step).await {
             Ok(()) => return,
-            // Its daemon tells a step, too.
+            // The node's daemon writes a step at the same time.
             Err(e) if e.is_conflict() && left > 0 => {}
             Err(e) => return tracing::debug!(node = %node.name, "a step is not shown: {}", e.chain()),
         }

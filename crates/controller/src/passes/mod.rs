@@ -31,7 +31,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// All of them.
+/// All passes.
 pub(crate) const ALL: [Descriptor; 8] = [
     nodes::PASS,
     render::PASS,
@@ -43,7 +43,7 @@ pub(crate) const ALL: [Descriptor; 8] = [
     machine_config_nodes::PASS,
 ];
 
-/// What each of them says of a change, see [`crate::dirty`].
+/// The marker of each pass (see [`crate::dirty`]).
 pub(crate) const MARKERS: [Marker; ALL.len()] = {
     let mut markers = [ALL[0].marked_by; ALL.len()];
     let mut i = 0;
@@ -54,8 +54,8 @@ pub(crate) const MARKERS: [Marker; ALL.len()] = {
     markers
 };
 
-/// What the passes do with objects of the whole cluster. What stands in our own namespace (the lease, events) and the pull
-/// secret is not among it.
+/// The rights that the passes need for objects of the whole cluster. Not included are the objects in our own namespace
+/// (the lease, events) and the pull secret.
 pub(crate) fn rights() -> BTreeSet<Right> {
     ALL.iter().flat_map(|pass| pass.rights().collect::<Vec<_>>()).collect()
 }
@@ -90,7 +90,8 @@ async fn counted(
     let counted = move |key, waited| -> BoxFuture<'static, Outcome> {
         let (pass, metrics, begin) = (pass(key), metrics.clone(), Instant::now());
         Box::pin(async move {
-            // A fault in one pass must not end the others: it is told, and tried again after a growing wait.
+            // A panic in one pass must not end the others: it is logged, and the pass is tried again after a growing
+            // wait.
             let outcome = AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|panic| {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();

@@ -36,11 +36,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Node,
-    // At the far end of the spacing a plan over thousands of nodes runs eight times a second. A freed slot waits that long
-    // at most; people are promised that it is used within 200 ms.
+    // At the widest spacing, a plan over thousands of nodes runs eight times a second. A freed slot waits that long at
+    // most; people are promised that it is used within 200 ms.
     work: Work { name: "node", parallel: 1, spacing: Spacing::millis(5, 125) },
     reads: &[
         kind::POOLS,
@@ -70,7 +70,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-/// The one key: a plan looks at the whole cluster, since a node's pool depends on all pools.
+/// The only key: a plan looks at the whole cluster, because a node's pool depends on all pools.
 const ALL: &str = "cluster";
 
 fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
@@ -93,52 +93,52 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
     }
 }
 
-/// The node pass and the little that it remembers between runs: what it has told already.
+/// The node pass, and what it has reported already.
 pub(crate) struct Nodes {
     shared: Arc<Shared>,
     fence: Fence,
     requests: Requests,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
-    /// Nodes of which it was told that nobody vouches for where they booted, with the pool.
+    /// Nodes that were reported because no pool vouches for where they booted, with that pool.
     unvouched: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
-    /// Nodes whose metric says that their pools are in conflict.
+    /// Nodes whose metric reports a conflict between pools.
     alerts: Mutex<BTreeSet<Arc<str>>>,
-    /// Where each node's metric says that it stands: pool, state, reason.
+    /// What each node's metric reports: pool, state and reason.
     states: Mutex<HashMap<Arc<str>, Standing>>,
     pruned: Mutex<Instant>,
 }
 
 type Standing = (Arc<str>, &'static str, &'static str);
 
-/// Patches of a pool's plan that have a place or wait for one; no more, as each takes ten kilobytes.
+/// Patches of a pool's plan that hold a permit or wait for one. No more are started, because each takes ten kilobytes.
 const PATCHES_WAITING: usize = 512;
 
-/// For how long one plan's patches are sent. What is left then is planned anew: an API server that is busy with thousands of
-/// nodes takes minutes for the patches of all. A pool that somebody pauses, or gives another config, stops what was not
-/// sent at once.
+/// How long the patches of one plan are sent; the rest is planned again. An API server that is busy with thousands of
+/// nodes takes minutes for all patches. If somebody pauses the pool or gives it another config, whatever was not sent
+/// yet stops at once.
 const SENDING: Duration = Duration::from_millis(500);
 
-/// Interned strings that nobody holds any more are thrown away this often.
+/// How often interned strings that nothing holds any more are dropped.
 const PRUNE: Duration = Duration::from_secs(60);
 
-/// Clocks may be set while a pass waits for a time: it looks at least this often.
+/// The system clock may be changed while a pass waits for a time, so it looks at least this often.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// For how long to wait for a time.
+/// How long to wait for a time.
 fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LONGEST_WAIT)
 }
 
-/// What became of a pool's plan.
+/// The outcome of a pool's plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sent {
     /// It was carried out.
     All,
-    /// The time for one plan was over, see [`SENDING`], or the pool has changed.
+    /// The time for one plan is over (see [`SENDING`]), or the pool has changed.
     Some,
-    /// Objects have changed since: these nodes, or the pool.
+    /// Objects have changed since the plan: these nodes, or the pool.
     Stale(Vec<Arc<str>>),
-    /// A write is refused, in the API server's words.
+    /// A write was refused, in the API server's words.
     Refused(String),
 }
 
@@ -151,7 +151,7 @@ impl From<Undone> for Sent {
     }
 }
 
-/// What a plan is made from, held for as long as the plan is.
+/// The inputs of a plan, held for as long as the plan is.
 struct Snapshot<'a> {
     stores: &'a Stores,
     pools: Vec<Arc<MachineConfigPool>>,
@@ -164,7 +164,7 @@ struct Snapshot<'a> {
 
 impl Nodes {
     pub(crate) fn new(shared: Arc<Shared>, fence: Fence) -> Self {
-        // Of an earlier term.
+        // Left over from an earlier term.
         shared.metrics.pool_alert.clear();
         shared.metrics.state.clear();
         Self {
@@ -198,7 +198,7 @@ impl Nodes {
         if again {
             return Outcome::Stale;
         }
-        // Taken once: a pass that ends before this point leaves them to the next one.
+        // Taken only here: a pass that ends before this point leaves them to the next one.
         refused.extend(self.requests.take_failed());
         let mut outcome = refused.values().next().map_or(Outcome::Done, |why| Outcome::Failed(why.clone()));
         let free = |(plan, _): &(&PoolPlan, _)| !refused.contains_key(&*plan.pool);
@@ -230,7 +230,7 @@ impl Nodes {
         if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
             self.tell_undone(&refused, &moved_on).await;
         }
-        // Pools say so then; and what a policy lets go changes with the time.
+        // Pools report overdue patches at that time, and a policy may let other nodes go.
         let looks = [self.requests.next_overdue(), plan.look_again.map(|at| until(at, now().0))];
         match (outcome, looks.into_iter().flatten().min()) {
             (Outcome::Done, Some(wait)) => Outcome::After(wait),
@@ -238,9 +238,9 @@ impl Nodes {
         }
     }
 
-    /// The status of pools with a node that could not be changed: the counts as they are without that patch, and why
-    /// nothing goes on, where that is to be told. The pass is repeated; the status that it then comes to takes the place of
-    /// this one.
+    /// The status of pools with a node that could not be patched: the counts as they are without that patch, and, once
+    /// it must be reported, why the rollout does not continue. The pass is repeated, and its next status replaces this
+    /// one.
     async fn tell_undone(
         &self,
         refused: &BTreeMap<String, String>,
@@ -319,7 +319,8 @@ impl Nodes {
         let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
             plan.patches.iter().partition(|p| !p.desired_config.is_keep());
         let patches: Vec<NodePatch> = moves.into_iter().chain(rest).cloned().collect();
-        // While a patch waits for its place, somebody may pause the pool, take the change back, or make a slot of two.
+        // While a patch waits for its permit, somebody may pause the pool, revert the change, or lower
+        // `maxUnavailable`.
         let planned = pool.metadata.generation;
         let send = |patch: NodePatch| {
             let (shared, pool) = (self.shared.clone(), plan.pool.clone());
@@ -331,7 +332,7 @@ impl Nodes {
                 if !as_planned() {
                     return (patch, None);
                 }
-                // Closed without a word only when this controller ends.
+                // The channel closes without an answer only when this controller shuts down.
                 let answer = requests.send(&shared, &pool, place, patch.clone()).await.ok();
                 (patch, answer)
             }
@@ -341,7 +342,7 @@ impl Nodes {
         let mut results =
             stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_WAITING);
         let mut answers = 0;
-        // What waits for a place by then is dropped, unsent; what was sent goes on by itself.
+        // Patches that still wait for a permit by then are dropped, unsent. Those that were sent continue on their own.
         let last = until + PATIENCE;
         let mut sent: Vec<Arc<str>> = vec![];
         while let Ok(Some((patch, answer))) = tokio::time::timeout_at(last, results.next()).await {
@@ -364,8 +365,8 @@ impl Nodes {
         if !moved_on.is_empty() {
             return Sent::Stale(moved_on);
         }
-        // A name that has served is taken off before anything else is written on the version that was planned from; the
-        // status follows with the next plan. A write without an answer holds nothing up.
+        // A name that was used is removed from the list before anything else is written to the version that was planned
+        // from; the status follows with the next plan. A write without an answer delays nothing.
         if !plan.first_boot_nodes.is_keep() {
             match self.requests.first_boot_nodes(&self.shared, pool, &plan.first_boot_nodes).await {
                 Ok(Written::Done) => return Sent::Some,
@@ -373,7 +374,8 @@ impl Nodes {
                 Err(undone) => return undone.into(),
             }
         }
-        // Told also while much is left to be sent: with thousands of nodes that takes minutes, and somebody watches.
+        // Written also while many patches are left: with thousands of nodes that takes minutes, and somebody is
+        // watching.
         if let Some(status) = &plan.status
             && let Err(undone) = self.requests.status(&self.shared, pool, status).await
         {
@@ -397,7 +399,7 @@ impl Nodes {
         self.shared.events.tell(Source::Node, about, event.reason, event.message.clone());
     }
 
-    /// Nodes that no pool can own: told once, and again when the reason changes.
+    /// Reports nodes that no pool can own: once, and again when the reason changes.
     fn tell_unmanaged(&self, plan: &RolloutPlan) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *told);
@@ -413,7 +415,8 @@ impl Nodes {
                 NoPool::NoDaemon => {
                     tracing::debug!(node = %unmanaged.node, "no role label, and no agent has reported; the node is left alone");
                 }
-                // The pools' conditions and events say it, too; this line is for those who look for the node.
+                // The pools' conditions and events report it too; this line is for those who search the log for the
+                // node.
                 NoPool::SeveralCustom(pools) => tracing::warn!(
                     node = %unmanaged.node,
                     "matches the custom pools {}; left alone until its labels match one of them only",
@@ -423,7 +426,7 @@ impl Nodes {
         }
     }
 
-    /// Nodes that are given no labels, as only they themselves say that they booted into another pool: told once.
+    /// Reports, once, nodes that get no labels because only their own Node says that they booted into another pool.
     fn tell_unvouched(&self, plan: &RolloutPlan) {
         let now: BTreeSet<_> = plan.pools.iter().flat_map(|p| p.unvouched.iter().cloned()).collect();
         let mut told = self.unvouched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -457,7 +460,7 @@ impl Nodes {
         self.count_steps(plan);
         let stores = &self.shared.stores;
         let unwatched = stores.boot_image_skew.get(api::names::CLUSTER).is_some_and(|none| *none);
-        // Where boot images are not ours to keep young, or nobody knows whether they are, there is nothing to tell.
+        // If boot images are not managed by us, or that is not known, there is nothing to report.
         let applies = stores.controller_config().is_some_and(|c| {
             !["", "SingleReplica"].contains(&c.spec.control_plane_topology())
                 && c.spec.platform_type() != "BareMetal"
@@ -477,8 +480,8 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// How many nodes of each pool stand where, and each node's state with the time since when. Thousands of nodes are
-    /// looked at in each pass: only what changed costs.
+    /// Updates the metrics: how many nodes of each pool are in which state, and since when each node is in its state.
+    /// Each pass goes through thousands of nodes, so only changes may cost anything.
     fn count_steps(&self, plan: &RolloutPlan) {
         let metrics = &self.shared.metrics;
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -531,7 +534,7 @@ impl Configs for Stores {
 }
 
 impl Snapshot<'_> {
-    /// All but what only facts are made from.
+    /// The sources of a plan, except those that only facts are made from.
     fn sources(&self) -> Sources<'_> {
         Sources {
             pools: self.pools.iter().map(AsRef::as_ref).collect(),
@@ -620,14 +623,14 @@ mod tests {
             ..PoolPlan::default()
         };
         let sent = nodes.carry_out(&plan(5000), &pool).await;
-        // Four rounds are answered before half a second is over, and who waits for a place by then is sent.
+        // Four rounds are answered within half a second; patches that wait for a permit at that time are still sent.
         let most = PATCHES_WAITING + 4 * crate::flight::permits::PATCHES_IN_FLIGHT;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
         assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
         let sent = nodes.carry_out(&plan(100), &pool).await;
         assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
         assert_eq!(written.load(Ordering::Relaxed), 2);
-        // The first round is on its way when the pool changes: the rest stays.
+        // The first round is on its way when the pool changes; the rest is not sent.
         let slow = plan(100);
         let (sent, ()) = tokio::join!(nodes.carry_out(&slow, &pool), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -661,7 +664,7 @@ mod tests {
         })
     }
 
-    /// What a server was asked for that never answers patches of node `a1`, as behind an admission webhook that hangs.
+    /// The requests to a server that never answers patches of node `a1`, as behind an admission webhook that hangs.
     #[derive(Default)]
     struct Asked {
         a1: AtomicUsize,
@@ -745,7 +748,7 @@ mod tests {
         assert_eq!(went, ["b1".to_owned()].into(), "the other pool goes on, and this one keeps the slot");
         let drain = tokio::time::timeout(Duration::from_secs(1), shared.place(Whose::Drain)).await;
         assert!(drain.is_ok(), "drains have places of their own");
-        // It is tried for some minutes, then it can arrive no more; the node is read, and sent again.
+        // The patch is tried for some minutes, until it can no longer arrive. Then the node is read, and patched again.
         tokio::time::sleep(crate::term::leader::STRAY * 4).await;
         let tries = asked.a1.load(Ordering::Relaxed);
         assert!((5..30).contains(&tries), "{tries} tries");
@@ -757,10 +760,10 @@ mod tests {
         assert!(asked.a1.load(Ordering::Relaxed) > tries, "and begin anew");
     }
 
-    /// What a server was told that answers patches of node `a1` with a code, and writes to pools as they are.
+    /// The requests to a server that answers patches of node `a1` with a given code, and accepts writes to pools.
     struct Refusing {
         code: u16,
-        /// Nor does it answer changes of pools' annotations.
+        /// It does not answer changes of pools' annotations either.
         mute: bool,
         written: Mutex<String>,
         annotated: AtomicUsize,
@@ -771,7 +774,7 @@ mod tests {
             Arc::new(Self { code, mute, written: Mutex::default(), annotated: AtomicUsize::new(0) })
         }
 
-        /// The node pass over pool `a` with node `a1`, whose update taint is to go.
+        /// The node pass over pool `a` with node `a1`, whose update taint should be removed.
         fn nodes(self: &Arc<Self>, pool: serde_json::Value) -> (Nodes, Arc<Shared>) {
             let server = self.clone();
             let stored = pool.clone();
@@ -841,7 +844,7 @@ mod tests {
             assert!(matches!(later, Outcome::Failed(_)), "{code}: {later:?}");
             let written = server.written.lock().unwrap().clone();
             assert!(written.contains("no, says a1") && written.contains("Updating"), "{code}: {written}");
-            // What is no longer tried has not failed when it is tried again.
+            // A write that was given up has not failed when it is tried again later.
             assert!(shared.node_troubles.knows("a1"));
             shared.stores.nodes.remove("a1");
             nodes.pass().await;

@@ -24,21 +24,21 @@ use tokio_util::sync::CancellationToken;
 /// The passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pass {
-    /// Node patches and pools' statuses; one key, as a plan looks at the whole cluster.
+    /// Node patches and pools' statuses. One key, because a plan looks at the whole cluster.
     Node,
-    /// A pool's rendered config; by pool.
+    /// A pool's rendered config. The key is the pool.
     Render,
-    /// A node's drain; by node.
+    /// A node's drain. The key is the node.
     Drain,
-    /// MachineConfigs made from templates; one key.
+    /// MachineConfigs made from templates. One key.
     Templates,
-    /// MachineConfigs made from the cluster's settings; one key.
+    /// MachineConfigs made from the cluster's settings. One key.
     Generated,
-    /// The topology in the ControllerConfig; one key.
+    /// The topology in the ControllerConfig. One key.
     Topology,
-    /// Rendered configs that nobody uses any more; by pool.
+    /// Rendered configs that nothing uses any more. The key is the pool.
     Garbage,
-    /// A node's MachineConfigNode; by node.
+    /// A node's MachineConfigNode. The key is the node.
     MachineConfigNodes,
 }
 
@@ -47,30 +47,30 @@ pub(crate) enum Pass {
 pub(crate) struct Queues(Mutex<BTreeMap<Pass, Arc<Queue<String>>>>);
 
 impl Queues {
-    /// That of one pass.
+    /// The queue of one pass.
     pub(crate) fn of(&self, pass: Pass) -> Arc<Queue<String>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(pass).or_default().clone()
     }
 }
 
-/// What a pass over one key came to.
+/// The outcome of a pass over one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Nothing is left to do until something changes.
     Done,
-    /// Decided on an old version of an object; decide again when the new one has come.
+    /// It was decided on an old version of an object. Decide again when the new one has arrived.
     Stale,
-    /// Look again later although nothing may have changed; why is in the log of the pass.
+    /// Run again later, even if nothing changes; the pass has logged why.
     After(Duration),
-    /// Failed; try again after a growing wait.
+    /// It failed. Try again after a growing wait.
     Failed(String),
 }
 
-/// What is known of a key that needs a pass.
+/// The marks of a key that needs a pass.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// When it was marked first.
+    /// When it was first marked.
     first: Instant,
     /// How often it was marked.
     times: u32,
@@ -109,13 +109,13 @@ impl<K: Ord> Queue<K> {
         }
     }
 
-    /// The keys alone, for tests of who marks what.
+    /// The keys alone, for tests of what marks them.
     #[cfg(test)]
     pub(crate) fn take(&self) -> BTreeSet<K> {
         self.take_marked().into_keys().collect()
     }
 
-    /// The keys with how often each was marked.
+    /// The keys, and how often each was marked.
     #[cfg(test)]
     pub(crate) fn take_times(&self) -> BTreeMap<K, u32> {
         self.take_marked().into_iter().map(|(key, mark)| (key, mark.times)).collect()
@@ -126,8 +126,8 @@ impl<K: Ord> Queue<K> {
     }
 }
 
-/// How far passes over one key are kept apart while changes keep coming. A key that was calm for twice the present
-/// distance is calm again and is served at once.
+/// How far apart passes over one key are while changes keep coming. A key that was quiet for twice the present distance
+/// is served at once again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spacing {
     pub(crate) first: Duration,
@@ -135,24 +135,25 @@ pub(crate) struct Spacing {
     pub(crate) growth: Growth,
 }
 
-/// What makes the distance between passes grow, each time to twice what it was.
+/// When the distance between passes doubles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// Each pass that follows closely on another.
+    /// With each pass that closely follows another.
     Passes,
-    /// Each pass that follows closely on another and finds several changes at once; one that finds a single change
-    /// halves it. So a burst is spread, and somebody who waits for one result before making the next change is not.
+    /// With each pass that closely follows another and finds several changes at once; a pass that finds a single change
+    /// halves the distance. So a burst is spread out, and somebody who waits for one result before making the next
+    /// change is not slowed down.
     Changes,
 }
 
 impl Spacing {
-    /// Grows with passes.
+    /// A distance that grows with passes.
     pub(crate) const fn millis(first: u64, last: u64) -> Self {
         let (first, last) = (Duration::from_millis(first), Duration::from_millis(last));
         Self { first, last, growth: Growth::Passes }
     }
 
-    /// The distance after a pass that starts now, `since` the last one, with so many changes to look at.
+    /// The distance after a pass that starts now, `since` after the last one, with this many changes to look at.
     fn after(self, gap: Duration, since: Option<Duration>, changes: u32) -> Duration {
         match since {
             Some(since) if since < gap.saturating_mul(2) => {
@@ -167,21 +168,21 @@ impl Spacing {
     }
 }
 
-/// How a queue is worked.
+/// How a queue is worked off.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
-    /// For logs and metrics.
+    /// Its name in logs and metrics.
     pub(crate) name: &'static str,
-    /// Passes at once.
+    /// How many passes run at once.
     pub(crate) parallel: usize,
     /// See [`Spacing`].
     pub(crate) spacing: Spacing,
 }
 
 impl Work {
-    /// One key, whose pass looks at everything of its kind.
+    /// A queue with one key, whose pass looks at everything of its kind.
     pub(crate) const OF_ALL: Self = Self { name: "", parallel: 1, spacing: Spacing::millis(50, 1000) };
-    /// What nobody waits for.
+    /// A queue for work that nobody waits for.
     pub(crate) const QUIET: Self = Self { name: "", parallel: 16, spacing: Spacing::millis(50, 5000) };
 }
 
@@ -193,7 +194,7 @@ struct History {
     stale: u32,
 }
 
-/// Keys that are to run, by when: with thousands of them, each step of the engine costs no more than with one.
+/// Keys that are waiting to run, by time. With thousands of them, a step of the engine costs no more than with one.
 #[derive(Debug)]
 struct Waiting<K> {
     at: HashMap<K, Instant>,
@@ -207,7 +208,7 @@ impl<K> Default for Waiting<K> {
 }
 
 impl<K: Clone + Ord + Hash> Waiting<K> {
-    /// To run then, or when it was to run already if that is earlier.
+    /// Schedules a key, or keeps its present time if that is earlier.
     fn bring(&mut self, key: K, at: Instant) {
         match self.at.get_mut(&key) {
             Some(known) if *known <= at => return,
@@ -222,7 +223,7 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
         self.order.insert((at, key));
     }
 
-    /// Takes out the one that is due longest, and since when, if any is due.
+    /// Takes out the key that has been due longest, with the time since when, if any is due.
     fn take_due(&mut self, now: Instant) -> Option<(K, Instant)> {
         if self.next()? > now {
             return None;
@@ -232,7 +233,7 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
         Some((key, at))
     }
 
-    /// When the next one is due.
+    /// When the next key is due.
     fn next(&self) -> Option<Instant> {
         self.order.first().map(|(at, _)| *at)
     }
@@ -242,15 +243,15 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
     }
 }
 
-/// When may a key run that was marked now?
+/// When a key that was marked now may run.
 fn due(history: &History, now: Instant) -> Instant {
     history.last_start.map_or(now, |last| (last + history.gap).max(now))
 }
 
-/// Works a queue until the token is cancelled. Passes that run then are dropped: each is written so that a restart
-/// at any line is harmless.
+/// Works off a queue until the token is cancelled. Passes that are running then are dropped: each is written so that a
+/// restart at any line is harmless.
 ///
-/// `pass` is told how long the key has waited: since it was marked, or since it was due again.
+/// `pass` receives how long the key has waited: since it was marked, or since it was due again.
 pub(crate) async fn work<K, F>(queue: &Queue<K>, work: Work, stop: &CancellationToken, pass: F)
 where
     K: Clone + Ord + Hash + Display,
@@ -275,7 +276,7 @@ where
                 continue;
             }
             let at = due(history.entry(key.clone()).or_default(), now);
-            // A change brings a repetition forward: what failed may now work.
+            // A change brings a retry forward: what failed may work now.
             waiting.bring(key, at);
         }
         while running.len() < work.parallel
@@ -291,7 +292,7 @@ where
             let future = pass(key.clone(), waited);
             passes.push(async move { (key, future.await) });
         }
-        // When all places are taken, the next thing to wait for is a pass that ends, not a clock.
+        // While all places are taken, the next thing to wait for is a pass that ends, not a time.
         let next = waiting.next().filter(|_| running.len() < work.parallel);
         tokio::select! {
             () = stop.cancelled() => return,
@@ -308,7 +309,7 @@ where
                         running.contains(k) || waiting.contains(k)
                             || h.last_start.is_some_and(|l| l.elapsed() < work.spacing.last)
                     });
-                    // What is not at rest is not looked through again at each of thousands of passes.
+                    // Keys that are still active are not searched again after each of thousands of passes.
                     forget_above = FORGET_ABOVE.max(history.len().saturating_mul(2));
                 }
             }
@@ -316,7 +317,7 @@ where
     }
 }
 
-/// Above this many keys, histories of keys at rest are thrown away: they matter for seconds only.
+/// Above this many keys, the histories of quiet keys are dropped: they matter for seconds only.
 const FORGET_ABOVE: usize = 4096;
 
 async fn sleep_until(at: Option<Instant>) {
@@ -326,7 +327,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Books a pass's outcome; returns when the key is to run again, if it is.
+/// Records a pass's outcome. Returns when the key must run again, if it must.
 fn settle(
     name: &str,
     key: &impl Display,
@@ -375,7 +376,7 @@ mod tests {
         spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(20, 1000) },
     };
 
-    /// Works a queue in paused time while `drive` feeds it; returns when each pass began.
+    /// Works off a queue in paused time while `drive` marks keys. Returns when each pass began.
     async fn record<D: Future>(
         outcome: impl Fn(usize) -> Outcome,
         drive: impl FnOnce(Arc<Queue<String>>) -> D,
@@ -451,7 +452,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_each_result_is_not_held_up_and_who_does_not_is() {
-        // One change each time that the last one has been looked at for a moment.
+        // One change at a time, each a moment after the result of the last one.
         let starts = record(
             |_| Outcome::Done,
             |q| async move {

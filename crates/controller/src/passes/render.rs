@@ -34,11 +34,11 @@ use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Render,
-    // Every distinct result is an object that stays, and nodes begin to move to it; so a burst of changes is spread a little
-    // wider than elsewhere. A single change is rendered at once all the same.
+    // Every distinct result is an object that stays, and nodes begin to move to it. So a burst of changes is spread out
+    // a little more than elsewhere. A single change is still rendered at once.
     work: Work {
         name: "render",
         parallel: 8,
@@ -73,7 +73,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
             }
             let stream = |p: &MachineConfigPool| p.spec.os_image_stream.clone();
             if change.name == WORKER && old.map(stream) != Some(stream(new)) {
-                // Custom pools follow its stream where they name none.
+                // Custom pools that name no stream follow the one of this pool.
                 marks.mark_all(Pass::Render, all().into_iter().filter(|other| *other != change.name));
             }
         }
@@ -95,7 +95,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
     }
 }
 
-/// Nothing that rendering looks at differs, but for what it has written itself.
+/// Whether nothing changed that rendering reads, apart from its own writes.
 fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<'_>) -> bool {
     let spec = MachineConfigPoolSpec { configuration: old.spec.configuration.clone(), ..new.spec.clone() };
     let ours = || known.named.is(&new.name_any(), &new.spec.configuration);
@@ -106,11 +106,11 @@ fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<
         && old.metadata.uid == new.metadata.uid
 }
 
-/// The pools that a MachineConfig matters to.
+/// The pools that a MachineConfig affects.
 fn pools_of(name: &str, config: &Config, known: Known<'_>) -> Vec<String> {
     match config {
-        // Gone or tampered with: the pool's pass puts it back, or tells. One that the pool does not name has just been
-        // made, or was cleared away.
+        // Deleted or tampered with: the pool's pass restores it, or reports it. If the pool does not name it, it was
+        // just created, or removed as garbage.
         Config::Rendered(rendered) => {
             let pool = known.stores.pools.get(&rendered.pool);
             let names =
@@ -120,7 +120,7 @@ fn pools_of(name: &str, config: &Config, known: Known<'_>) -> Vec<String> {
         Config::Source(object) => {
             let labels = object.metadata.labels.as_ref();
             let selects = |p: &MachineConfigPool| {
-                // A selector that cannot be evaluated is reported by the pool's own pass.
+                // The pool's own pass reports a selector that cannot be evaluated.
                 api::selector::matches(p.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
             };
             let pools = known.stores.pools.all();
@@ -129,33 +129,33 @@ fn pools_of(name: &str, config: &Config, known: Known<'_>) -> Vec<String> {
     }
 }
 
-/// The render pass, and what it has told already.
+/// The render pass, and what it has reported already.
 pub(crate) struct Rendering {
     shared: Arc<Shared>,
-    /// What was last said of each pool.
+    /// What was last reported about each pool.
     told: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
-/// Characters of a condition's message: eight findings, each with a path and a remedy.
+/// Characters of a condition's message: room for eight findings, each with a path and a remedy.
 const MAX_MESSAGE: usize = 10_000;
 
 /// Why a pool is not rendered now.
 enum Why {
-    /// A cause that the pool's condition is to show.
+    /// A reason that the pool's condition shows.
     Degraded { reason: String, message: String },
-    /// Something is on its way; its arrival makes the pool dirty again.
+    /// Something is still on its way; its arrival makes the pool dirty again.
     NotYet(String),
 }
 
-/// Whether a pool follows its MachineConfigs.
+/// Whether a pool is pinned or follows its MachineConfigs.
 enum Pin {
-    /// It does.
+    /// It follows them.
     None,
-    /// It is held in this config.
+    /// It is pinned to this config.
     To(PoolConfiguration),
-    /// It is to be held in a config that is not there: it stays where it is.
+    /// It should be pinned to a config that does not exist: it stays where it is.
     Missing(String),
-    /// It is to be held in a config that is not what its name says: it stays where it is.
+    /// It should be pinned to a config whose content no longer matches its name: it stays where it is.
     Edited(String),
 }
 
@@ -188,7 +188,7 @@ impl Rendering {
                 Outcome::Done
             }
             Err(e) => match self.shared.troubles.words(&what, &e) {
-                // It would be refused each time, or has been for a while: the pool says so.
+                // It will be refused every time, or has been for a while: the pool reports it.
                 Some(words) => {
                     let message = format!("the result cannot be written: {words}");
                     match self.degraded(&name, "Refused".to_owned(), message).await {
@@ -208,7 +208,7 @@ impl Rendering {
 
     async fn step(&self, name: &str, pool: &Arc<MachineConfigPool>) -> Result<(), WriteError> {
         let pin = self.pin(pool).await?;
-        // Before anything else: a config that cannot be rendered keeps nobody from going back.
+        // This comes first: a config that cannot be rendered must not prevent a rollback.
         if let Pin::To(configuration) = &pin {
             self.name(pool, configuration.clone()).await?;
         }
@@ -223,8 +223,9 @@ impl Rendering {
         }
     }
 
-    /// Takes back what the pool says of a term that could not begin: it has begun. A pool that waits for something else
-    /// would say it until it is rendered, and one that selects every MachineConfig is never rendered.
+    /// Removes the pool's message about a term that could not begin, because it has begun. Otherwise a pool that waits
+    /// for something else would keep the message until it is rendered, and a pool that selects every MachineConfig is
+    /// never rendered.
     async fn has_begun(&self, pool: &MachineConfigPool) -> Result<(), WriteError> {
         let conditions = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
         if !conditions.iter().any(|c| c.type_ == pool_condition::RENDER_DEGRADED && c.reason == NOT_STARTED) {
@@ -234,12 +235,12 @@ impl Rendering {
         Ok(set_condition(&self.shared, pool, condition).await?)
     }
 
-    /// Says on the pool why it is not rendered, and in the log when that is new.
+    /// Reports on the pool why it is not rendered, and logs it if that is new.
     async fn degraded(&self, name: &str, reason: String, message: String) -> Result<(), WriteError> {
         if self.is_new(name, &message) {
             tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
         }
-        // Of now: this pass may have written to it itself.
+        // Read again, because this pass may have written to the pool itself.
         let Some(pool) = self.shared.stores.pools.get(name) else { return Ok(()) };
         let message = cut(&message, MAX_MESSAGE);
         let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message);
@@ -280,7 +281,7 @@ impl Rendering {
                 May::Go => {}
                 May::Wait(what) => {
                     if let Some(pass) = asks {
-                        // It puts them right, and their change makes the pool dirty again.
+                        // That pass will restore them, and their change makes this pool dirty again.
                         self.shared.queues.of(pass).mark(CONTROLLER_CONFIG.to_owned());
                     }
                     return Ok(Err(Why::NotYet(what.to_owned())));
@@ -329,7 +330,7 @@ impl Rendering {
                 for warning in self.news(&name, plan.warnings.iter().map(ToString::to_string).collect()) {
                     tracing::warn!(pool = name, "{warning}");
                 }
-                // A rendered config that was edited by hand is put back before anything else looks at it.
+                // A rendered config that was edited by hand is restored before anything else reads it.
                 if let Some(current) = current.filter(|c| c.name_any() == plan.name()) {
                     put_back(&self.shared, &current, &plan.rendered).await?;
                 }
@@ -339,8 +340,9 @@ impl Rendering {
         }
     }
 
-    /// Whether the pool is held in an older config, and whether that can be. What such a config is made of is not known
-    /// any more: one that somebody edited cannot be put back, only told by its name, which is that of its content.
+    /// Whether the pool is pinned to an older config, and whether that is possible. The inputs of such a config are no
+    /// longer known, so an edited one cannot be restored. It can only be detected, because its name contains the hash
+    /// of its content.
     async fn pin(&self, pool: &MachineConfigPool) -> Result<Pin, WriteError> {
         let Some(name) = rollout::pinned(pool) else { return Ok(Pin::None) };
         match self.shared.stores.configs.get(name).as_deref() {
@@ -365,7 +367,8 @@ impl Rendering {
     ) -> Result<(), WriteError> {
         let (shared, pool_name) = (&self.shared, pool.name_any());
         let name = plan.name().to_owned();
-        // One of a pool of this name that was deleted is taken over: the garbage collector would take it away.
+        // A config that belonged to a deleted pool of the same name is taken over. Otherwise the garbage collector
+        // would delete it.
         let ours = |config: &Config| match config {
             Config::Rendered(rendered) => rendered.is_owned_by(pool),
             Config::Source(_) => false,
@@ -414,7 +417,7 @@ impl Rendering {
         Ok(set_condition(shared, pool, condition).await?)
     }
 
-    /// Has the pool name a config, and remember it.
+    /// Writes a config's name into the pool, and records it in the pool's history.
     async fn name(&self, pool: &MachineConfigPool, wanted: PoolConfiguration) -> Result<(), WriteError> {
         let (shared, pool_name, name) = (&self.shared, pool.name_any(), wanted.name.clone());
         let have = &pool.spec.configuration;
@@ -447,7 +450,8 @@ impl Rendering {
                 tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
                 shared.pool_answer(answer);
                 if shared.stores.configs.get(&name).is_none() {
-                    // Taken away before the pool named it. If it goes from now on, its change says so.
+                    // It was deleted before the pool named it. If it is deleted from now on, that change marks the
+                    // pool.
                     shared.queues.of(Pass::Render).mark(pool_name.clone());
                 }
                 shared.queues.of(Pass::Garbage).mark(pool_name.clone());
@@ -464,7 +468,7 @@ impl Rendering {
         let made = match call(what, api.create(&PostParams::default(), rendered)).await {
             Ok(made) => made,
             Err(e) if e.is_conflict() => {
-                // Made by an earlier pass that the cache does not show yet, or by somebody else.
+                // An earlier pass created it and the cache does not show it yet, or somebody else created it.
                 let there = call(what, api.get(&name)).await?;
                 return put_back(shared, &there, rendered).await;
             }
@@ -500,7 +504,7 @@ impl Rendering {
         !self.news(pool, BTreeSet::from([message.to_owned()])).is_empty()
     }
 
-    /// What is now to be said of a pool and was not said the last time.
+    /// What must be reported about a pool now and was not reported last time.
     fn news(&self, pool: &str, all: BTreeSet<String>) -> Vec<String> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = told.remove(pool).unwrap_or_default();
@@ -510,18 +514,18 @@ impl Rendering {
     }
 }
 
-/// Present, and asking for nothing.
+/// The selector is present and empty, so it matches everything.
 fn selects_all(selector: &LabelSelector) -> bool {
     api::selector::is_empty(selector)
 }
 
-/// A rendered config is what its name says: content, owner and annotations are put back where they differ.
+/// Restores a rendered config to what its name says: content, owner and annotations.
 async fn put_back(shared: &Shared, there: &MachineConfig, wanted: &MachineConfig) -> Result<(), WriteError> {
     let name = there.name_any();
     let mut fixed = there.clone();
     fixed.spec = wanted.spec.clone();
     fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
-    // Too large to store, it would be that of other MachineConfigs.
+    // If the new provenance is too large to store, an old one of other MachineConfigs must not stay.
     fixed.annotations_mut().remove(annotation::PROVENANCE);
     fixed.annotations_mut().extend(wanted.annotations().clone());
     if json!(fixed) == json!(there) {
@@ -564,7 +568,7 @@ mod tests {
         api::v1::MachineConfigSpec { kernel_arguments: Some(vec![argument.to_owned()]), ..Default::default() }
     }
 
-    /// A pool that is pinned to a rendered config; the server has that config with this kernel argument.
+    /// A pool that is pinned to a rendered config, and a server whose copy of that config has this kernel argument.
     fn pinned(stored: &'static str) -> (Rendering, MachineConfigPool, String) {
         let name = render::name("worker", &spec("quiet"));
         assert!(name.starts_with(CONFIG));
@@ -627,7 +631,7 @@ mod tests {
         let (rendering, pool, name) = pinned("debug");
         let pin = rendering.pin(&pool).await.unwrap();
         assert!(matches!(pin, Pin::Edited(edited) if edited == name));
-        // An edit has the pool looked at, also where it does not name the config yet.
+        // An edit marks the pool, also if the pool does not name the config yet.
         let shared = &rendering.shared;
         let mut edited: MachineConfig = shared.api().get(&name).await.unwrap();
         edited.metadata.resource_version = Some("2".to_owned());

@@ -39,22 +39,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Condition types of ControllerConfig.
+/// Condition types of the ControllerConfig.
 pub(crate) const RUNNING: &str = "TemplateControllerRunning";
 /// See [`RUNNING`].
 pub(crate) const COMPLETED: &str = "TemplateControllerCompleted";
 /// See [`RUNNING`].
 pub(crate) const FAILING: &str = "TemplateControllerFailing";
 
-/// Template files that cannot be watched are read again this often. Everything else that templates are made from is
-/// watched, see [`crate::cache::template_inputs`] and [`crate::cache::settings`].
+/// How often template files that cannot be watched are read again. All other inputs of templates are watched (see
+/// [`crate::cache::template_inputs`] and [`crate::cache::settings`]).
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Templates,
     work: Work { name: "template", ..Work::OF_ALL },
-    // The pull secret is read by its name; it has a Role of its own.
+    // The pull secret is not listed here: it is read by name, and has a Role of its own.
     reads: &[kind::CONTROLLER_CONFIGS, kind::CONFIGS, kind::API_SERVERS],
     writes: &[
         Right::new("create", kind::CONFIGS),
@@ -75,7 +75,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
             let mut sources = all.into_iter().flatten().filter_map(Config::source);
             sources.any(|object| is_from_template(object) || known.templates.makes(&change.name))
         }
-        // TLS versions stand in templates.
+        // Templates contain TLS versions.
         Changed::Setting(kind) => *kind == API_SERVER,
         Changed::ControllerConfig(_) | Changed::TemplateInput | Changed::TermBegins => true,
         Changed::Pool(_)
@@ -104,7 +104,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
 
 async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome, CallError> {
     let again = version_claim::see_to(shared, config).await?;
-    // Our own write is in the cache; what follows is bound to it.
+    // Read again: our own write is in the cache, and what follows is bound to its version.
     let fresh = shared.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
     let generation = config.metadata.generation.unwrap_or_default();
@@ -155,7 +155,7 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
             let looks = [unwatched.then_some(LOOK_AGAIN), (!told).then_some(AGAIN), again];
             return Ok(looks.into_iter().flatten().min().map_or(Outcome::Done, Outcome::After));
         }
-        // Some cannot be written: pools that take them say so, and only they wait.
+        // Some cannot be written: the pools that select them say so, and only those wait.
         Ok(Applied { writes, refused }) => {
             shared.troubles.over(TEMPLATES);
             let message = refused.into_values().collect::<Vec<_>>().join("; ");
@@ -175,10 +175,10 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
     Ok(Outcome::Failed(message))
 }
 
-/// What keeps the templates from being rendered, see [`crate::flight::refusals::Troubles`].
+/// The key of the template rendering in [`crate::flight::refusals::Troubles`].
 const TEMPLATES: &str = "templates";
 
-/// Writes the status, which is for people: that this is refused holds nothing up. `false`: it was.
+/// Writes the status. It is only for people, so a refusal delays nothing; the result is `false` then.
 async fn say(
     shared: &Shared,
     config: &ControllerConfig,
@@ -195,8 +195,8 @@ async fn say(
     }
 }
 
-/// A generation that was not tried yet. One that failed is not said to run again with each try: that would be two writes
-/// for nothing, and they in turn the cause of the next try.
+/// Whether this generation was not tried yet. A generation that failed is not reported as running again with each try:
+/// that would cost two useless writes, which would in turn cause the next try.
 fn begins(config: &ControllerConfig) -> bool {
     let status = config.status.as_ref();
     let observed = status.map(|s| s.observed_generation);
@@ -205,14 +205,14 @@ fn begins(config: &ControllerConfig) -> bool {
     observed != Some(config.metadata.generation.unwrap_or_default()) && !failing
 }
 
-/// What became of the writes.
+/// The outcome of the writes.
 struct Applied {
     writes: Writes,
     /// By MachineConfig: why it is not as the templates say.
     refused: BTreeMap<String, String>,
 }
 
-/// Facts → plan → writes. Each is tried, whatever becomes of the others.
+/// Facts → plan → writes. Each write is tried, even if others fail.
 async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Failure> {
     let facts = facts(shared, config).await?;
     let wanted = generate(shared, config, facts).await?;
@@ -256,7 +256,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
     Ok(Applied { writes, refused })
 }
 
-/// What keeps MachineConfigs from being made.
+/// Why MachineConfigs cannot be made.
 pub(crate) enum Failure {
     /// The templates cannot be rendered.
     Plan(String),
@@ -264,14 +264,14 @@ pub(crate) enum Failure {
     Call(CallError),
 }
 
-/// What templates are rendered from, beside files and ControllerConfig.
+/// The inputs of templates besides files and the ControllerConfig.
 pub(crate) struct Facts {
     pull_secret: Option<String>,
     api_server: Option<Value>,
 }
 
 impl Facts {
-    /// What kubelets may speak.
+    /// The TLS versions and ciphers that kubelets may use.
     pub(crate) fn tls(&self) -> TlsProfile {
         TlsProfile::from_api_server(self.api_server.as_ref())
     }
@@ -287,7 +287,7 @@ pub(crate) fn read(folder: &Path) -> Result<TemplateSet, String> {
     Ok(TemplateSet::from_map(files::tree(folder).map_err(|e| chain(&e))?))
 }
 
-/// Reads what templates are rendered from.
+/// Reads the inputs of templates.
 pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<Facts, Failure> {
     let pull_secret = match &config.spec.pull_secret {
         Some(at) => Some(pull_secret(shared, at).await?),
@@ -296,7 +296,7 @@ pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<
     // OpenShift's APIServer object, where that kind is installed.
     let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
     let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
-    // Where the kind is not installed the API server answers a bare 404, which `get_opt` takes for an error.
+    // If the kind is not installed, the API server answers with a bare 404, which `get_opt` treats as an error.
     let object = match call(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await {
         Ok(object) => Some(object),
         Err(e) if e.is_not_found() => None,
@@ -305,7 +305,7 @@ pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<
     Ok(Facts { pull_secret, api_server: object.map(|o| o.data) })
 }
 
-/// The pull secret as one line of JSON. Its content is never told.
+/// The pull secret as one line of JSON. Its content is never reported.
 async fn pull_secret(shared: &Shared, at: &ObjectReference) -> Result<String, Failure> {
     const KEY: &str = ".dockerconfigjson";
     let namespace = at.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
@@ -329,7 +329,7 @@ async fn pull_secret(shared: &Shared, at: &ObjectReference) -> Result<String, Fa
     Ok(value.to_string())
 }
 
-/// Reads the directory and renders it; files and rendering keep a thread busy for some milliseconds.
+/// Reads the directory and renders it. Files and rendering keep a thread busy for some milliseconds.
 async fn generate(
     shared: &Shared,
     config: &ControllerConfig,
@@ -339,7 +339,7 @@ async fn generate(
     let work = tokio::task::spawn_blocking(move || -> Result<_, String> {
         let set = read(&folder)?;
         if set.is_empty() {
-            // A cluster may do without; a missing folder was an error above.
+            // A cluster may do without templates. A missing folder was reported as an error above.
             tracing::warn!("{}: holds no templates (ROLE/MACHINECONFIG/LAYER/files/…)", folder.display());
         }
         let tls = facts.tls();

@@ -16,7 +16,7 @@ use rollout::TroubleOf;
 use rollout::topology::{self, Topology};
 use std::sync::Arc;
 
-/// See the module.
+/// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Topology,
     work: Work { name: "topology", ..Work::OF_ALL },
@@ -28,7 +28,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
     let concerns = match changed {
-        // A node more or less, or another role.
+        // A node was added or removed, or has another role.
         Changed::Node(change) => {
             change.old.as_deref().map(|n| &n.labels) != change.new.as_deref().map(|n| &n.labels)
         }
@@ -40,7 +40,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
     }
 }
 
-/// What is tried, see [`crate::flight::refusals::Troubles`].
+/// The key of this write in [`crate::flight::refusals::Troubles`].
 const TOPOLOGY: &str = "topology";
 
 /// One pass over all nodes.

@@ -20,9 +20,10 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The name under which the API server keeps who wrote the annotation.
+/// The field manager of this controller's write of the annotation, as the API server records it.
 const FIELD_MANAGER: &str = "machine-config-controller";
-/// Makes the annotation ours where it is not. Returns when to look again, if that is not when it changes.
+/// Takes the annotation over if it is not ours. Returns when to look again, unless the next change of the annotation is
+/// soon enough.
 ///
 /// # Errors
 /// A read or write that may work when it is tried again.
@@ -71,7 +72,7 @@ async fn change(
     let (name, version) = (config.name_any(), shared.versions.raw.as_str());
     let api = shared.api::<ControllerConfig>();
     let what = || format!("metadata of controllerconfig {name}");
-    // Who wrote what is not kept in the cache.
+    // The cache does not keep who wrote it.
     let there = call(what, api.get(&name)).await?;
     let Some(found) = other(&there, version).map(str::to_owned) else {
         shared.controller_config_answer(there);
@@ -94,12 +95,12 @@ async fn change(
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = call(what, api.patch(&name, &params, &body)).await?;
     let times = past.taken.map_or(0, |(times, _)| times).saturating_add(1);
-    // Somebody has written it back before: what the pools were told stays until it is known that nobody does any more.
-    // Without that, what they were told was a refusal, which is over.
+    // If we took it over before and somebody wrote it back, the pools keep their message until it is known that nobody
+    // writes it any more. If we never took it over, their message was about a refused write, which is over.
     let retry = past.taken.is_some() && past.why.is_some();
     let taken = Some((times, Instant::now()));
     if retry {
-        // See AGAIN_AFTER: told once, by the pools.
+        // See `AGAIN_AFTER`: the pools report it, once.
         shared.gates.version.set(Past { taken, why: past.why.clone() });
         shared.controller_config_answer(answer);
         return Ok(Some(PROVED));
@@ -114,7 +115,7 @@ async fn change(
     Ok(None)
 }
 
-/// Keeps why the pools wait, and has them say it.
+/// Records why the pools wait, and has them report it.
 fn told(shared: &Shared, past: Past) {
     if shared.gates.version.past() == past {
         return;
@@ -126,7 +127,7 @@ fn told(shared: &Shared, past: Past) {
     shared.mark_all_pools(Pass::Render);
 }
 
-/// The field manager that wrote the annotation last.
+/// The field manager that last wrote the annotation.
 fn writer(config: &ControllerConfig) -> Option<String> {
     let field = format!("f:{GENERATED_BY_VERSION}");
     let wrote = config.metadata.managed_fields.iter().flatten().filter(|entry| {
@@ -187,7 +188,7 @@ mod tests {
             pass().await;
         }
         assert!(matches!(may(), May::Not { .. }), "{:?}", may());
-        // Minutes of it, and no pool is told anything else in between.
+        // This goes on for minutes, and the pools' message does not change in between.
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_mins(20) {
             let again = pass().await.unwrap_or(Duration::from_secs(1));
@@ -203,7 +204,7 @@ mod tests {
         }
     }
 
-    /// A refusal of the first take-over is no sign that somebody writes the annotation back.
+    /// A refused first take-over is no sign that somebody writes the annotation back.
     #[tokio::test(start_paused = true)]
     async fn a_take_over_that_was_refused_at_first_is_one_like_any_other() {
         use crate::cache::store::Item;

@@ -30,22 +30,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Objects in one answer.
+/// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// How often the caches are looked at.
+/// How often the caches are checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// A watch that works brings what is new in milliseconds. One that has not by then lists everything anew, and names and
-/// versions are read again: what was deleted in between is not waited for.
+/// A working watch delivers changes within milliseconds. One that has not by then lists everything again, and names and
+/// versions are read again, so that the wait does not depend on objects that were deleted in between.
 const SILENT: Duration = Duration::from_secs(2);
-/// How often a kind of setting is asked for before it counts as unknown.
+/// How many times a kind of setting is requested before it counts as unknown.
 const TRIES: u32 = 6;
-/// For how long a term's begin waits for kinds that no decision rests on.
+/// How long the start of a term waits for kinds that no decision rests on.
 const MOMENT: Duration = Duration::from_secs(5);
-/// What cannot be read for so long is told: people are promised a condition within ten seconds.
+/// After how long an unreadable kind is reported: people are promised a condition within ten seconds.
 const LASTS: Duration = Duration::from_secs(8);
 /// The reason in the condition of pools while a term cannot begin.
 pub(crate) const NOT_STARTED: &str = "NotStarted";
-/// How often what cannot be read is looked at. It costs no request.
+/// How often the state of unreadable kinds is checked. It costs no request.
 const LOOK_AT_WATCHES: Duration = Duration::from_secs(2);
 
 /// What a term waits for, by kind, and why.
@@ -59,8 +59,8 @@ fn set(waits: &Waits, kind: &str, why: Option<String>) {
     };
 }
 
-/// Waits until each kind was listed once, or is known not to be there, and is as new as the API server has it now: a pool
-/// that is taken for one without image builds because these are not listed yet would be rolled out.
+/// Waits until each kind was listed once, or is known to be absent, and is as new as on the API server. Otherwise a
+/// pool whose image builds are not listed yet would be taken for one without image builds, and rolled out.
 pub(crate) async fn caught_up(shared: &Shared) {
     let (followed, waits) = (shared.followed(), Waits::default());
     let all = followed.iter().map(|kind| async {
@@ -79,7 +79,7 @@ pub(crate) async fn caught_up(shared: &Shared) {
     }
 }
 
-/// Has every pool say what the term waits for: until it has begun no pass says anything.
+/// Has every pool report what the term waits for: until the term has begun, no pass reports anything.
 async fn tell_waits(shared: &Shared, waits: &Waits) {
     loop {
         tokio::time::sleep(LASTS).await;
@@ -102,7 +102,7 @@ async fn tell_waits(shared: &Shared, waits: &Waits) {
     }
 }
 
-/// Has the pools say which kinds that hold nobody up cannot be read, for as long as that is so.
+/// Has the pools report which kinds that delay nothing cannot be read, as long as that is so.
 pub(crate) async fn tell_unread(shared: &Shared) {
     loop {
         for followed in shared.followed().iter().filter(|f| f.need == Need::Aside) {
@@ -126,7 +126,7 @@ async fn as_new(followed: &Followed, waits: &Waits) {
         let since = Instant::now();
         loop {
             let behind = followed.cache.behind(&list, at);
-            // Whether settings are known is looked at where they are used.
+            // Whether settings are known is checked where they are used.
             if behind.is_none() && (followed.need == Need::Setting || followed.cache.is_synced()) {
                 break;
             }
@@ -149,7 +149,7 @@ async fn as_new(followed: &Followed, waits: &Waits) {
     }
 }
 
-/// Names and versions, and the version of the list; `None`: there is nothing to wait for.
+/// Names and versions, and the version of the list; `None` if there is nothing to wait for.
 async fn read(followed: &Followed, waits: &Waits) -> Option<(BTreeMap<String, u64>, u64)> {
     let mut attempt = 0;
     loop {
@@ -175,7 +175,7 @@ async fn read(followed: &Followed, waits: &Waits) -> Option<(BTreeMap<String, u6
     }
 }
 
-/// Read consistently.
+/// A consistent read.
 async fn listed(followed: &Followed) -> Result<(BTreeMap<String, u64>, u64), CallError> {
     let mut params = ListParams::default().limit(PAGE);
     params.field_selector.clone_from(&followed.which.field_selector);
@@ -225,7 +225,7 @@ mod tests {
         cache.apply(name.to_owned(), Item { version, uid: "u".to_owned(), value: Arc::new(0) });
     }
 
-    /// What another leader has changed, made and deleted meanwhile, of any kind.
+    /// What another leader has changed, created and deleted meanwhile, of any kind.
     #[tokio::test(start_paused = true)]
     async fn nothing_is_decided_before_every_kind_is_as_the_api_server_has_it() {
         for kind in ["MachineConfig", "KubeletConfig", "MachineConfigPool"] {
@@ -243,7 +243,7 @@ mod tests {
             assert!(waits().await, "{kind}: nothing is up to date");
             put(&cache, "a", 7);
             assert!(waits().await, "{kind}: b is not there");
-            // Somebody else's watch would bring it now; ours is asked to list everything.
+            // The test acts as the watch from here on; the cache's watch is asked to list everything.
             tokio::time::timeout(LOOK, cache.asked_to_list()).await.expect("it is asked to list");
             cache.skip("b", 8);
             assert!(waits().await, "{kind}: one is there that is gone");
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// A pool as the cache has it, and what a server was told of it.
+    /// A pool in the cache, and the condition that the server received for it.
     fn with_pool(code: u16) -> (Arc<Shared>, Arc<Mutex<String>>) {
         let said = Arc::new(Mutex::new(String::new()));
         let saying = said.clone();
@@ -315,7 +315,7 @@ mod tests {
         tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.expect("it begins");
         assert!(begin.elapsed() <= Duration::from_secs(10), "{:?}", begin.elapsed());
         assert_eq!(*said.lock().unwrap(), "", "nothing is held");
-        // The watch meets the same.
+        // The watch fails in the same way.
         cache.set_trouble(Some("the first list: no".to_owned()));
         let telling = tokio::spawn({
             let shared = shared.clone();

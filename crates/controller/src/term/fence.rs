@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The nodes' versions when the term began; nothing, where the hand-over was clean.
+/// The nodes' versions when the term began; empty after a clean hand-over.
 #[derive(Debug)]
 pub(crate) struct Fence {
     begun: HashMap<String, u64>,
@@ -32,17 +32,17 @@ pub(crate) struct Fence {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fenced {
-    /// Nodes were written to: the plan is to be made anew.
+    /// Nodes were written to: plan again.
     pub(crate) again: bool,
     /// Pools with a node that could not be written to, and why: none of their nodes may be sent.
     pub(crate) refused: BTreeMap<String, String>,
 }
 
 impl Fence {
-    /// For a term that begins now, with caches that are up to date.
+    /// The fence of a term that begins now, with caches that are up to date.
     pub(crate) fn after(handover: Handover, shared: &Shared) -> Self {
         let nodes = &shared.stores.nodes;
         let begun = match handover {
@@ -54,8 +54,8 @@ impl Fence {
         Self { begun, at: Instant::now(), writing: Arc::default(), tasks: Mutex::default() }
     }
 
-    /// Seals what the plan needs fenced. A node that is not answered for in a moment holds its pool, and no other, until it
-    /// is.
+    /// Writes to the nodes of this plan that need a fence. A node whose write is not answered within a moment holds up
+    /// its own pool until it is, and no other pool.
     pub(crate) async fn close(&self, shared: &Arc<Shared>, plan: &RolloutPlan) -> Fenced {
         let mut fenced = Fenced::default();
         if self.begun.is_empty() || self.at.elapsed() >= STRAY {
@@ -86,7 +86,7 @@ impl Fence {
                     let Some(answer) = answer else { return (pool, Err(unanswered(&node))) };
                     match tokio::time::timeout(PATIENCE, answer).await {
                         Ok(Ok(done)) => (pool, done),
-                        // It goes on by itself; or this controller ends.
+                        // The write continues on its own, or this controller is shutting down.
                         Err(_) | Ok(Err(_)) => (pool, Err(unanswered(&node))),
                     }
                 }
@@ -103,7 +103,7 @@ impl Fence {
         fenced
     }
 
-    /// Writes to one node, unless that is under way.
+    /// Writes to one node, unless a write is in flight already.
     fn write(
         &self,
         shared: &Arc<Shared>,
@@ -193,7 +193,7 @@ mod tests {
         assert!(fenced.again && fenced.refused.is_empty());
         assert_eq!(fence.close(&shared, &plan(Step::Goes)).await, nothing, "once");
         assert_eq!(written.load(Ordering::Relaxed), 2);
-        // One that cannot be written to holds its pool, and no longer than a request can be on its way.
+        // A node that cannot be written to holds up its pool, but no longer than a request can be on its way.
         let mut with_e = pool(Step::Goes);
         with_e.pool = "worker".into();
         with_e.nodes.push(step("e", Step::Done));

@@ -27,37 +27,39 @@ use tokio_util::sync::CancellationToken;
 
 /// The lease's name.
 const NAME: &str = "machine-config-controller";
-/// A holder that is silent this long is taken for dead.
+/// A holder that is silent for this long counts as dead.
 const DURATION: Duration = Duration::from_secs(15);
-/// Tries to renew; several fit into [`GIVE_UP`].
+/// How often the lease is renewed; several tries fit into [`GIVE_UP`].
 const RENEW: Duration = Duration::from_secs(4);
-/// The holder stops acting when it could not renew for this long: before anyone else may start.
+/// If the holder could not renew for this long it stops acting, before anyone else may start.
 const GIVE_UP: Duration = Duration::from_secs(11);
-/// How long an end waits for the lease to be given up: together with the last patches less than a hand-over may take.
+/// How long a shutdown waits for the lease to be given up. Together with the last patches this is less than a hand-over
+/// may take.
 const GIVING_UP: Duration = Duration::from_secs(2);
-/// How often a candidate looks: what a clean hand-over costs.
+/// How often a candidate looks at the lease: what a clean hand-over costs.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A request that was sent this long ago has arrived or never will: the API server itself ends each after a minute.
+/// A request that was sent this long ago has arrived or never will: the API server ends each request after a minute.
 pub(crate) const STRAY: Duration = Duration::from_mins(2);
-/// On a lease that was given up: requests of its last holder, or of one before, may still be on their way.
+/// The annotation on a lease that was given up: requests of its last holder, or of one before, may still be on their
+/// way.
 const STRAYS: &str = api::names::own::REQUESTS_UNDER_WAY;
 
-/// How leadership came to this process.
+/// How this process became the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handover {
-    /// Nobody led before, or whoever did had an answer to everything.
+    /// Nobody led before, or the last leader had an answer to every request.
     Clean,
-    /// Whoever led before was not heard of again: what it has sent may arrive yet.
+    /// The last leader was not heard of again: its requests may still arrive.
     Unclean,
 }
 
-/// Whether this process is to act.
+/// Whether this process should act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It is not.
+    /// It should not.
     Standby,
-    /// It is.
+    /// It should.
     Leads(Handover),
 }
 
@@ -67,7 +69,7 @@ impl Role {
     }
 }
 
-/// What leadership and those who act under it tell each other, beside the role.
+/// What the leadership task and the passes tell each other, besides the role.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     ends: Mutex<Option<Instant>>,
@@ -75,7 +77,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Whether the lease has run out, whoever may have noticed. A process that was stopped and goes on finds it so.
+    /// Whether the lease has run out, even if nobody has noticed yet. A process that was suspended and continues sees
+    /// it here.
     pub(crate) fn over(&self) -> bool {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
     }
@@ -84,7 +87,7 @@ impl Terms {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(at + GIVE_UP);
     }
 
-    /// Something that was sent has no answer when the lease is given up.
+    /// Records that a request has no answer when the lease is given up.
     pub(crate) fn leave_unanswered(&self) {
         self.unanswered.store(true, std::sync::atomic::Ordering::Relaxed);
     }
@@ -94,7 +97,7 @@ impl Terms {
     }
 }
 
-/// Says whether this process is to act. The value is watched, not asked for.
+/// Decides whether this process acts. The value is watched, not polled.
 pub(crate) trait Leadership: Send {
     /// Follows leadership until `stop`, then gives it up.
     fn run(
@@ -104,7 +107,7 @@ pub(crate) trait Leadership: Send {
     ) -> futures::future::BoxFuture<'static, ()>;
 }
 
-/// Always leading: for a controller that is known to be alone.
+/// Always the leader: for a controller that is known to be the only one.
 #[derive(Debug)]
 pub(crate) struct Alone;
 
@@ -122,7 +125,7 @@ impl Leadership for Alone {
     }
 }
 
-/// Leading while it holds the Lease.
+/// The leader while it holds the Lease.
 pub(crate) struct ByLease {
     client: Client,
     identity: String,
@@ -148,12 +151,12 @@ impl Leadership for ByLease {
     }
 }
 
-/// What a look at the lease says.
+/// What a look at the lease shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// Nobody has it: take it.
     Free,
-    /// Somebody had it and is silent: take it.
+    /// Its holder is silent: take it.
     Left,
     /// We have it: renew it.
     Ours,
@@ -179,7 +182,7 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
     let mut begun: Option<(Instant, Handover)> = None;
     loop {
         let attempt = Instant::now();
-        // Neither a try nor a pause lasts beyond the moment when we must stop.
+        // Neither a try nor a pause may last beyond the moment when we must stop.
         let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
         let limit = left(renewed).map_or(RENEW, |left| left.min(RENEW));
         let result = tokio::time::timeout(limit, attempt_once(&api, &me.identity, &mut seen)).await;
@@ -238,7 +241,7 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
 }
 
 enum Held {
-    /// With what that means if we did not have it a moment ago.
+    /// We hold it; the value is the kind of hand-over if we did not lead a moment ago.
     Ours(Handover),
     Theirs(String),
 }
@@ -276,7 +279,7 @@ async fn attempt_once(
     let handover = match look(&spec, identity, since.elapsed()) {
         Look::Theirs => return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default())),
         Look::Free if !strays => Handover::Clean,
-        // Ours, and we did not lead: we have lost it for a while, and with it the answers to what we had sent.
+        // The lease is ours, but we did not lead: we had lost it for a while, and with it the answers to our requests.
         Look::Free | Look::Left | Look::Ours => Handover::Unclean,
     };
     next.spec = Some(taken(Some(&spec), identity));
@@ -287,7 +290,7 @@ async fn attempt_once(
     }
 }
 
-/// The lease as we hold it.
+/// The lease's spec when we hold it.
 fn taken(old: Option<&LeaseSpec>, identity: &str) -> LeaseSpec {
     let now = MicroTime(jiff::Timestamp::now());
     let ours = old.filter(|o| o.holder_identity.as_deref() == Some(identity));
@@ -302,7 +305,7 @@ fn taken(old: Option<&LeaseSpec>, identity: &str) -> LeaseSpec {
     }
 }
 
-/// Gives the lease up, so that the next one does not wait for its end.
+/// Gives the lease up, so that the next leader does not wait until it expires.
 async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
     let what = || format!("lease {NAMESPACE}/{NAME}");
     let given_up = async {
@@ -318,7 +321,7 @@ async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
         }
         call(what, api.replace(NAME, &PostParams::default(), &lease)).await.map(|_| ())
     };
-    // A shutdown does not wait for an API server that is away: the lease then runs out by itself.
+    // A shutdown does not wait for an API server that is away: the lease then expires by itself.
     match tokio::time::timeout(GIVING_UP, given_up).await {
         Ok(Ok(())) => tracing::info!("lease given up"),
         Ok(Err(error)) => tracing::warn!("lease not given up: {}", error.chain()),
@@ -326,7 +329,7 @@ async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
     }
 }
 
-/// The time as API objects write it.
+/// The present time, as API objects write it.
 pub(crate) fn now() -> Time {
     Time(jiff::Timestamp::now())
 }
@@ -356,7 +359,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_holder_that_hears_nothing_more_stops_before_anyone_else_may_start() {
-        // The lease is not there, is made, and from then on requests hang.
+        // The lease is missing, is created, and from then on requests hang.
         let requests = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
         let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let n = requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

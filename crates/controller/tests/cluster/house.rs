@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio_util::sync::CancellationToken;
 
-/// A busy two-core machine may be slow; what takes longer than this does not happen.
+/// A busy two-core machine may be slow. What takes longer than this does not happen at all.
 const LIMIT: Duration = Duration::from_secs(60);
 
 static READY: OnceCell<()> = OnceCell::const_new();
 static PROXY: OnceLock<FaultProxy> = OnceLock::new();
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Waits until `look` finds something.
+/// Waits until `look` returns something.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
@@ -64,7 +64,7 @@ async fn prepare() -> Result<()> {
         "spec": {"rootCAData": "QQ==", "kubeAPIServerServingCAData": "QQ==", "ipFamilies": "IPv4"},
     }))?;
     let facts_api = Api::<ControllerConfig>::all(client);
-    // The definition is served a moment after it was made.
+    // The API server serves a definition a moment after it was created.
     eventually("the ControllerConfig to be taken", || async {
         match facts_api.create(&PostParams::default(), &facts).await {
             Ok(_) => Some(Ok(())),
@@ -113,7 +113,7 @@ impl House {
         Ok(Self { client, name: lab::unique_name(stem) })
     }
 
-    /// While it is held no other test needs the controller's connection to work.
+    /// While the guard is held, no other test needs the controller's connection to work.
     pub(crate) async fn alone(&self) -> MutexGuard<'static, ()> {
         ALONE.lock().await
     }
@@ -132,7 +132,7 @@ impl House {
         Api::all(self.client.clone())
     }
 
-    /// Makes the pool; `spec` goes over what every test needs.
+    /// Creates the pool; `spec` is laid over what every test needs.
     pub(crate) async fn pool(&self, spec: Value) -> Result<()> {
         let mut object = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -167,7 +167,7 @@ impl House {
         Ok(self.pools().get(&self.name).await?)
     }
 
-    /// Makes or changes a MachineConfig with one file.
+    /// Creates or changes a MachineConfig with one file.
     pub(crate) async fn machine_config(&self, stem: &str, content: &str) -> Result<()> {
         let source = ignition::data_url::encode(content.as_bytes());
         let file = json!({"path": format!("/etc/{stem}"), "mode": 420, "contents": {"source": source}});
@@ -187,7 +187,7 @@ impl House {
         Ok(())
     }
 
-    /// Waits until the pool names another rendered config than this.
+    /// Waits until the pool names another rendered config than this one.
     pub(crate) async fn rendered_not(&self, old: &str) -> Result<String> {
         eventually(&format!("pool {} to name a new config", self.name), || async {
             let name = self.get_pool().await.ok()?.spec.configuration.name;
@@ -235,7 +235,7 @@ impl House {
         Api::all(self.client.clone())
     }
 
-    /// Makes a node that is Ready and in this config.
+    /// Creates a node that is Ready and in this config.
     pub(crate) async fn node(&self, i: usize, config: &str) -> Result<()> {
         let node: Node = serde_json::from_value(json!({
             "metadata": {
@@ -282,7 +282,7 @@ impl House {
         .await
     }
 
-    /// Running pods on a node, none of which their budget lets go; waits until the budget knows them.
+    /// Creates running pods on a node that their budget does not let go; waits until the budget counts them.
     pub(crate) async fn guarded_pods(&self, i: usize, count: i32) -> Result<()> {
         let pods = Api::<Pod>::default_namespaced(self.client.clone());
         for n in 0..count {
@@ -296,7 +296,7 @@ impl House {
                     "containers": [{"name": "a", "image": "none"}],
                 },
             }))?;
-            // The default service account is made by the controller manager.
+            // The controller manager creates the default service account.
             eventually("a pod to be taken", || async {
                 pods.create(&PostParams::default(), &pod).await.ok()
             })
@@ -319,7 +319,7 @@ impl House {
     }
 }
 
-/// Plays the daemons of a test's nodes: asks for the drain, is in the new config at once, asks to be taken back.
+/// Plays the daemons of a test's nodes: asks for the drain, is in the new config at once, and asks to be uncordoned.
 pub(crate) struct FakeDaemon {
     most: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
@@ -361,7 +361,7 @@ impl FakeDaemon {
         Self { most, task }
     }
 
-    /// The most nodes that were on their way at one look.
+    /// The most nodes that were on their way at the same time.
     pub(crate) fn most_at_once(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }

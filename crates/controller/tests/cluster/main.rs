@@ -19,7 +19,7 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_machine_config_reaches_the_nodes_one_after_another() -> Result<()> {
     let house = House::new("rollout").await?;
-    // An event that cannot be written is lost.
+    // Events that cannot be written are lost, so the connection must not be cut meanwhile.
     let _held = house.alone().await;
     house.machine_config("a", "one").await?;
     house.pool(json!({})).await?;
@@ -127,7 +127,7 @@ async fn a_node_deleted_in_the_middle_of_its_drain_takes_its_objects_along_and_c
 async fn a_pool_that_cannot_be_decoded_is_skipped_and_works_once_it_is_corrected() -> Result<()> {
     let house = House::new("bad").await?;
     house.machine_config("a", "one").await?;
-    // The definition takes any integer here; the type takes 32 bits.
+    // The definition accepts any integer here; the Rust type has 32 bits.
     house.pool(json!({"maxUnavailable": 5_000_000_000_i64})).await?;
     let other = House::new("good").await?;
     other.machine_config("a", "one").await?;
@@ -218,7 +218,7 @@ async fn an_edit_of_a_templates_machine_config_is_never_rendered_and_nor_is_its_
         source.iter().any(|s| s.name.as_deref() == Some("00-worker")).then_some(pool.spec.configuration.name)
     };
     let rendered = eventually("a config with the template's", taken).await?;
-    // What the pool ever named is there: nothing is cleared away before there are eleven.
+    // Everything that the pool ever named still exists: nothing is deleted before there are eleven.
     let known: BTreeSet<String> = house.rendered().await?.into_iter().collect();
     let back = || async { (configs.get("00-worker").await.ok()?.spec == before.spec).then_some(()) };
     for i in 0..4 {
@@ -234,7 +234,7 @@ async fn an_edit_of_a_templates_machine_config_is_never_rendered_and_nor_is_its_
         };
         eventually("00-worker to have its role again", role).await?;
     }
-    // A change that is to be rendered comes after all of them.
+    // This change must be rendered after all of them.
     house.machine_config("a", "two").await?;
     let last = house.rendered_not(&rendered).await?;
     let mut now: BTreeSet<String> = house.rendered().await?.into_iter().collect();
@@ -256,7 +256,7 @@ async fn rendered_configs_that_nobody_names_go_but_the_newest_ten_and_those_of_n
         house.machine_config("a", &format!("content {i}")).await?;
         made.push(house.rendered_not(&made[i]).await?);
     }
-    // The node's, and what the pool's status names: the first, or one that was seen before the node was.
+    // The node's config, and the one in the pool's status: the first one, or one that was seen before the node was.
     let wanted = || async {
         let status = house.get_pool().await?.status.unwrap_or_default().configuration.name;
         let named = [first.clone(), status].into_iter().filter(|name| !name.is_empty());
@@ -287,7 +287,8 @@ async fn a_leader_whose_lease_is_taken_away_stands_by_and_comes_back_by_itself()
     };
     let first = eventually("a leader", holder).await?;
     let held = house.alone().await;
-    // The lease is taken away from the first one, as a long partition would; it must stand by and come back by itself.
+    // The lease is taken away from the first controller, as in a long partition. It must stand by, and recover by
+    // itself.
     let take = json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 1}});
     leases.patch("machine-config-controller", &PatchParams::default(), &Patch::Merge(take)).await?;
     let back = || async { holder().await.filter(|h| *h == first) };

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// People are promised that a refusal is told within this.
+/// A refusal is reported within this time.
 const PROMISED: Duration = Duration::from_secs(10);
-/// What a busy machine may add to it.
+/// What a busy machine may add to that.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// The API server, with nodes whose agents are of this build.
+/// The API server, and nodes whose agents are of this build.
 struct Cluster {
     lab: Lab,
     client: Client,
@@ -45,7 +45,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 impl Cluster {
-    /// `None`: skipped, and said so.
+    /// Starts the cluster; `None` if the test is skipped, which is reported.
     async fn start(nodes: usize) -> Result<Option<Self>> {
         let mco = lab::built_mco();
         if !lab::require(mco.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned()))
@@ -82,7 +82,7 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
-    /// A controller of this version; `None`: this build's.
+    /// A controller of this version; `None` for this build's.
     fn controller(&self, version: Option<&str>) -> Running {
         let mut options = controller::Options {
             kubeconfig: Some(self.lab.kubeconfig().to_owned()),
@@ -145,7 +145,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until the pool's rendered config and what the templates make are marked as this version's.
+    /// Waits until the pool's rendered config, and what the templates produce, carry this version.
     async fn marked(&self, rendered: &str, version: &str) -> Result<()> {
         for name in ["00-worker", "00-master", rendered] {
             eventually(&format!("{name} to be marked with {version}"), || async {
@@ -163,7 +163,7 @@ impl Cluster {
         Api::all_with(self.client.clone(), &resource)
     }
 
-    /// Denies writes of MachineConfigs that this expression is not true of, once it is in force.
+    /// Denies writes of MachineConfigs for which this expression is false. Returns once the policy is in force.
     async fn deny(&self, unless: &str) -> Result<()> {
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -218,7 +218,7 @@ impl Running {
     }
 }
 
-/// The pool says within the promised time that it is not rendered, with these words.
+/// Checks that the pool reports in time that it is not rendered, with these words.
 async fn told(house: &House, since: Instant, words: &[&str]) -> Result<()> {
     let message = house.pool_condition("RenderDegraded", "True").await?;
     let took = since.elapsed();
@@ -239,7 +239,7 @@ async fn a_step_to_the_next_version_and_back_renders_on_under_the_same_names() -
     cluster.nodes_in(&first).await?;
     this.stop().await?;
 
-    // Forward: the same names, no node is touched, and a change reaches agents of the version before.
+    // Upgrade: the names stay the same, no node is touched, and a change reaches agents of the previous version.
     let newer = cluster.controller(Some(next));
     cluster.marked(&first, next).await?;
     ensure!(cluster.version().await.as_deref() == Some(next));
@@ -259,7 +259,7 @@ async fn a_step_to_the_next_version_and_back_renders_on_under_the_same_names() -
     cluster.nodes_in(&second).await?;
     newer.stop().await?;
 
-    // And back.
+    // Rollback.
     let this = cluster.controller(None);
     cluster.marked(&second, own).await?;
     ensure!(cluster.version().await.as_deref() == Some(own));
@@ -268,10 +268,10 @@ async fn a_step_to_the_next_version_and_back_renders_on_under_the_same_names() -
     let third = worker.rendered_not(&second).await?;
     cluster.nodes_in(&third).await?;
 
-    // Another program that writes once, as an administrator who applies an old file: nothing comes of it.
+    // Another program that writes once, like an administrator who applies an old file, has no effect.
     cluster.write_version("somebody", "v0.0.1").await?;
     eventually("it to be taken over", || async { cluster.version().await.filter(|v| v == own) }).await?;
-    // One that keeps writing is named.
+    // A program that keeps writing is named.
     let stop = CancellationToken::new();
     let (facts, token) = (cluster.facts(), stop.clone());
     let writer = tokio::spawn(async move {
@@ -304,14 +304,14 @@ async fn what_no_template_makes_any_more_goes_and_holds_up_no_step_to_another_ve
     let this = cluster.controller(None);
     let with = cluster.rendered("worker", &["00-worker", "02-worker-extra"], &[]).await?;
     this.stop().await?;
-    // The next version has no such folder.
+    // The next version does not have this folder.
     std::fs::remove_dir_all(cluster.template("worker/02-worker-extra"))?;
     let next = cluster.controller(Some("v9.0.0"));
     let without = cluster.rendered("worker", &["00-worker"], &["02-worker-extra"]).await?;
     ensure!(without != with);
     let gone = || async { cluster.configs().get_opt("02-worker-extra").await.ok()?.is_none().then_some(()) };
     eventually("02-worker-extra to go", gone).await?;
-    // The same while it runs, and back again.
+    // The same while the controller runs, and back again.
     std::fs::create_dir_all(&extra)?;
     std::fs::write(extra.join("a.yaml"), "path: /etc/extra\nmode: 0644\ncontents: {inline: hello}\n")?;
     ensure!(cluster.rendered("worker", &["02-worker-extra"], &[]).await? == with, "the same makes the same");
@@ -322,7 +322,7 @@ async fn what_no_template_makes_any_more_goes_and_holds_up_no_step_to_another_ve
     std::fs::remove_dir_all(cluster.template("worker/02-worker-extra"))?;
     cluster.rendered("worker", &["00-worker", "worker-own"], &["02-worker-extra"]).await?;
 
-    // A folder that is empty by mistake, a volume that was not mounted: nothing is taken away.
+    // A folder that is empty by mistake, such as a volume that was not mounted: nothing is deleted.
     let rendered = own.rendered_not("").await?;
     next.stop().await?;
     for role in ["common", "master", "worker"] {
@@ -363,7 +363,7 @@ async fn what_the_api_server_refuses_is_told_in_its_words_and_holds_up_nobody_el
     let generated = "99-infra-generated-containerruntime";
     cluster.rendered("infra", &["infra-a", generated], &[]).await?;
 
-    // The rendered configs of one pool.
+    // Only the rendered configs of one pool are denied.
     cluster.deny("!object.metadata.name.startsWith('rendered-worker-')").await?;
     let since = Instant::now();
     worker.machine_config("a", "one").await?;
@@ -373,12 +373,13 @@ async fn what_the_api_server_refuses_is_told_in_its_words_and_holds_up_nobody_el
     let before = infra.rendered_not("").await?;
     infra.machine_config("a", "two").await?;
     let second = infra.rendered_not(&before).await?;
-    // Nothing that is watched changes when the policy goes: it is tried again all the same.
+    // Nothing that is watched changes when the policy is removed. The writes are still tried again.
     cluster.allow().await?;
     cluster.rendered("worker", &["worker-a"], &[]).await?;
     this.stop().await?;
 
-    // One generated MachineConfig and one from a template, at a step to another version: every one is to be written.
+    // One generated MachineConfig and one from a template are denied, at a step to another version, which writes every
+    // one.
     cluster.deny(&format!("!(object.metadata.name in ['{generated}', '00-master'])")).await?;
     let (since, next) = (Instant::now(), cluster.controller(Some("v9.0.0")));
     told(&infra, since, &["the house rules forbid it", generated]).await?;
