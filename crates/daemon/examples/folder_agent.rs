@@ -1,5 +1,6 @@
-//! An agent on a plain folder instead of a host, for trying: `folder_agent NODE FOLDER`, with `$KUBECONFIG`.
-//! systemd is the fake one; a reboot is a line in `FOLDER/var/boots`, as the recorded cases count them.
+//! An agent that manages a plain folder instead of a host, for experiments: `folder_agent NODE FOLDER`, with
+//! `$KUBECONFIG`. systemd is faked. A reboot appends a line to `FOLDER/var/boots`, which is how the recorded cases
+//! count reboots.
 
 use anyhow::{Context, Result};
 use daemon::{AgentOptions, Exit, run_with};

@@ -1,4 +1,4 @@
-//! Why a daemon cannot run at all. What goes wrong later is on the Node.
+//! Errors that keep a daemon from running at all. Later failures are reported on the Node.
 
 /// A daemon that cannot run.
 #[derive(Debug, thiserror::Error)]

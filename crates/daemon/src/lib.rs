@@ -1,10 +1,10 @@
-//! The node agent: its own Node in, host changes out.
+//! The node agent: it watches its own Node and changes its host to match.
 //!
-//! What it is: [`protocol`] decides (pure), the agent does what it says with the API server and the `host` crate, one
-//! step at a time. [`start`] is the program's `daemon start`; [`run_with`] is the same with every part passed in, so
-//! that many agents can share a process and a client; [`recover`] is what runs before the kubelet, without a cluster.
+//! [`protocol`] decides and is pure. The agent carries out one action at a time with the API server and the `host`
+//! crate. [`start`] is the program's `daemon start`. [`run_with`] is the same with every part passed in, so that many
+//! agents can share a process and a client. [`recover`] runs before the kubelet, without a cluster.
 //!
-//! What it is not: the roll-out (who moves when is the controller's), and the changing of files (the `host` crate's).
+//! Not here: the rollout (the controller decides which node moves when), nor changes of files (the `host` crate).
 
 mod agent;
 mod cluster;

@@ -1,6 +1,6 @@
-//! The agent's metrics; the names are those that alerts and dashboards know.
+//! The agent's metrics. Their names are those that existing alerts and dashboards use.
 //!
-//! What it is not: a listener. The registry is passed in; `start` serves it.
+//! Not here: the listener. The registry is passed in, and `start` serves it.
 
 use crate::protocol::NodeFacts;
 use jiff::Timestamp;

@@ -1,9 +1,9 @@
-//! How long a change of a host takes: `apply_folder FOLDER FILES BYTES RUNS` makes a host in an empty folder, brings it
-//! from one config with so many files to another in which each has other contents, to a third of which the commit fails,
-//! so that all is taken back, and then to one in which one file has other contents; each as often as asked for. A line of JSON for each change: milliseconds by the clock and of our own (CPU), and
-//! how often the disk was waited for.
+//! Measures how long a change of a host takes: `apply_folder FOLDER FILES BYTES RUNS` sets up a host in an empty
+//! folder and applies three changes, each as often as asked for. The first replaces the contents of every file. The
+//! second fails at its commit, so that everything is rolled back. The third replaces the contents of one file. For
+//! each change it prints a line of JSON: wall-clock and CPU milliseconds, and the number of disk syncs.
 //!
-//! The disk is real and waited for; systemd is the fake one. For `cargo xtask bench host`.
+//! Writes are synced to the real disk. systemd is faked. Used by `cargo xtask bench host`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

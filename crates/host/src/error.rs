@@ -1,4 +1,4 @@
-//! What can go wrong on a host, each with the path and the remedy in its text.
+//! Errors of operations on a host. Each text has the path and the remedy.
 
 use crate::disk::found::FsError;
 use crate::system::os::OsError;

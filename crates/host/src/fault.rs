@@ -1,8 +1,8 @@
-//! Fault points: a hook that is asked before and after every file-system and systemd call.
+//! Fault points: a hook that is called before and after every file-system and systemd call.
 //!
-//! What it is: how the crash tests stop the crate "at any instruction". The hook can say that the process is dead
-//! (nothing may be done any more, least of all an undo) or make the call fail with an error of its choice. What it
-//! is not: used in the product, whose hook ([`NoFaults`]) never says anything.
+//! The crash tests use it to stop the crate "at any instruction". The hook can say that the process is dead (nothing
+//! may be done after that, not even an undo), or make the call fail with an error of its choice. The product's own
+//! hook, [`NoFaults`], never does either.
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,6 @@
-//! One host: its root folder, its systemd, its operating system and its programs. What is done with it stands in `look`
-//! (what a plan needs to know), `transaction` (a change, and its undo) and `drift` (its disk beside its config).
+//! One host: its root folder, its systemd, its operating system and its programs. The operations on it are in `look`
+//! (gathers what a plan needs to know), `transaction` (applies and undoes a change) and `drift` (compares its disk
+//! with its config).
 
 use crate::disk::bounded::Bounded;
 use crate::disk::root::Root;

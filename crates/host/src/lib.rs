@@ -1,5 +1,5 @@
-//! One machine: what must change on it to reach a config, what that costs, and how it is done so that a crash at any
-//! instruction leaves the old state or the new one.
+//! Changes one machine from one config to another: what must change, what that costs, and how it is applied so that a
+//! crash at any instruction leaves the old state or the new one.
 //!
 //! ```text
 //! Host::probe ─► Facts ─┐
@@ -8,7 +8,7 @@
 //! at start-up: Host::recover ◄──────────── journal ◄───────────────────────┘
 //! ```
 //!
-//! What it is not: anything of Kubernetes. It is synchronous; async callers give it a thread.
+//! This crate knows nothing of Kubernetes. It is synchronous: async callers run it on a blocking thread.
 
 mod disk;
 mod drift;

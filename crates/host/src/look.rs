@@ -1,7 +1,7 @@
-//! A look at the host before a change is planned, or when its disk is compared with a config: everything that the pure
-//! parts of this crate need to know, as [`Facts`]. Changes nothing of the host's own.
+//! Inspects the host before a change is planned, or before its disk is compared with a config. The result is
+//! [`Facts`]: everything that the pure parts of this crate need to know. It changes none of the host's own files.
 //!
-//! What it is not: what becomes of it (see `plan`, `validate`).
+//! Not here: what is decided from the facts (see `plan`, `drift`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,6 +1,5 @@
-//! Where things stand on a host. The names are those of OpenShift's daemon, so that either can take over from the
-//! other; only the journal and what lies beside it are our own. Paths that rules about configs name come from
-//! `desired::paths`.
+//! Paths on a host. The names are those of OpenShift's daemon, so that either can take over from the other. Only the
+//! journal and the files beside it are our own. Paths that rules about configs name come from `desired::paths`.
 
 pub use desired::paths::{
     CURRENT_CONFIG, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, ORIGINALS, REBOOT_PENDING, STATE_DIR, UNITS_DIR,

@@ -1,6 +1,7 @@
-//! What the host keeps of configs: the names of the two ends of a change, the one in effect, and a reboot that is owed.
+//! What the host records about configs: the old and new config of a change, the config in effect, and a pending
+//! reboot.
 //!
-//! What it is not: the reading and writing of these (see `host`, `journal`).
+//! Not here: reading and writing these records (see `host`, `transaction`).
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Whatever is wrong with the host or the config: the host ends in its old state, and the error names the path and
-//! what to do.
+//! Whatever is wrong with the host or the config, the host must end in its old state, and the error must name the path
+//! and the remedy.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

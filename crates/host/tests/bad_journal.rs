@@ -1,5 +1,5 @@
-//! Journals and records that are damaged, cut, of another version or somebody else's: noticed, told, and nothing of the
-//! host's own is lost.
+//! Journals and records that are damaged, truncated, of another version or from another program: they are detected and
+//! reported, and none of the host's own files is lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! What a reboot means: services need not be told of what was undone before they started, and a machine whose kernel
-//! goes on running has rebooted all the same when its `/run` is a new one.
+//! What counts as a reboot. Services need not be notified of what was undone before they started. A new `/run` means
+//! that the machine has rebooted, even if the same kernel goes on running.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

@@ -1,8 +1,8 @@
-//! The recorded chains of `tests/conformance/host`, led through a folder with the fake systemd: what the reference
-//! agent did on really booted machines, our plan and apply must do too. `check_host.py` does the same on a real node;
-//! what counts as a difference is the same here and there, with two exceptions: `/etc/shadow` and `/etc/passwd-` hold
-//! other users here, so that only their mode and owner are compared; and the operating system is an in-memory one that
-//! can do everything (a host that cannot refuses, see `a_host_without_an_os_back_end_refuses_what_it_cannot_do`).
+//! Replays the recorded chains of `tests/conformance/host` on a folder with the fake systemd. What the reference agent
+//! did on machines that really booted, our plan and apply must do too. `check_host.py` does the same on a real node,
+//! and counts the same differences, with two exceptions. `/etc/shadow` and `/etc/passwd-` hold other users here, so
+//! only their mode and owner are compared. The operating system is an in-memory one that can do everything (for a host
+//! that cannot, see `a_host_without_an_os_back_end_refuses_what_it_cannot_do`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 #[path = "common/chain.rs"]

@@ -1,6 +1,6 @@
-//! A process that ends at any instruction leaves the old state or the new one, never a mixture; and one that ends
-//! again while it recovers does too. Every fault point of a change is tried: before and after each file-system and
-//! systemd call.
+//! A process that ends at any instruction leaves the old state or the new one, never a mixture. The same holds if it
+//! ends again during recovery. Every fault point of a change is tried: before and after each file-system and systemd
+//! call.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

@@ -1,9 +1,8 @@
-//! The same as `crash`, with nothing faked about the end: a process that is killed by SIGKILL whenever it happens to be,
-//! and real file systems that fill up, become read-only, fail with I/O errors, or lose everything that the disk had not
-//! been told to keep.
+//! The same as `crash`, but with real failures: a process that is killed by SIGKILL at an arbitrary instant, and real
+//! file systems that fill up, become read-only, fail with I/O errors, or lose everything that was not synced.
 //!
-//! The ordinary tests take a small sample at other points each time, and print where it began; `MCO_CRASH_FROM=N` takes
-//! that one again. `cargo xtask crash-test` runs the large ones.
+//! The ordinary tests take a small sample, at other points each time, and print where it began. `MCO_CRASH_FROM=N`
+//! repeats that sample. `cargo xtask crash-test` runs the large ones.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

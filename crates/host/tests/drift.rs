@@ -1,5 +1,5 @@
-//! Drift is seen at once, and only on managed paths: the reference's own cases (rewrite, rename away, delete, replace
-//! by rename, chmod, touch) on a file, a packed file, a unit and a drop-in.
+//! Drift is seen at once, and only on managed paths. The cases are those of the reference implementation (rewrite,
+//! rename away, delete, replace by rename, chmod, touch) on a file, a compressed file, a unit and a drop-in.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

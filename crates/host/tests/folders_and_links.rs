@@ -1,4 +1,4 @@
-//! Folders and links of a config on a host that runs: made, changed, compared, given up, and taken back.
+//! Folders and links of a config on a running host: created, changed, compared, given up, and rolled back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! What users of the host can do to paths that are theirs, meanwhile or before: nobody leads root's writes elsewhere, and
-//! what is theirs stays.
+//! What users of the host can do to paths that they own, before or during a change: nobody can redirect root's writes,
+//! and the users' own files stay.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;

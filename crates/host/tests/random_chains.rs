@@ -1,10 +1,10 @@
-//! Chains of random configs, led through a folder: after each step every path and unit is as its config says, a second
-//! plan has nothing to do, what a config gives up is as the host had it, and at the end, with no config at all, the host
-//! is as at the start.
+//! Chains of random configs on a folder. After each step every path and unit is as its config says, a second plan has
+//! nothing to do, and paths that a config gives up are as the host had them. At the end, with no config at all, the
+//! host is as it was at the start.
 //!
-//! Not here: what the reference did (see `chains`). The expectations are written down once more, apart from the code:
-//! from the facts, not from the plan. The chains are the same each time; `MCO_CHAIN_FROM=N` leads others through, and
-//! `MCO_CHAINS=N` more of them.
+//! The expectations are derived again here, independently of the code: from the facts, not from the plan. The chains
+//! are the same each time. `MCO_CHAIN_FROM=N` runs others, and `MCO_CHAINS=N` runs more of them. For what the
+//! reference implementation did, see `chains`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 #[path = "common/chain.rs"]

@@ -1,6 +1,6 @@
-//! What the agent makes of a failure: the reason and the time of the next try.
+//! Turns a failure of the agent into the reason that is reported and the time of the next try.
 //!
-//! What it is not: the waits themselves (`protocol::backoff` and its siblings), nor when a failure is on the Node.
+//! Not here: the back-off times (`protocol::backoff` and its siblings), nor when a failure is written to the Node.
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;

@@ -1,6 +1,6 @@
-//! The agent's jobs, one for each kind of action: its calls, its work on the host, and the phase that follows.
+//! The agent's jobs, one for each kind of action: its API calls, its work on the host, and the phase that follows.
 //!
-//! What it is not: the loop, the waits and the writes onto the Node (see `agent`), nor any decision.
+//! Not here: the loop, the waits and the writes to the Node (see `agent`), nor any decision.
 
 use super::{Agent, Next};
 use crate::agent::options::Exit;

@@ -1,7 +1,6 @@
-//! The agent: does what [`protocol::step`] says, with the API server and the host, and looks again.
+//! The agent: carries out the action that [`protocol::step`] returns, then looks at the Node and the host again.
 //!
-//! What it is not: a place for decisions. Its state is in `View`; a new process finds the same on the Node and on the
-//! disk.
+//! It decides nothing. Its state is in `View`, which a new process can rebuild from the Node and the disk.
 //!
 //! ```text
 //! NodeUpdates (own Node) ─┐

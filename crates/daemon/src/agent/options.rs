@@ -1,6 +1,6 @@
-//! What an agent is made of, and how its run ends.
+//! The parts that an agent is built from, and the ways in which its run can end.
 //!
-//! What it is not: the making of these parts (see `start`).
+//! Not here: how these parts are made (see `start`).
 
 use crate::cluster::node_watch::NodeUpdates;
 use crate::cluster::report::Reporting;

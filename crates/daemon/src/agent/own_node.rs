@@ -1,7 +1,7 @@
-//! The own Node as the agent takes it in: from the watch, from the API server's answers to its writes, and from a cluster that
-//! was restored to an earlier state.
+//! How the agent takes in its own Node: from the watch, from the API server's answers to its writes, and from a
+//! cluster that was restored to an earlier state.
 //!
-//! What it is not: the watch (`cluster::node_watch`).
+//! Not here: the watch itself (`cluster::node_watch`).
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;

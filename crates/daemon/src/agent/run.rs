@@ -1,6 +1,6 @@
-//! Puts an agent together from its parts, and runs it.
+//! Assembles an agent from its parts and runs it.
 //!
-//! What it is not: a program (see `start`); many agents can share a process and a client.
+//! Not here: the program's entry point (see `start`). Many agents can share a process and a client.
 
 use crate::agent::options::{AgentOptions, Exit};
 use crate::agent::{Agent, Settings};

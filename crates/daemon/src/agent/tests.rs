@@ -1,6 +1,6 @@
-//! What the agent does between its steps.
+//! Tests of what the agent does between its steps.
 //!
-//! What it is not: the tests of the decisions (`protocol::tests`), nor those with an API server (the lab's).
+//! Not here: tests of the decisions (`protocol::tests`), or of agents against an API server (in the `lab` crate).
 
 use super::*;
 use crate::protocol::EMPTY_CONFIG;

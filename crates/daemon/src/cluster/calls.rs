@@ -1,7 +1,7 @@
-//! Every call to the API server that a node agent makes. Each has a timeout and an error that names what was tried;
-//! none is retried here: the agent waits, looks at its Node again and decides anew.
+//! Every call to the API server that a node agent makes. Each has a timeout, and an error that names what was tried.
+//! No call is retried here: the agent waits, looks at its Node again and decides anew.
 //!
-//! What it is not: the watch of the own Node (see [`crate::cluster::node_watch`]).
+//! Not here: the watch of the agent's own Node (see [`crate::cluster::node_watch`]).
 
 use crate::protocol::{Changes, Cordon, EMPTY_CONFIG, Note};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};

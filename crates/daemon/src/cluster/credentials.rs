@@ -1,7 +1,8 @@
-//! As whom the agent speaks: by default as its node, with the kubelet's own credentials. The Node authorizer and the
-//! NodeRestriction admission then keep it to its own Node, and no credential more is spread over the hosts.
+//! The identity that the agent uses towards the API server. By default it is the node's own: the kubelet's
+//! credentials. The Node authorizer and the NodeRestriction admission plug-in then confine the agent to its own Node,
+//! and no further credential has to be put on the hosts.
 //!
-//! What it is not: the rights that nodes get beyond their own Node (`mco install` makes these).
+//! Not here: the rights that nodes need beyond their own Node (`mco install` creates these).
 
 use crate::error::DaemonError;
 use client::jitter;

@@ -1,7 +1,7 @@
-//! What a change costs in this cluster: the MachineConfiguration's disruption policies, from whichever part of it is
-//! newest. Pure.
+//! Chooses the node disruption policies that apply in this cluster: the newest part of the MachineConfiguration object
+//! that has them. Pure.
 //!
-//! What it is not: the policies' meaning, nor their defaults and how a user's are laid over them (`host`).
+//! Not here: what the policies mean, their defaults, and how a user's policies are merged into them (`host`).
 
 use host::DisruptionPolicy;
 use serde_json::Value;

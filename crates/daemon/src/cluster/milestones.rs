@@ -1,6 +1,6 @@
-//! The points of an update that are reported, and what each of them says of the conditions of a MachineConfigNode.
+//! The milestones of an update that are reported, and the MachineConfigNode conditions that each of them sets.
 //!
-//! What it is not: the writing (see `report`), nor the rules of that object (`rollout::mcn`).
+//! Not here: writing them (see `report`), nor the rules of that object (`rollout::mcn`).
 
 use crate::protocol::{Cost, NodeFacts, cut_reason};
 use api::names::node_condition as c;

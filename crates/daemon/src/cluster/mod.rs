@@ -1,7 +1,7 @@
-//! The API server, as one node's agent talks to it: calls and their errors, the watch of the own Node, the credentials, and
-//! what is reported beside the Node's annotations.
+//! How one node's agent talks to the API server: its calls and their errors, the watch of its own Node, its
+//! credentials, and what it reports besides the Node's annotations.
 //!
-//! What it is not: decisions (see [`crate::protocol`]), nor the host (see `node`).
+//! Not here: decisions (see [`crate::protocol`]), nor the host (see `node`).
 
 pub(crate) mod calls;
 pub(crate) mod credentials;

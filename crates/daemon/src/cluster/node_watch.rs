@@ -1,6 +1,6 @@
-//! The own Node, as it changes: one watch of one object, trimmed on arrival to what counts.
+//! A watch of the agent's own Node: one object, reduced on arrival to the fields that the agent uses.
 //!
-//! What it is not: a cache. Only the newest state is kept; whoever reads late misses the ones between, on purpose.
+//! This is not a cache. Only the newest state is kept, so a slow reader skips the states in between. That is intended.
 
 use crate::protocol::NodeFacts;
 use api::k8s::Node;

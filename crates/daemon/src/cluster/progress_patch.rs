@@ -1,7 +1,8 @@
-//! The patch that makes one MachineConfigNode status of another: each condition by its place, guarded by what stood
-//! there when the step was decided. What others write meanwhile (the spec, other conditions) is no conflict.
+//! The JSON patch that turns one MachineConfigNode status into another. It addresses each condition by its index and
+//! tests that the condition is still the one that was there when the patch was computed. Concurrent writes to other
+//! fields (the spec, other conditions) cause no conflict.
 //!
-//! What it is not: the rules of those conditions, which are `rollout::mcn`'s.
+//! Not here: the rules of those conditions (`rollout::mcn`).
 
 use api::v1::MachineConfigNodeStatus;
 use json_patch::jsonptr::PointerBuf;

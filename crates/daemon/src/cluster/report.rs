@@ -1,8 +1,10 @@
-//! Reports how far an update is: events on the Node, and the conditions of the node's MachineConfigNode. A task of its
-//! own writes them, so that reporting holds nothing up. While a write is under way, or the API server has much to do, later
-//! steps gather and make the next one: each condition keeps the time of its own step, and the last word is always written.
+//! Reports the progress of an update: events on the Node, and the conditions of the node's MachineConfigNode.
 //!
-//! What it is not: state that anything decides on; nor the rules of that object, which are `rollout::mcn`'s.
+//! A separate task writes them, so that reporting never delays the update. While a write is under way, or the API
+//! server is overloaded, later milestones are collected into the next write. Each condition keeps the time of its own
+//! milestone, and the last milestone is always written.
+//!
+//! Nothing decides on what is written here. The rules of the object are in `rollout::mcn`.
 
 use crate::cluster::calls::Cluster;
 use crate::cluster::milestones::Milestone;

@@ -1,4 +1,4 @@
-//! What each milestone of an update says, and what several of them in one write come to.
+//! Tests of what each milestone of an update reports, and of several milestones in one write.
 
 use super::*;
 use crate::protocol::Cost;

@@ -1,9 +1,9 @@
-//! From a pod onto the host: the agent puts its own program into the host's root folder, makes that folder its root,
-//! and begins anew there. What it then does is what it does as a service of the host: it finds the host's programs,
-//! sockets and files at their own paths.
+//! Moves the agent from its pod to the host: it copies its own program into the host's root folder, makes that folder
+//! its root, and executes itself again there. From then on it works exactly as it does as a service of the host: it
+//! finds the host's programs, sockets and files at their own paths.
 //!
-//! What it is not: a change of namespaces. The pod shares the host's process and network namespaces by its manifest;
-//! mounts that the host makes later are seen because the folder is mounted with `HostToContainer`.
+//! No namespace is changed. The pod's manifest makes it share the host's process and network namespaces. Mounts that
+//! the host makes later are visible because the folder is mounted with `HostToContainer` propagation.
 
 use crate::error::DaemonError;
 use host::{Attributes, Found, Root};

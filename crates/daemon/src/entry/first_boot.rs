@@ -1,8 +1,8 @@
-//! The end of a machine's first boot: Ignition has written the files of the config that the server served; what it
-//! cannot do (kernel arguments, kernel, image, extensions) is done here, before the kubelet starts.
+//! Completes a machine's first boot. Ignition has written the files of the config that the server served. What
+//! Ignition cannot do (kernel arguments, kernel, image, extensions) is done here, before the kubelet starts.
 //!
-//! What it is not: the agent. There is no cluster here; the Node learns of it all from `node-annotations.json`, which
-//! the agent finds later.
+//! Not here: the agent. There is no cluster at this point. The result is left in `node-annotations.json`, which the
+//! agent later copies to the Node.
 //!
 //! ```text
 //! encapsulated config (operating system) ─┐

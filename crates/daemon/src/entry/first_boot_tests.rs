@@ -1,4 +1,4 @@
-//! First boots on a folder: what Ignition left, and what becomes of it.
+//! Tests of first boots on a folder: the state that Ignition left, and the state after the first boot is completed.
 
 use super::*;
 use crate::node::machine::FIRSTBOOT_FILE;

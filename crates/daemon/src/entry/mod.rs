@@ -1,7 +1,7 @@
-//! Where the program's subcommands come in: `daemon start`, `recover`, `firstboot-complete-machineconfig`, `plan` and
-//! `start --once-from`, each with the parts of one real host.
+//! The entry points of the program's subcommands: `daemon start`, `recover`, `firstboot-complete-machineconfig`,
+//! `plan` and `start --once-from`. Each assembles the parts for one real host.
 //!
-//! What it is not: the reading of flags and environment (the program's), nor any decision.
+//! Not here: flags and environment variables (the program reads these), nor any decision.
 
 pub(crate) mod chroot;
 pub(crate) mod first_boot;

@@ -1,6 +1,6 @@
-//! `daemon start` and `daemon recover`: builds the parts of the one agent of a real host, and runs it.
+//! `daemon start` and `daemon recover`: builds the parts of the agent of a real host, and runs it.
 //!
-//! What it is not: the reading of flags and environment (the program's), nor any decision.
+//! Not here: flags and environment variables (the program reads these), nor any decision.
 
 use crate::agent::options::{AgentOptions, Exit};
 use crate::agent::run::run_with;

@@ -1,7 +1,7 @@
-//! One host without its cluster: what a config would do here (`daemon plan`), and applying one from a file or an address
-//! (`daemon start --once-from`).
+//! One host without its cluster: shows what a config would change here (`daemon plan`), and applies one from a file or
+//! a URL (`daemon start --once-from`).
 //!
-//! What it is not: the agent. No Node is updated, nothing is drained.
+//! Not here: the agent. No Node is updated and nothing is drained.
 
 use crate::error::DaemonError;
 use crate::protocol::EMPTY_CONFIG;

@@ -1,6 +1,6 @@
-//! Compares the disk with its config: what drifted, what of it is repaired, and what is an error.
+//! Compares the disk with its config: finds what drifted, which of it is repaired, and which of it is an error.
 //!
-//! What it is not: the counts and rules of repairs (`drift_repair`), the texts (`drift_words`), nor the comparison and the
+//! Not here: the limits and rules of repairs (`drift_repair`), the texts (`drift_words`), nor the comparison and the
 //! repair themselves (`host`).
 
 use crate::node::drift_repair::Decision;

@@ -1,8 +1,9 @@
-//! Which drift is put back without being asked, how often, and when that is given up.
+//! Decides which drift is repaired automatically, how often, and when the agent gives up.
 //!
-//! What it is: the rules of the own pool as the Node brings them, and the count of repairs of each path. What it is not:
-//! the finding of drift and the repair itself (`machine`). The counts live as long as the process: a restart of the
-//! agent is also a way to say "try again".
+//! It holds the pool's rules, as the Node's annotations carry them, and a count of repairs for each path. The counts
+//! last as long as the process, so restarting the agent is a way to say "try again".
+//!
+//! Not here: finding drift, and the repair itself (`machine`).
 
 use crate::protocol::clock::Moment;
 use api::drift::{DriftAction, DriftPolicy};

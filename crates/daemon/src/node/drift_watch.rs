@@ -1,7 +1,8 @@
-//! Wakes the agent within a second when a managed path of a node that is done changes; no polling by the agent.
+//! Wakes the agent within a second when a managed path changes on a node that has completed its update. The agent
+//! itself does not poll.
 //!
-//! What it is not: the comparison (the agent's check), nor the watch itself (`host::Watch`). While an update is under way
-//! there is no watch: what the agent changes itself is not drift.
+//! Not here: the comparison (`drift_check`), nor the watch of the file system (`host::Watch`). There is no watch while
+//! an update is under way, because the agent's own changes are not drift.
 
 use crate::node::machine::{Machine, MachineError};
 use host::{Stop, Touched, Watch};

@@ -1,6 +1,7 @@
-//! What is said of drift: the reason on the Node, and that it stays the same for as long as the same differs.
+//! The text that reports drift as the reason on the Node. It stays the same as long as the same paths differ in the
+//! same way.
 //!
-//! What it is not: the comparison (`drift_check`), nor how contents are shown (`host` and its masker).
+//! Not here: the comparison (`drift_check`), nor how differences in contents are shown (`host` and its masking).
 
 use crate::node::drift_repair::{MOST, WINDOW};
 use desired::Wanted;

@@ -1,6 +1,6 @@
-//! Polls the kubelet's health endpoint and counts the failures in a row.
+//! Polls the kubelet's health endpoint and counts consecutive failures.
 //!
-//! What it is not: a reason to do anything. An alert reads the count.
+//! The agent never acts on the count. It is exported for an alert.
 
 use crate::metrics::Metrics;
 use std::net::SocketAddr;

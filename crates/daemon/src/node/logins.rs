@@ -1,8 +1,10 @@
 //! Records on the Node that somebody has logged in by SSH: the host may then differ from what its configs say.
 //!
-//! What it is: the sessions that systemd-logind knows of, by D-Bus; those that are open when the agent starts count
-//! too. What it is not: a reader of logs, nor a list of who was here (the journal has that). A host without logind, or
-//! an SSH server that does not register its sessions (`UsePAM no`), tells nothing.
+//! It reads the sessions of systemd-logind by D-Bus. Sessions that are already open when the agent starts count too.
+//! On a host without logind, or with an SSH server that does not register its sessions (`UsePAM no`), logins are not
+//! seen.
+//!
+//! Not here: who logged in. The system journal has that.
 
 use crate::cluster::calls::Cluster;
 use api::names::annotation;

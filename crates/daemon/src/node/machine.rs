@@ -1,8 +1,8 @@
-//! The host, as the agent needs it: the `host` crate's operations put together into the protocol's steps, with errors
-//! that know what they make of the node.
+//! The host as the agent uses it: the `host` crate's operations combined into the protocol's steps. Each error says
+//! what it means for the state of the node.
 //!
-//! What it is not: changes of files. The one file that is handled here is the note that the first boot leaves for the
-//! Node.
+//! Not here: changes of files. The one file that is handled here is `node-annotations.json`, which the first boot
+//! leaves.
 
 use crate::node::drift_repair::{Repairs, Rules};
 use crate::node::drift_words::LastReason;

@@ -1,7 +1,7 @@
-//! No text that the agent makes holds a value of a MachineConfig or of a file of the host, whatever is wrong with it:
-//! errors become reasons and events, and all of it stands in the log.
+//! Tests that no text of the agent contains a value from a MachineConfig or from a file of the host, whatever is wrong
+//! with it. Errors become reasons and events, and all of them appear in the log.
 //!
-//! What it is not: the masking of differences (`desired::mask`), which has tests of its own.
+//! Not here: the masking of differences (`desired::mask`), which has its own tests.
 
 use super::*;
 use crate::protocol::EMPTY_CONFIG;

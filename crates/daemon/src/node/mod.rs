@@ -1,7 +1,7 @@
-//! The host of one agent: the `host` crate's operations put together into the protocol's steps, drift, and what the agent
-//! keeps up beside the config (certificates, the kubelet's health, logins).
+//! The host of one agent: the `host` crate's operations combined into the protocol's steps, drift, and what the agent
+//! maintains besides the config (certificates, the kubelet's health, logins).
 //!
-//! What it is not: the changing of files itself (the `host` crate's).
+//! Not here: how files are changed (the `host` crate).
 
 use tokio::sync::watch;
 

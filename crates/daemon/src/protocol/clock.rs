@@ -1,7 +1,8 @@
-//! The clock that waits are measured by: it only goes forward, at the speed of time.
+//! The clock for measuring waits. It is monotonic.
 //!
-//! What it is not: the time of day. NTP, an administrator or a machine without a battery set that back by hours, and a
-//! "try again at 12:00:05" would then be hours away. What people read (events, conditions, metrics) keeps the time of day.
+//! It is not the time of day, which NTP, an administrator or a machine without a battery-backed clock can set back by
+//! hours: "try again at 12:00:05" would then be hours away. What people read (events, conditions, metrics) uses the
+//! time of day.
 
 use jiff::SignedDuration;
 use std::ops::{Add, AddAssign};

@@ -1,4 +1,4 @@
-//! What [`step`](super::step) decides on: plain values, gathered by `agent`.
+//! The inputs of [`step`](super::step): plain values, gathered by `agent`.
 
 use crate::protocol::clock::Moment;
 use api::k8s::Node;

@@ -1,7 +1,8 @@
-//! First contact: which config a node is to be in that never had one. Pure; `agent` reads the pools once and asks.
+//! First contact: decides which config a node that never had one should be in. Pure. `agent` reads the pools once and
+//! calls it.
 //!
-//! What it is not: the roll-out. A node joins by itself only where that disturbs nobody; otherwise it reports that it
-//! is in the empty config, and the controller moves it when the pool's `maxUnavailable` allows.
+//! Not here: the rollout. A node joins on its own only where that disturbs nobody. Otherwise it reports that it is in
+//! the empty config, and the controller moves it when the pool's `maxUnavailable` allows.
 
 use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
 use api::k8s::Node;

@@ -1,9 +1,9 @@
-//! The node's side of the update protocol, as a pure function: what stands on the Node, what is on the disk, and what
-//! this process has done so far go in; the one next [`Action`] comes out.
+//! The node's side of the update protocol, as a pure function. Input: the Node's annotations, the state of the disk,
+//! and what this process has done so far. Output: the single next [`Action`].
 //!
-//! What it is not: it reads nothing, writes nothing and has no clock (`View::now` is an argument). `agent` does what
-//! [`step`] says and calls it again; it chooses nothing itself, so a restart at any line is harmless: everything that
-//! matters is on the Node or on the disk, and what only this process knows can be made again.
+//! It reads nothing, writes nothing and has no clock (`View::now` is an argument). `agent` carries out the action that
+//! [`step`] returns and calls it again. It makes no choices of its own, so a restart at any point is harmless:
+//! everything that matters is on the Node or on the disk, and what only this process knows can be rebuilt.
 //!
 //! ```text
 //! Nothing on the Node or the disk ──► Join ─┐
@@ -12,11 +12,11 @@
 //!      Check ──► Prepare ──► (Fetch) ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
 //!                                          └──────────► (uncordon) ──► Done
 //!
-//! A change that is half made (a crash, an undo that failed) is recovered before anything else. A drained node that takes
-//! pods again is drained again before it is changed or rebooted.
+//! An unfinished change (after a crash or a failed undo) is recovered before anything else. A drained node on which pods
+//! can be scheduled again is drained again before it is changed or rebooted.
 //!
-//! A node that takes pods is cordoned by its agent, in the patch that asks for the drain, and given back in the patch
-//! that says Done. One that was cordoned before is given back, or not, by the controller.
+//! The agent cordons a schedulable node in the same patch that asks for the drain, and uncordons it in the patch that
+//! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
 
 pub mod clock;

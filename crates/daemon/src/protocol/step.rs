@@ -1,4 +1,4 @@
-//! The decision itself.
+//! The decision function of the update protocol.
 
 use super::facts::{
     EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View, cut_reason,

@@ -1,4 +1,4 @@
-//! Tables of views and the actions that they lead to, and whole updates played against a node of plain values.
+//! Tables of views with the actions that they lead to, and whole updates simulated on a node of plain values.
 
 use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Job, NodeFacts, Pair,

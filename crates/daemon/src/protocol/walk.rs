@@ -1,5 +1,6 @@
-//! Random histories of a node: restarts, failures, wishes that change, people who cordon, a controller that is slow.
-//! Whatever happened, once the world is quiet the node ends in the config that is wanted, given back, and says so.
+//! Random histories of a node: restarts, failures, changes of the desired config, people who cordon, a slow
+//! controller. Whatever happened, once nothing changes any more the node must end in the desired config, uncordoned,
+//! and say so.
 
 use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase, RebootFact,

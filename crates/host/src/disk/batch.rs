@@ -1,9 +1,9 @@
-//! Many changes of files in a row, with two waits for the disk instead of two for each.
+//! Many file changes in a row, with two disk syncs in all instead of two for each change.
 //!
-//! Flow: the contents of all of them are written to temporary files; the disk is waited for; then each is put in its
-//! place, in order; the disk is waited for. So whoever looks after a power cut finds old contents or new ones at each
-//! path, never a part; which of the two is the journal's to bring in line. What is replaced or removed gives its room
-//! back by many at once (see [`Held`]).
+//! Flow: all new contents are written to temporary files; the disk is synced; each file is renamed into place, in
+//! order; the disk is synced again. After a power cut each path therefore has its old contents or its new ones, never
+//! a part. The journal then restores or completes the change. Files that are replaced or removed are closed in bulk,
+//! so that their space is freed together (see [`Held`]).
 
 use std::io::Read;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,8 @@
-//! Looks at paths that may never answer, such as a home folder on a server that is gone: in a thread of its own, for a
-//! limited time.
+//! Examines paths that may never answer, such as a home folder on a file server that is gone: in a separate thread,
+//! with a time limit.
 //!
-//! What it is not: a way to stop a look that hangs. The kernel does not let go of it; no second one is begun meanwhile.
+//! A thread that hangs cannot be stopped, because the kernel does not release it. Until it ends no second one is
+//! started.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;

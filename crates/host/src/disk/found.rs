@@ -1,4 +1,4 @@
-//! What stands at a path, and how a file operation on it fails.
+//! What exists at a path, and the error of a file operation on it.
 
 use std::io;
 

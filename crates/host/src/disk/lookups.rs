@@ -1,7 +1,7 @@
-//! The way to a path: the name that is looked up in each folder, links followed. Whatever happens to one of these names
-//! may change what stands at the path. Pure: what stands on the way is asked of the caller.
+//! The lookups that resolving a path makes: each name and the folder it is looked up in, with links followed. A change
+//! to any of these names may change what exists at the path. Pure: the caller answers what exists at each point.
 //!
-//! What it is not: a way to open something, which is safe against users who change it meanwhile (see `resolve`).
+//! Not here: opening files in a way that is safe against users who change the path meanwhile (see `resolve`).
 
 /// The kernel's own limit of links in one path.
 const MAX_LINKS: u32 = 40;

@@ -1,6 +1,6 @@
-//! The root folder of a host as a handle: how paths are found, read and changed, and what stands in the way.
+//! The root folder of a host as a handle: how paths are resolved, read and changed, and what can block a change.
 //!
-//! What it is not: what is to stand where (see `plan`), or how a change is taken back (see `transaction`).
+//! Not here: which files should exist (see `plan`), or how a change is rolled back (see `transaction`).
 
 pub(crate) mod batch;
 pub(crate) mod bounded;

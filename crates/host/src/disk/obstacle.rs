@@ -1,8 +1,8 @@
-//! What keeps a path from being changed though nothing at the path itself says so: a read-only file system, a folder that
-//! may not change, something mounted over the file. Found before a change is planned, so that no node is drained for a
-//! change that its first write would fail.
+//! Obstacles that keep a path from being changed although the path itself looks normal: a read-only file system, an
+//! immutable folder, a mount point. They are found before a change is planned, so that no node is drained for a change
+//! whose first write would fail.
 //!
-//! What it is not: what stands at the path (see `found`), or the room on the disk (see `journal`).
+//! Not here: what exists at the path (see `found`), or the free space on the disk (see `journal`).
 
 use std::fmt;
 use std::io;

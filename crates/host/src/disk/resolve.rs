@@ -1,6 +1,6 @@
-//! The ways of a path to its file or folder, which cannot leave the root and follow no other user's links.
+//! Opens paths so that resolution cannot leave the root and follows no links of users other than root.
 //!
-//! What it is not: anything that is done there (see `root`).
+//! Not here: anything that is done with the opened file or folder (see `root`).
 
 use std::io;
 use std::os::fd::OwnedFd;

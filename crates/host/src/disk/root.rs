@@ -1,8 +1,9 @@
-//! The host's root as a directory handle: every file is read and written through it, relative to it.
+//! The host's root as a directory handle. Every file is read and written through it, relative to it.
 //!
-//! What it is: path resolution that cannot leave the root (`openat2` with `RESOLVE_IN_ROOT`: a link to `/x` means
-//! `/x` of that root, `..` stops at it) and follows no other user's links, and reading. What it is not: the way in which
-//! files are changed (see `change`), knowledge about what stands where (see `paths`), or about undo (see `journal`).
+//! It resolves paths and reads files. Resolution cannot leave the root (`openat2` with `RESOLVE_IN_ROOT`, openat2(2):
+//! a link to `/x` means `/x` of that root, `..` stops at it) and follows no links of users other than root.
+//!
+//! Not here: how files are changed (see `write`), which paths matter (see `paths`), or undo (see `journal`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};

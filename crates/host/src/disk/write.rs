@@ -1,7 +1,7 @@
-//! The one way in which this crate changes files: a temporary file in the same folder, mode and owner, fsync, rename,
-//! fsync of the folder; and links, folders, copies and removals, each as one change.
+//! The only code in this crate that changes files: a temporary file in the same folder, mode and owner, fsync, rename,
+//! fsync of the folder. Links, folders, copies and removals are single changes as well.
 //!
-//! What it is not: how a path is found (see `root`), many changes at once (see `batch`), or undo (see `journal`).
+//! Not here: how a path is resolved (see `root`), many changes at once (see `batch`), or undo (see `journal`).
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;

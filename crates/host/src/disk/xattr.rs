@@ -1,8 +1,7 @@
-//! What a copy of a file has of it beside contents, mode and owner: the time of its last change, and its extended
-//! attributes (security labels, capabilities, access lists).
+//! Metadata that a copy of a file preserves besides contents, mode and owner: the modification time and the extended
+//! attributes (security labels, capabilities, access lists; see xattr(7)).
 //!
-//! What it is not: an opinion on them. What the kernel or a file system does not let us read or set is left out, as
-//! the tools for copying files do it too.
+//! Attributes that the kernel or a file system does not let us read or set are skipped, as file-copying tools do.
 
 use std::io;
 use std::os::fd::OwnedFd;

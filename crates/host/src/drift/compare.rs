@@ -1,4 +1,4 @@
-//! Does the host look as its config says? What a difference is called, without ever showing contents.
+//! Compares the host with its config and names each difference. File contents are never part of it.
 
 use desired::{DEV_NULL, Want, Wanted, has_contents};
 use ignition::Owner;

@@ -1,6 +1,6 @@
-//! The host beside its config: what has been changed by hand, how, and the way back.
+//! Drift: how the host differs from the config it is in, and the plan that repairs it.
 //!
-//! What it is not: when to look (see `watch`), nor which of it is put back without being asked (the caller's policy).
+//! Not here: when to look (see `watch`), nor which drift is repaired automatically (the caller's policy).
 
 pub(crate) mod compare;
 pub(crate) mod watch;

@@ -1,10 +1,12 @@
-//! Tells when a managed path is touched: inotify on every folder on the way to it, links followed; and beside that, every
-//! 15 seconds, a look at what the file system says of each path, for what inotify cannot tell: a mount over a file or
-//! folder, and writing through another name of the same file.
+//! Reports when a managed path is touched. inotify(7) watches every folder on the way to each path, with links
+//! followed. In addition, every 15 seconds, the file system's metadata of each path is checked for what inotify does
+//! not report: a mount over a file or folder, and writes through another hard link of the same file.
 //!
-//! What it is: [`Watch::wait`], which blocks until something happens to a path that the config manages (or to the
-//! links that enable its units) and then names these paths; the caller compares with [`crate::Host::validate`]. What
-//! it is not: that comparison. A folder that is missing is waited for from the nearest folder above it.
+//! [`Watch::wait`] blocks until something happens to a path that the config manages, or to the links that enable its
+//! units, and then names these paths. For a folder that does not exist, the nearest existing folder above it is
+//! watched.
+//!
+//! Not here: the comparison with the config. The caller makes it with [`crate::Host::drifts_from`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;

@@ -1,6 +1,6 @@
-//! The steps that let the host trust the certificate authorities of a config, where no service of the host does. Pure.
+//! The steps that make the host trust a config's certificate authorities, on hosts without a service for that. Pure.
 //!
-//! What it is not: which program a host has for it (see `trust`).
+//! Not here: which program a host has for it (see `trust`).
 
 use desired::Want;
 

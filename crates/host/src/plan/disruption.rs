@@ -1,5 +1,5 @@
-//! What a change costs the node: nothing, reloads and restarts of services, a drain, a reboot; each with the path
-//! that asks for it. Pure.
+//! What a change costs the node: nothing, reloads and restarts of services, a drain, a reboot. Each comes with the
+//! path that requires it. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;

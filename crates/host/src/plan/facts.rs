@@ -1,4 +1,5 @@
-//! What a read-only look at the host found: all that a plan needs to know of it. Gathered by [`crate::Host::probe`].
+//! The result of a read-only inspection of the host: all that a plan needs to know. Gathered by
+//! [`crate::Host::probe`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! The steps that bring folders of a config to what it says, and give them up. Pure.
+//! The steps that create and change a config's folders, and remove folders that the config no longer has. Pure.
 //!
-//! What it is not: files and links (see `steps`).
+//! Not here: files and links (see `steps`).
 
 use desired::{Content, Want};
 use ignition::Owner;

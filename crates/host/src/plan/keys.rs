@@ -1,7 +1,7 @@
-//! Keys and password of the core user: where they are written, and what makes the host's SSH server look at the keys.
+//! SSH keys and password of the core user: where they are written, and what makes the host's SSH server read the keys.
 //! Pure.
 //!
-//! What it is not: what the server's configuration means (see `sshd`).
+//! Not here: what the server's configuration means (see `sshd`).
 
 use std::collections::BTreeMap;
 

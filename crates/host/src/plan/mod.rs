@@ -1,6 +1,7 @@
-//! Two configs and the facts of a host in; every step in order, and what it costs, out. Pure.
+//! Plans a change. Input: two configs and the facts of a host. Output: every step in order, and what the change costs.
+//! Pure.
 //!
-//! What it is not: execution (see `host`), which chooses nothing; nor reading of the host (see `facts`).
+//! Not here: execution (see `transaction`), which makes no choices; nor reading the host (see `look`).
 
 pub(crate) mod authorities;
 pub(crate) mod disruption;

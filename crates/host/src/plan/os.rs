@@ -1,11 +1,12 @@
-//! What becomes of the operating system: what two configs want of it and what the host will boot into, in; the deployment
-//! that it is to boot into instead, out. And whether a boot came up in it. Pure.
+//! Plans the operating system part of a change. Input: what two configs want of the operating system, and the
+//! deployment that the host will boot into. Output: the deployment that it should boot into instead. It also checks
+//! whether a boot came up in the planned deployment. Pure.
 //!
-//! Only what a MachineConfig says is touched: kernel arguments and extensions that the host itself has stay, in their
-//! order. Kernel arguments of the old config go, those of the new one come after all others, as the reference does it
-//! (`--delete-if-present` for each old one, `--append` for each new one).
+//! Only what a MachineConfig names is changed. Kernel arguments and extensions of the host itself stay, in their
+//! order. Kernel arguments of the old config are removed, and those of the new one are added after all others, as the
+//! reference implementation does it (`--delete-if-present` for each old one, `--append` for each new one).
 //!
-//! What it is not: how a host does it (see `system::os`).
+//! Not here: how a host carries this out (see `system::os`).
 
 use std::fmt;
 

@@ -1,5 +1,7 @@
 //! Node disruption policies: what a change of a path, a unit or a key costs. Types, the cluster's defaults, and the
-//! merge of a user's policies into them. Pure. What it is not: the sum over a whole change (see `disruption`).
+//! merge of a user's policies into them. Pure.
+//!
+//! Not here: the total cost of a change (see `disruption`).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
-//! What a change costs any host of a pool, without a look at one: for review before it is applied. Pure.
+//! Estimates what a change costs the hosts of a pool without inspecting any of them: for review before it is applied.
+//! Pure.
 //!
-//! What it is not: [`crate::plan`], which knows the machine. What only a machine can say (a link in the way, a unit that is
+//! [`crate::plan`] knows the machine; this does not. What only a machine can show (a link in the way, a unit that is
 //! not installed, an owner that does not exist) is not seen here.
 
 use api::v1::MachineConfigSpec;

@@ -1,5 +1,5 @@
-//! Whether a change of `registries.conf` can pull other images than before for pods that run: only then is a drain
-//! needed before the container runtime reads it. Pure.
+//! Decides whether a change of `registries.conf` could make running pods pull different images than before. Only then
+//! is a drain needed before the container runtime reads it. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,16 @@
-//! Where the host's SSH server looks for a user's keys, and what makes it look at ours. Pure: the texts of its
-//! configuration and what the server itself says of them (`sshd -T`) in, a decision out.
+//! Where the host's SSH server looks for a user's keys, and what makes it look at ours. Pure. Input: the texts of its
+//! configuration and the server's own report of them (`sshd -T`). Output: a decision.
 //!
-//! Keys stand where the reference puts them, in `~/.ssh/authorized_keys.d/ignition`. A stock sshd does not look there.
-//! What the server says counts, for a connection from an address that nobody has ([`NOBODYS_ADDRESS`]). Where it cannot be
-//! asked, the configuration is read here as sshd(8) and sshd_config(5) say: the first value of a keyword counts; one in a
-//! `Match` block that applies wins over it; an `Include` is read where it stands, and a `Match` in an included file ends
-//! with it.
+//! Keys are written where the reference implementation puts them, in `~/.ssh/authorized_keys.d/ignition`. A stock sshd
+//! does not look there. What the server reports has precedence, for a connection from an address that nobody has
+//! ([`NOBODYS_ADDRESS`]). Where it cannot be asked, the configuration is read here as sshd(8) and sshd_config(5) say:
+//! the first value of a keyword counts; a value in a `Match` block that applies has precedence over it; an `Include`
+//! is read where it is written, and a `Match` in an included file ends with that file.
 //!
-//! What it is not: all of sshd_config. Of the criteria of `Match` only users, the user's main group and `all` are known
-//! here: other groups may stand in another database, which the server can ask. Whether a block for an address applies
-//! depends on who comes, which the server cannot know either. Such a block may apply or not: all values that could count
-//! are candidates.
+//! Not all of sshd_config is supported. Of the criteria of `Match`, only users, the user's main group and `all` are
+//! evaluated. Other groups may be in another database, which only the server can ask. Whether a block for an address
+//! applies depends on who connects, which the server cannot know either. Such a block may or may not apply, so all
+//! values that could take effect are candidates.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The steps of a plan: what each does and to which path, with secrets kept out of everything that is printed.
+//! The steps of a plan: what each one does and to which path. Secrets are kept out of everything that is printed.
 
 use std::fmt;
 

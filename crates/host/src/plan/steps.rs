@@ -1,8 +1,9 @@
-//! The steps of a plan, in order: units that will be rewritten are disabled, originals kept, paths written, stale ones
-//! removed or restored, units enabled, the core user, the operating system, bookkeeping, services. Pure.
+//! The steps of a plan, in order: units that will be rewritten are disabled, originals are saved, paths are written,
+//! stale paths are removed or restored, units are enabled; then the core user, the operating system, bookkeeping and
+//! services. Pure.
 //!
-//! The order is that of the reference; what it leaves behind (links of units that are gone, unit files whose config
-//! lost its contents) is cleaned up here.
+//! The order is that of the reference implementation. What that one leaves behind (links of units that are gone, unit
+//! files whose config lost its contents) is cleaned up here.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,9 @@
-//! The host's store of certificate authorities: which program takes new ones in, and where it looks for them. Pure.
+//! The host's store of certificate authorities: which program adds new ones to it, and where it looks for them. Pure.
 //!
-//! What it is for: policies say that a new authority takes effect with a restart of `coreos-update-ca-trust.service`, which
-//! only CoreOS has. Elsewhere the program that this service runs, or the distribution's own, is run once instead. What it is
-//! not: the choice of authorities, which is the config's.
+//! Disruption policies say that a new authority takes effect with a restart of `coreos-update-ca-trust.service`, which
+//! only CoreOS has. On other hosts the program that this service runs, or the distribution's own, is run once instead.
+//!
+//! Not here: which authorities there are. The config says that.
 
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! The steps that enable, disable, preset and mask units. Pure.
 //!
-//! What it is not: what the `[Install]` section of a unit asks for (see `unit_file`); systemd makes the links.
+//! Not here: what a unit's `[Install]` section asks for (see `unit_file`). systemd itself makes the links.
 
 use desired::{DEV_NULL, Want, Wanted, has_contents};
 use ignition::Unit;

@@ -1,9 +1,9 @@
-//! [`DbusSystemd`]: the real systemd, by D-Bus.
+//! [`DbusSystemd`]: the real systemd, by D-Bus (org.freedesktop.systemd1(5)).
 //!
-//! What it is: the few calls of [`Systemd`] on the system bus, each with a time limit; a connection that is made anew
-//! when it was lost. What it is not: a fallback to `systemctl`, and no text of its is parsed.
+//! It makes the few calls of [`Systemd`] on the system bus, each with a time limit. A lost connection is opened again.
+//! There is no fallback to `systemctl`, and none of its output is parsed.
 //!
-//! It blocks: it must be used from a thread that may (`spawn_blocking`), never from one that drives the runtime.
+//! It blocks: call it from a thread that may block (`spawn_blocking`), never from one that drives the async runtime.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! [`FakeOs`]: an operating system in memory that behaves as real ones do. What is staged is not booted, a boot makes it
-//! the booted one and keeps the one before, and a boot can fail and come up in the old one.
+//! [`FakeOs`]: an operating system in memory that behaves as real ones do. A staged deployment is not booted yet. A
+//! boot makes it the booted one and keeps the previous one. A boot can also fail and come up in the old one.
 //!
-//! For tests and simulated nodes. What it is not: an operating system; nothing is stored.
+//! For tests and simulated nodes. Nothing is stored on disk.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

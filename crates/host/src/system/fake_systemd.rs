@@ -1,8 +1,7 @@
-//! [`FakeSystemd`]: does to a folder what systemd does to a host's unit files, and remembers what it was told.
+//! [`FakeSystemd`]: does to a folder what systemd does to a host's unit files, and records the calls it received.
 //!
-//! For tests and simulated nodes. It works on the root folder as `systemctl --root` does; the running state of
-//! services, boots and reboots is kept in a file, so that it outlives a daemon that is restarted. What it is not: a
-//! service manager; nothing runs.
+//! For tests and simulated nodes. It works on the root folder as `systemctl --root` does. The running state of
+//! services, boots and reboots is kept in a file, so that it survives a restart of the daemon. It starts no services.
 
 use std::collections::BTreeSet;
 

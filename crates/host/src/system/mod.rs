@@ -1,7 +1,7 @@
-//! What a host has beside its files: systemd, the operating system, programs, users; each behind a trait or read from
-//! texts.
+//! The parts of a host other than its files: systemd, the operating system, programs, users. Each is behind a trait or
+//! parsed from text.
 //!
-//! What it is not: what is to become of them (see `plan`).
+//! Not here: what should be changed (see `plan`).
 
 pub(crate) mod dbus;
 pub(crate) mod fake_os;

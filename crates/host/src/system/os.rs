@@ -1,12 +1,13 @@
-//! The operating system below the files: image, kernel and its arguments, extensions. What a host has of it, and a trait
-//! for what can change it: rpm-ostree, bootc and boot loaders do it in different ways, and many hosts cannot.
+//! The operating system below the files: image, kernel and its arguments, extensions. Types for what a host has, and a
+//! trait for back ends that can change it: rpm-ostree, bootc and boot loaders do it in different ways, and many hosts
+//! cannot do it at all.
 //!
 //! ```text
 //! detect ─► status ─► plan (see `plan::os`) ─► fetch ─► (drain) ─► mark ─► stage ─► (reboot) ─► status
 //!                                                                    └───── undo ◄┘
 //! ```
 //!
-//! What it is not: what a config wants (see `desired::OsWanted`), nor what is to be done about it (see `plan::os`).
+//! Not here: what a config wants (see `desired::OsWanted`), nor what should be done about it (see `plan::os`).
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! The one way in which this crate runs a program of the host and reads what it says: with a limit in time, no input, a
-//! small environment, and a bounded part of its output.
+//! The only code in this crate that runs a program of the host and reads its output: with a time limit, no input, a
+//! small environment, and a limit on the output.
 //!
-//! What it is not: services, and programs that change the host as part of a plan; systemd runs those (see `systemd`).
+//! Not here: services, and programs that change the host as part of a plan. systemd runs those (see `systemd`).
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! What this crate needs of systemd, as a trait: `dbus` talks to the real one, `fake` does the same to a folder.
+//! What this crate needs of systemd, as a trait. `dbus` talks to the real one, `fake_systemd` does the same to a
+//! folder.
 
 use std::fmt;
 

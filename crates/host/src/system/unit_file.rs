@@ -1,4 +1,5 @@
-//! The few things of unit files that matter here: names, the `[Install]` section, presets. Pure.
+//! The parts of unit files that matter here: names, the `[Install]` section, presets. Pure. See systemd.unit(5) and
+//! systemd.preset(5).
 
 /// Whether systemd would take this as the name of a unit.
 pub(crate) fn is_unit_name(name: &str) -> bool {

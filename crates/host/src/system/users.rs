@@ -1,5 +1,5 @@
-//! Users, groups and password hashes, read from the text of the host's own files: never from this process's name
-//! service, which may be another system's. Pure.
+//! Users, groups and password hashes, parsed from the host's own files (passwd(5), group(5), shadow(5)). This
+//! process's name service is never asked, because it may be that of another system. Pure.
 
 use std::collections::BTreeMap;
 

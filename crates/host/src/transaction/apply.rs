@@ -1,6 +1,6 @@
-//! The execution of a plan: journal, steps in order, commit; and the way back where a step fails.
+//! Executes a plan: journal, steps in order, commit. If a step fails, the change is rolled back.
 //!
-//! What it is not: a choice of any kind (see `plan`), nor what becomes of a change after a crash (see `recover`).
+//! Not here: choices of any kind (see `plan`), nor what happens to a change after a crash (see `recover`).
 
 use api::text::chain;
 

@@ -1,15 +1,15 @@
-//! The journal of one change: what will be done, and everything that is needed to take it back.
+//! The journal of one change: what will be done, and everything that is needed to undo it.
 //!
-//! Flow: [`Journal::begin`] writes what stands at every path that the plan touches (contents in one file beside it),
-//! the enablement links, and the steps in words; only then does the first byte of the host change. The change is
-//! through at the moment in which `begin.json` is renamed to `done.json`. One that stages another operating system stays
-//! under that name until a boot has come up in it (`finalised.json`); where a boot comes up otherwise, it gets its first
-//! name back. As long as it has its first name,
-//! [`Journal::undo`] brings every path back to what was written down; it compares before it acts, so it can be
-//! stopped anywhere and started again. It is the only undo: for an error, and after a crash.
+//! Flow: [`Journal::begin`] records what exists at every path that the plan touches (contents in a file beside it),
+//! the enablement links, and the steps in words. Only then is the host changed. The change is committed at the moment
+//! when `begin.json` is renamed to `done.json`. A change that stages another operating system keeps that name until a
+//! boot has come up in it (`finalised.json`). If a boot comes up in another one, the file is renamed back to
+//! `begin.json`. As long as it has this name, [`Journal::undo`] restores every path to its recorded state. It compares
+//! before it acts, so it can be stopped anywhere and started again. It is the only undo, both for an error and after a
+//! crash.
 //!
-//! Guarantees: a damaged journal is noticed (checksums), kept under another name, and told. What others enable, disable
-//! or mask meanwhile stays theirs. Assumptions: nobody else changes the managed paths meanwhile.
+//! Guarantees: a damaged journal is detected (checksums), kept under another name, and reported. What others enable,
+//! disable or mask meanwhile is left alone. Assumption: nobody else changes the managed paths meanwhile.
 
 mod links;
 mod undo;

@@ -1,8 +1,8 @@
-//! The lock that one process holds while it changes or recovers the host: a file for root only, in the agent's own
-//! folder for root only. A lock that anybody could open, such as that of the root folder, would let any local user stop
-//! every change with `flock`.
+//! The lock that one process holds while it changes or recovers the host: a file that only root can open, in the
+//! agent's own folder, which also only root can open. A lock that anybody can open, such as one on the root folder,
+//! would let any local user block every change with `flock`.
 //!
-//! What it is not: the lock of the user database (see `shadow`).
+//! Not here: the lock of the user database (see `shadow`).
 
 use std::os::fd::OwnedFd;
 

@@ -1,6 +1,6 @@
-//! One change of a host, all of it or nothing: its journal, the lock, and what it takes back.
+//! One change of a host, all of it or nothing: the journal, the lock, applying and undoing.
 //!
-//! What it is not: what the change is (see `plan`), nor a single change of a file (see `disk`).
+//! Not here: what the change consists of (see `plan`), nor a single change of a file (see `disk`).
 
 pub(crate) mod apply;
 pub(crate) mod journal;

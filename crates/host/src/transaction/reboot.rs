@@ -1,6 +1,6 @@
-//! Boots of this machine, and the reboot that a change owes.
+//! Boots of this machine, and the reboot that a change still needs.
 //!
-//! What it is not: whether a reboot may happen now, which its caller knows.
+//! Not here: whether a reboot may happen now. The caller knows that.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -1,6 +1,6 @@
-//! What becomes of a change that a crash interrupted, and how one is taken back.
+//! Recovers a change that a crash interrupted, and undoes a committed one.
 //!
-//! What it is not: what stood where before (see `journal`).
+//! Not here: what existed where before the change (see `journal`).
 
 use api::text::chain;
 

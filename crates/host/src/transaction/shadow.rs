@@ -1,7 +1,7 @@
-//! Password hashes in `/etc/shadow`, under the lock that every tool for users takes: only the one line changes, on the
-//! way there and on the way back.
+//! Password hashes in `/etc/shadow`, under the lock that every user management tool takes. Only the one line changes,
+//! both when a hash is set and when it is undone.
 //!
-//! What it is not: the reading of such text (see `users`).
+//! Not here: parsing such files (see `users`).
 
 use std::fmt;
 use std::os::fd::OwnedFd;

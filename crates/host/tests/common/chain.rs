@@ -1,4 +1,4 @@
-//! Leads one machine through recorded chains and compares, as `check_host.py` does; for a folder and for a real
+//! Takes one machine through recorded chains and compares, as `check_host.py` does; for a folder and for a real
 //! machine.
 #![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]

@@ -1,4 +1,4 @@
-//! Small configs and plans on a folder, for the tests of what goes wrong.
+//! Small configs and plans on a folder, for tests of failures.
 #![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

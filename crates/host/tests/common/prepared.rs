@@ -1,4 +1,4 @@
-//! A change of a host in a folder, ready to be made again and again, with both of its ends: for the tests of crashes.
+//! A change of a host in a folder that can be repeated, with its states before and after: for the crash tests.
 #![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 

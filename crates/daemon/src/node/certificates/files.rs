@@ -1,7 +1,7 @@
-//! Which files there are to be, and bringing the disk to them. Each file is written whole or not at all, and only where
-//! it differs.
+//! Decides which certificate files the host should have, and brings the disk to that state. Each file is written
+//! atomically, and only if it differs.
 //!
-//! What it is not: removal of what others put there. A registry's CA is taken away only if it was put there from here.
+//! Files of others are never removed. A registry's CA is removed only if the agent itself put it there.
 
 use api::v1::ControllerConfigSpec;
 use host::{Attributes, Found, FsError, Root};

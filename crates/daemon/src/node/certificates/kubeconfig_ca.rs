@@ -1,7 +1,7 @@
-//! The API server's CA in a kubeconfig: which certificates are new, the kubeconfig with them, and whether the kubelet
-//! must read it at once. Pure.
+//! The API server's CA in a kubeconfig: finds the certificates that are new, adds them to the kubeconfig, and decides
+//! whether the kubelet must read it at once. Pure.
 //!
-//! What it is not: the reading and writing of these files, nor the kubelet's restart (see `writer`).
+//! Not here: reading and writing these files, nor restarting the kubelet (see `writer`).
 
 use api::k8s::ByteString;
 use serde_json::{Value, json};

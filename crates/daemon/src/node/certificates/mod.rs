@@ -1,8 +1,8 @@
-//! Certificates and credentials that the cluster gives to every host, from its ControllerConfig: the kubelet's client
-//! CA, the cloud's CA, registries' CAs, the pull secret of the cluster's own registry, and the API server's CA in the
-//! kubelet's kubeconfigs.
+//! Certificates and credentials that the cluster distributes to every host through its ControllerConfig: the kubelet's
+//! client CA, the cloud's CA, registries' CAs, the pull secret of the cluster's own registry, and the API server's CA
+//! in the kubelet's kubeconfigs.
 //!
-//! What it is not: a part of any MachineConfig, nor of an update. A paused pool gets them too; they never cost a drain
+//! They are not part of any MachineConfig or update. Nodes of a paused pool get them too, and they never cost a drain
 //! or a reboot.
 //!
 //! ```text

@@ -1,8 +1,8 @@
-//! Follows the cluster's ControllerConfig and brings the disk to it, beside the agent.
+//! Watches the cluster's ControllerConfig and writes its certificates to the disk, independently of the agent's loop.
 //!
-//! What fails is tried again, and told by an event and in the log. What a person has to mend, on this host or in the
-//! cluster, is the host's trouble: its node is degraded until it works. An API server that does not answer is not.
-//! The annotation says which version of the object the host has.
+//! A failure is retried, and reported by an event and in the log. If a person has to fix it, on this host or in the
+//! cluster, the node is degraded until a retry succeeds. An API server that does not answer does not degrade the node.
+//! An annotation says which version of the object the host has.
 
 use super::files::{Wanted, put};
 use super::kubeconfig_ca::{ca_of, rotation, with_ca};

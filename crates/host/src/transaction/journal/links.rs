@@ -1,6 +1,7 @@
-//! The links that enable, alias and mask units in the administrator's folder, and which of them are a plan's business.
+//! The links that enable, alias and mask units in the administrator's folder, and which of them belong to a plan.
 //!
-//! What it is not: the undo of them (see `undo`), nor what `[Install]` asks for (see `unit_file`): systemd makes the links.
+//! Not here: how they are undone (see `undo`), nor what `[Install]` asks for (see `unit_file`). systemd itself makes
+//! the links.
 
 use std::collections::BTreeSet;
 

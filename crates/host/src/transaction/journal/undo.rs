@@ -1,8 +1,8 @@
-//! Taking a change back by its journal: for an error, and after a crash.
+//! Undoes a change by its journal: for an error, and after a crash.
 //!
-//! Flow: what was renamed aside returns; every path is compared with what was written down, and what differs is brought
-//! back, first by removals, then by writes, each kind as one row of changes; passwords; enablement links. It compares
-//! before it acts, so it can be stopped anywhere and started again.
+//! Flow: what was renamed aside is renamed back. Every path is compared with its recorded state, and what differs is
+//! restored: removals first, then writes, each kind as one batch. Then passwords and enablement links are restored. It
+//! compares before it acts, so it can be stopped anywhere and started again.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
