@@ -9,11 +9,11 @@ pub enum DaemonError {
     /// The root folder.
     #[error("the host's root folder {path} cannot be used: {source}. {remedy}")]
     Root {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The cause.
         source: host::FsError,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// No thread to talk to systemd with.
@@ -22,15 +22,15 @@ pub enum DaemonError {
     /// The kubeconfig, or the pod's service account.
     #[error("cannot connect to the API server: {why}")]
     Client {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The metrics' address.
     #[error("metrics cannot be served on {address}: {source}")]
     Metrics {
-        /// Where.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The host cannot be entered from the pod.
@@ -38,15 +38,15 @@ pub enum DaemonError {
     Enter {
         /// Where it is mounted.
         path: String,
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// Why it did not work.
+        /// The reason.
         why: String,
     },
     /// The host cannot be read.
     #[error("the host cannot be read: {why}")]
     Look {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A config cannot be applied without a cluster.
@@ -54,13 +54,13 @@ pub enum DaemonError {
     Once {
         /// The file or address that it comes from.
         from: String,
-        /// Why not, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
     /// A first boot cannot be completed.
     #[error("the first boot cannot be completed: {why}")]
     FirstBoot {
-        /// Why, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
     /// A crash's traces cannot be cleared.

@@ -6,7 +6,7 @@ use crate::system::systemd::ServiceAction;
 use crate::system::systemd::SystemdError;
 use crate::system::users::ShadowError;
 
-/// An error of this crate. Texts do not repeat their source: print the chain.
+/// An error of this crate. Texts do not repeat their source, so print the whole chain.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file operation.
@@ -35,29 +35,29 @@ pub enum Error {
         /// The lock.
         path: &'static str,
     },
-    /// The record of a reboot that is owed cannot be read.
+    /// The record of a pending reboot cannot be read.
     #[error("{path} cannot be read ({why}), so whether a reboot is owed is unknown; remove it, then reboot")]
     RebootRecord {
         /// Its file.
         path: &'static str,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A config that cannot be read.
+    /// A config cannot be parsed.
     #[error("{name} is not a readable MachineConfig: {why}")]
     Config {
         /// Its name, or the file that holds it.
         name: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// An earlier change had not come to its end.
+    /// An earlier change had been interrupted.
     #[error("an earlier change (to {desired}) had been interrupted and was undone just now; plan again")]
     Interrupted {
-        /// The config that it was on its way to.
+        /// The config that it was moving to.
         desired: String,
     },
-    /// There is less room than the change needs.
+    /// There is less free space than the change needs.
     #[error("{path}: {need} bytes are needed on its file system and {free} are free; free space and retry")]
     NoSpace {
         /// A path on the file system in question.
@@ -91,7 +91,7 @@ pub enum Error {
         /// The newest format that is known here.
         known: u32,
     },
-    /// A step failed and everything before it was taken back: the host is in its old state.
+    /// A step failed and everything before it was undone: the host is in its old state.
     #[error("could not {step}; every change was undone")]
     Undone {
         /// The step.
@@ -99,7 +99,8 @@ pub enum Error {
         /// Why it failed.
         source: Box<Error>,
     },
-    /// A step failed and so did its undo: the journal is kept, and the next [`crate::Host::recover`] goes on with it.
+    /// A step failed and so did the undo. The journal is kept, and the next [`crate::Host::recover`] continues the
+    /// undo.
     #[error(
         "could not {step} ({cause}), and the undo is not complete; it is tried again at the next start or retry"
     )]
@@ -114,15 +115,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Services were told of a change that was then taken back, because one of them did not take it: each further try
-    /// restarts them again.
+    /// Whether services were reloaded or restarted for a change that was then undone because one of them failed. Each
+    /// retry would restart them again.
     #[must_use]
     pub fn disturbed_services(&self) -> bool {
         let verbs = ServiceAction::ALL.map(ServiceAction::verb);
         let told = |e: &Self| matches!(e, Self::Systemd(e) if verbs.contains(&e.call));
         match self {
             Self::Undone { source, .. } => told(source),
-            // The text of the cause is all that is left of it.
+            // Only the text of the cause is kept, so the step has to tell.
             Self::UndoIncomplete { step, .. } => {
                 step.split_once(' ').is_some_and(|(verb, _)| verbs.contains(&verb))
             }
@@ -130,7 +131,7 @@ impl Error {
         }
     }
 
-    /// A fault point ended the process here: nothing may be tidied up.
+    /// Whether a fault point simulated the end of the process here: nothing may be cleaned up.
     #[must_use]
     pub fn killed(&self) -> bool {
         match self {

@@ -7,36 +7,36 @@
 use std::fmt;
 use std::io;
 
-/// Where in the code a hook is asked.
+/// The point in the code at which the hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point<'a> {
     /// The call, for example `rename`.
     pub call: &'static str,
-    /// What it works on: a path or a unit.
+    /// The path or unit that it works on.
     pub on: &'a str,
-    /// Asked before the call (true) or after it.
+    /// True before the call, false after it.
     pub before: bool,
 }
 
-/// What a hook wants to happen at a point.
+/// The fault that a hook injects at a point.
 #[derive(Debug)]
 pub enum Fault {
-    /// The process ends here, as by SIGKILL.
+    /// The process ends here, as if by SIGKILL.
     Killed,
-    /// The call fails. Only heeded before a call.
+    /// The call fails. Only effective before a call.
     Fail(io::Error),
 }
 
 /// The hook.
 pub trait Faults: Send + Sync + fmt::Debug {
-    /// Is asked before and after each call.
+    /// Called before and after each call.
     ///
     /// # Errors
-    /// The fault that shall happen.
+    /// The fault to inject.
     fn at(&self, point: Point<'_>) -> Result<(), Fault>;
 }
 
-/// The product's hook.
+/// The hook of the product, which never injects a fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFaults;
 
@@ -46,7 +46,7 @@ impl Faults for NoFaults {
     }
 }
 
-/// The error that stands for the end of the process.
+/// The error that represents the end of the process.
 #[derive(Debug, thiserror::Error)]
 #[error("killed by a fault point")]
 struct KilledHere;
@@ -59,7 +59,7 @@ pub(crate) fn as_io(fault: Fault) -> io::Error {
     }
 }
 
-/// Whether an error is the end of the process: nothing may be tidied up after it.
+/// Whether an error represents the end of the process: nothing may be cleaned up after it.
 pub(crate) fn is_killed(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|e| e.is::<KilledHere>())
 }

@@ -28,8 +28,8 @@ impl Host {
         Self { root, systemd, os, programs: None, bounded: Bounded::default() }
     }
 
-    /// With a way to run the host's programs, where that is possible: the SSH server says itself then which keys it looks
-    /// at.
+    /// Adds a way to run the host's programs, where that is possible. The SSH server can then be asked which key files
+    /// it reads.
     #[must_use]
     pub fn with_programs(self, programs: Box<dyn Programs>) -> Self {
         Self { programs: Some(programs), ..self }
@@ -41,7 +41,7 @@ impl Host {
         &self.root
     }
 
-    /// The config that was applied last; `None` on a host that was never changed.
+    /// The config that was applied last. `None`: the host was never changed.
     ///
     /// # Errors
     /// It cannot be read.

@@ -25,28 +25,29 @@ use crate::plan::trust::TrustTool;
 use crate::system::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::system::users::{Users, hash_of};
 
-/// Bytes of a file of keys that are read.
+/// The largest key file that is read, in bytes.
 const MOST_KEYS: u64 = 1024 * 1024;
-/// Home of root.
+/// The home folder of root.
 const ROOT_HOME: &str = "/root";
-/// Seconds of a day.
+/// Seconds in a day.
 const DAY: u64 = 86_400;
-/// How long the home folders of core and root may take to answer. They can be on a server; one that is gone never answers,
-/// one that is only slow does within this time.
+/// How long the home folders of core and root may take to answer. They can be on a file server: one that is gone never
+/// answers, one that is only slow answers within this time.
 const HOME_LIMIT: Duration = Duration::from_secs(5);
-/// How long the SSH server may take to print its configuration. It looks users and groups up, maybe on another server.
+/// How long the SSH server may take to print its configuration. It looks up users and groups, possibly on another
+/// server.
 const SSHD_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the home folders hold that logins depend on.
+/// The parts of the home folders that logins depend on.
 struct Homes {
-    /// The folders above the keys of core and the files of its keys, with what is in the way of changing them.
+    /// The folders above core's keys and the key files, with any obstacle to changing them.
     paths: Vec<(String, PathFacts)>,
     core_own_keys: Option<String>,
     root_has_key: bool,
 }
 
 impl Host {
-    /// Looks at all that the plan of a change needs to know. Changes nothing.
+    /// Gathers all that the plan of a change needs to know. Changes nothing.
     ///
     /// # Errors
     /// Something cannot be read.
@@ -58,7 +59,7 @@ impl Host {
         self.look_for(&change.old, &change.new)
     }
 
-    /// All that a change needs to know. Who can log in, and how, is asked only for a change that could matter to it.
+    /// All that a change needs to know. Who can log in, and how, is examined only if the change could affect logins.
     fn look_for(&mut self, old: &Wanted, new: &Wanted) -> Result<Facts, Error> {
         let configs = [old, new];
         let mut facts = self.facts(&configs)?;
@@ -139,8 +140,8 @@ impl Host {
         Ok(facts)
     }
 
-    /// How people log in. What cannot be looked at in the folders of the SSH server and of users is no reason to refuse a
-    /// change: it counts as not there, or as in the way.
+    /// How people log in. If something in the folders of the SSH server and of users cannot be read, the change is not
+    /// refused: it counts as absent, or as an obstacle.
     fn logins(&mut self, old: &Wanted, new: &Wanted, facts: &mut Facts) -> Result<(), Error> {
         let root = self.root().clone();
         let dropin = tolerant(&root, sshd::DROPIN);
@@ -150,7 +151,7 @@ impl Host {
         let mut others = facts.users.users.keys().filter(|name| *name != CORE);
         let has_password =
             others.any(|name| hash_of(&shadow, name).is_some_and(|hash| hash.starts_with('$')));
-        // Homes of others are not asked: they may stand on servers as well, and there may be thousands.
+        // Other users' home folders are not read: they may be on file servers as well, and there may be thousands.
         match self.bounded.run(HOME_LIMIT, move || homes(&root)) {
             Some(homes) => {
                 let Homes { paths, core_own_keys, root_has_key } = homes?;
@@ -177,12 +178,12 @@ impl Host {
         Ok(())
     }
 
-    /// What the host's own `sshd -T` says of a copy of its configuration, as the change leaves it. `None` where there is no
-    /// such program, or it cannot say: an sshd that was never started may lack its folder in `/run`, for example.
+    /// What the host's own `sshd -T` reports for a copy of its configuration as the change leaves it. `None`: there is
+    /// no such program, or it fails. An sshd that was never started may lack its folder in `/run`, for example.
     fn ask_sshd(&mut self, old: &Wanted, new: &Wanted, facts: &Facts) -> Option<SshdAnswers> {
         let user = login(facts)?;
         let texts = sshd_texts_after(old, new, facts);
-        // It is asked only where the answer decides something: keys of core are wanted.
+        // It is asked only if the answer matters: if the config has keys for core.
         if new.config.passwd.users.iter().all(|u| u.ssh_authorized_keys.is_empty()) {
             return None;
         }
@@ -232,8 +233,8 @@ impl Host {
         }
     }
 
-    /// The texts of the SSH server's configuration and of all that it includes, and of what is kept of the host's own
-    /// files and comes back there; also of what files of the configs would include.
+    /// The texts of the SSH server's configuration and of all that it includes; of the host's saved originals that
+    /// would be restored there; and of all that files of the configs would include.
     fn sshd_texts(&self, configs: &[&Wanted]) -> BTreeMap<String, String> {
         let root = self.root();
         let mut texts = BTreeMap::new();
@@ -241,7 +242,7 @@ impl Host {
         let mut next = 0;
         while let Some(pattern) = patterns.get(next).cloned() {
             next += 1;
-            // sshd's patterns may stand in any part; those in use stand in the last.
+            // sshd allows patterns in any component. Those in use are in the last one.
             let Ok((dir, _)) = split(&pattern) else { continue };
             let names = root.list(dir).unwrap_or_default();
             let names = names.into_iter().map(|name| format!("{dir}/{name}"));
@@ -274,7 +275,7 @@ impl Host {
     }
 }
 
-/// Every path that a plan between the configs may touch: what stands there and what is in the way.
+/// Every path that a plan between the configs may touch: what exists there, and any obstacle.
 fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<(), Error> {
     let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
     let (owner_paths, closed, trust_tool) = (&mut facts.paths, &mut facts.closed, &facts.trust_tool);
@@ -332,7 +333,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
                     })?;
                     facts.original_dirs.insert(path.clone(), attributes);
                 }
-                // The config in effect is the first of them.
+                // The first config is the one in effect.
                 if let Some(old) = configs.first()
                     && !facts.found(&paths::original(path)).is_absent()
                     && let Some(other) = not_ours(root, old, path)?
@@ -346,14 +347,14 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
     Ok(())
 }
 
-/// What stands at a path, and what is in the way of changing it. Folders that were looked at are not looked at again.
+/// What exists at a path, and any obstacle to changing it. Each folder is inspected only once.
 fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) -> Result<PathFacts, FsError> {
     let (found, is_mount_point) = root.look(path)?;
     let own_obstacle = match &found {
         Found::Dir { .. } => root.own_obstacle(path)?,
         _ => None,
     };
-    // A path that cannot be split is refused for itself.
+    // A path that cannot be split is refused elsewhere.
     let Ok((dir, _)) = split(path) else { return Ok(PathFacts { found, obstacle: None, own_obstacle }) };
     let in_folder = match folders.entry(dir.to_owned()) {
         Entry::Occupied(known) => known.into_mut(),
@@ -363,7 +364,7 @@ fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) ->
     Ok(PathFacts { found, obstacle, own_obstacle })
 }
 
-/// As [`look_at`], of a path whose folder others may have made anything of.
+/// As [`look_at`], for a path in a folder that another user controls: an error counts as an obstacle.
 fn tolerant(root: &Root, path: &str) -> PathFacts {
     look_at(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
         tracing::warn!(error = %e, "cannot look at it: it is left as it is");
@@ -372,7 +373,7 @@ fn tolerant(root: &Root, path: &str) -> PathFacts {
     })
 }
 
-/// The home folders of core and root, as far as logins depend on them.
+/// Inspects the home folders of core and root, as far as logins depend on them.
 fn homes(root: &Root) -> Result<Homes, FsError> {
     let mut folders = BTreeMap::new();
     let mut paths = Vec::new();
@@ -389,14 +390,14 @@ fn homes(root: &Root) -> Result<Homes, FsError> {
     })
 }
 
-/// The file of a user's own keys. It is that user's to make anything of it, such as a link, a pipe or a very long file:
-/// then it counts as none.
+/// A user's own key file. The user can replace it with anything, such as a link, a pipe or a very long file. In these
+/// cases it counts as absent.
 fn own_keys(root: &Root, path: &str) -> Option<String> {
     let short = root.read_short(path, MOST_KEYS).ok()?;
     String::from_utf8(short.bytes?).ok()
 }
 
-/// Something in a folder that the config has not put there.
+/// A path in a folder that the config did not put there.
 fn not_ours(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>, FsError> {
     if !matches!(root.found(folder)?, Found::Dir { .. }) {
         return Ok(None);

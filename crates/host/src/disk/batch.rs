@@ -14,11 +14,11 @@ use crate::disk::found::{Attributes, FsError};
 use crate::disk::root::{Root, split};
 use crate::disk::xattr::Like;
 
-/// From so many changes in a row on, the disk is waited for once for all of them; below, a sync of the whole file
-/// system may cost more than it saves.
+/// From this many changes on, the file system is synced once for all of them. For fewer changes, a sync of the whole
+/// file system may cost more than it saves.
 pub(crate) const MANY: usize = 8;
 
-/// Contents of a file that are kept somewhere, and what else it is to have.
+/// The saved contents of a file, and its other metadata.
 pub(crate) trait Kept {
     /// The contents, from the start.
     fn contents(&self) -> Result<Box<dyn Read + '_>, FsError>;
@@ -26,7 +26,7 @@ pub(crate) trait Kept {
     fn like(&self) -> &Like;
 }
 
-/// One of them.
+/// One change of a file, link or folder.
 #[derive(Clone, Copy)]
 pub(crate) enum FileChange<'s> {
     /// Write a file.
@@ -35,7 +35,7 @@ pub(crate) enum FileChange<'s> {
     PutBack(&'s str, &'s dyn Kept, Attributes),
     /// Copy a file or link.
     Copy(&'s str, &'s str),
-    /// Make a link of this owner.
+    /// Make a symbolic link with this owner.
     Link(&'s str, &'s str, (u32, u32)),
     /// Remove a file or link.
     Remove(&'s str),
@@ -56,7 +56,7 @@ impl<'s> FileChange<'s> {
         }
     }
 
-    /// What it reads, which nothing before it in a row may change.
+    /// The path that it reads, which no earlier change of the same batch may change.
     pub(crate) fn reads(self) -> Option<&'s str> {
         match self {
             Self::Copy(from, _) => Some(from),
@@ -65,7 +65,7 @@ impl<'s> FileChange<'s> {
     }
 }
 
-/// The file systems that were touched: a folder of each.
+/// The file systems that were changed: an open folder on each.
 #[derive(Default)]
 struct Touched(Vec<(u64, OwnedFd)>);
 
@@ -86,18 +86,18 @@ impl Touched {
     }
 }
 
-/// Files that have lost their last name, kept open until they are let go of together: a file system that is mounted with
-/// `discard` may wait milliseconds for the disk as it takes back the room of each, and many such waits fit into one.
+/// Deleted files, kept open until they are closed together. A file system that is mounted with `discard` may wait
+/// milliseconds for the disk when it frees the space of a file. Closing many at once overlaps these waits.
 #[derive(Default)]
 struct Held(Vec<OwnedFd>);
 
 impl Held {
-    /// How many at most: far below the usual limit of open files, 1,024.
+    /// The most files that are kept open: far below the usual limit of 1,024 open files.
     const MOST: usize = 256;
-    /// How many let go at a time.
+    /// How many threads close files, the current one included.
     const THREADS: usize = 8;
 
-    /// Keeps what stands at `path`, if it can be opened at all: it is about to be replaced or removed.
+    /// Keeps the file at `name` open, if it can be opened at all, because it is about to be replaced or removed.
     fn keep(&mut self, dir: &OwnedFd, name: &str) {
         if self.0.len() >= Self::MOST {
             self.let_go();
@@ -111,7 +111,7 @@ impl Held {
         std::thread::scope(|scope| {
             while self.0.len() > each {
                 let some = self.0.split_off(self.0.len() - each);
-                // Without another thread they are let go of here.
+                // If no thread can be started, they are closed here.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(some));
             }
             self.0.clear();
@@ -120,7 +120,7 @@ impl Held {
 }
 
 impl Root {
-    /// Makes many changes. None may be of what an earlier one reads or makes.
+    /// Makes many changes. None of them may change a path that an earlier one reads or makes.
     ///
     /// # Errors
     /// The index of the change and the call that failed.
@@ -149,10 +149,10 @@ impl Root {
         touched.sync(self).map_err(last)
     }
 
-    /// Waits until the disk knows the file systems that hold these paths. A folder that is not there holds nothing.
+    /// Syncs the file systems that hold these paths. A path whose folder does not exist is skipped.
     ///
     /// # Errors
-    /// A file system does not take what was written.
+    /// A file system cannot be synced.
     pub(crate) fn sync_around<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Result<(), FsError> {
         let mut touched = Touched::default();
         for path in paths {
@@ -163,7 +163,7 @@ impl Root {
         touched.sync(self)
     }
 
-    /// Writes the temporary file of a change, where it has contents.
+    /// Writes the temporary file of a change, if the change has contents.
     fn stage(&self, change: FileChange<'_>) -> Result<bool, FsError> {
         match change {
             FileChange::Write(path, mut contents, a) => {
@@ -189,7 +189,7 @@ impl Root {
         }
     }
 
-    /// Makes a change; one that is staged has its temporary file.
+    /// Makes a change visible at its path. A staged change already has its temporary file.
     fn publish(&self, change: FileChange<'_>, staged: bool) -> Result<(), FsError> {
         match change {
             _ if staged => {
@@ -208,7 +208,7 @@ impl Root {
         }
     }
 
-    /// Makes many changes with one wait for the disk, few with one each.
+    /// Makes changes: many of them with one sync for all, few of them with one sync each.
     ///
     /// # Errors
     /// The call that failed.
@@ -220,8 +220,8 @@ impl Root {
     }
 }
 
-/// The first changes of a row that can be made together: each has a path of its own, and none reads what one before it
-/// changes, or needs as a folder what one before it is to remove.
+/// The longest start of a list of changes that can be made as one batch: each has a path of its own, and none reads,
+/// or lies below, a path that an earlier one changes.
 pub(crate) fn together<'s>(changes: impl Iterator<Item = FileChange<'s>>) -> Vec<FileChange<'s>> {
     let mut paths = std::collections::BTreeSet::new();
     let mut out = Vec::new();

@@ -8,15 +8,15 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Begins looks, one at a time.
+/// Runs one inspection at a time, with a time limit.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded {
-    /// A look that had not ended when its time was over.
+    /// The thread of an inspection that exceeded its time limit and still runs.
     hangs: Option<JoinHandle<()>>,
 }
 
 impl Bounded {
-    /// Runs `look`; `None` if it has not answered in time, or an earlier one still hangs.
+    /// Runs `look`. `None`: it has not answered in time, or an earlier one still hangs.
     pub(crate) fn run<T: Send + 'static>(
         &mut self,
         limit: Duration,
@@ -28,7 +28,7 @@ impl Bounded {
         self.hangs = None;
         let (answer, answers) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("bounded look".to_owned()).spawn(move || {
-            // Nobody listens any more where it came too late.
+            // Fails if the answer comes after the time limit: the receiver is gone then.
             let _ = answer.send(look());
         });
         match (thread, answers.recv_timeout(limit)) {

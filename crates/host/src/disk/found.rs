@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::is_killed;
 
-/// A file operation that failed. The source says how; the text says on what, and what to do about it.
+/// A file operation that failed. The text names the path and the remedy; the source has the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {op} {path}: {remedy}", remedy = remedy(source))]
 pub struct FsError {
-    /// What was tried.
+    /// The operation.
     pub op: &'static str,
     /// The path on the host.
     pub path: String,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -23,23 +23,23 @@ impl FsError {
         Self { op, path: path.to_owned(), source: source.into() }
     }
 
-    /// Whether a fault point ended the process here.
+    /// Whether a fault point simulated the end of the process here.
     pub(crate) fn killed(&self) -> bool {
         is_killed(&self.source)
     }
 }
 
-/// A link on the way that somebody else than root could point elsewhere at any time.
+/// A symbolic link in the path that belongs to a user other than root, who could point it elsewhere at any time.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} is a link that belongs to user {uid}")]
 pub(crate) struct ForeignLink {
-    /// The part of the path.
+    /// The link's path component.
     pub(crate) name: String,
     /// Its owner.
     pub(crate) uid: u32,
 }
 
-/// What a person can do about an I/O error.
+/// The remedy for an I/O error.
 fn remedy(e: &io::Error) -> &'static str {
     if e.get_ref().is_some_and(|e| e.is::<ForeignLink>()) {
         return "no path is followed over a link of another user than root; remove the link, or make it root's (chown -h)";
@@ -68,7 +68,7 @@ fn remedy(e: &io::Error) -> &'static str {
     }
 }
 
-/// What stands at a path. Links are not followed at the last part.
+/// What exists at a path. A link as the last component is not followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Found {
@@ -87,13 +87,13 @@ pub enum Found {
         len: u64,
         /// SHA-256 of the contents, in hex.
         sha256: String,
-        /// It carries the immutable or append-only attribute.
+        /// It has the immutable or append-only attribute (chattr(1)).
         #[serde(default)]
         immutable: bool,
     },
     /// A symbolic link.
     Link {
-        /// Its text.
+        /// Its target as it is written.
         target: String,
         /// Owner.
         uid: u32,
@@ -111,15 +111,15 @@ pub enum Found {
     },
     /// A device, socket or pipe.
     Other,
-    /// Nothing, and nothing can: `parent` is not a folder.
+    /// Nothing, and nothing can be made there: `parent` is not a folder.
     Blocked {
-        /// The part of the path that is in the way.
+        /// The part of the path that is not a folder.
         parent: String,
     },
 }
 
 impl Found {
-    /// Whether nothing stands there.
+    /// Whether nothing exists there.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Absent | Self::Blocked { .. })

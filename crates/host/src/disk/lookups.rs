@@ -3,36 +3,36 @@
 //!
 //! Not here: opening files in a way that is safe against users who change the path meanwhile (see `resolve`).
 
-/// The kernel's own limit of links in one path.
+/// The kernel's own limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// What stands on the way.
+/// What exists at one point of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// A folder.
     Folder,
-    /// A link, with its text.
+    /// A symbolic link, with its target.
     Link(String),
-    /// Nothing, or what no path leads through.
+    /// Nothing, or something that a path cannot lead through.
     End,
 }
 
-/// One lookup: of a name in a folder. The folder's path has no links in it.
+/// One lookup of a name in a folder. The folder's path has no links in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
     pub(crate) folder: String,
     pub(crate) name: String,
-    /// The last part of the path: what stands there is what it is all about.
+    /// Whether this is the last component of the path: the file itself, not a folder or link on the way to it.
     pub(crate) last: bool,
 }
 
-/// Every lookup of a path, in order. Ends where something is missing. A link at the last part is not followed.
+/// Every lookup of a path, in order. Ends where something is missing. A link as the last component is not followed.
 pub(crate) fn lookups(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup> {
     let parts = |text: &str| -> Vec<String> {
         text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
     };
     let mut out = Vec::new();
-    // The next part is the last one of the list.
+    // The components that are left, in reverse: the next one is last.
     let mut rest = parts(path);
     let mut folder = String::new();
     let mut links = 0;

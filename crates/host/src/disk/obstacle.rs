@@ -14,33 +14,33 @@ use serde::Serialize;
 use crate::disk::found::FsError;
 use crate::disk::root::{Root, split};
 
-/// What is in the way.
+/// Why a path cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Obstacle {
-    /// The file system is read-only where `folder` stands.
+    /// The file system that holds `folder` is read-only.
     ReadOnly {
-        /// The innermost folder of the path that exists.
+        /// The innermost existing folder of the path.
         folder: String,
     },
-    /// `folder` carries the immutable or the append-only attribute (chattr(1)).
+    /// `folder` has the immutable or the append-only attribute (chattr(1)).
     FixedFolder {
-        /// The innermost folder of the path that exists.
+        /// The innermost existing folder of the path.
         folder: String,
     },
-    /// Something is mounted on the path: no other file can take its place (`EBUSY`, rename(2)).
+    /// Something is mounted on the path, so no other file can replace it (`EBUSY`, rename(2)).
     MountPoint,
-    /// `folder` did not answer within this time: a server that is gone, mostly.
+    /// `folder` did not answer within this time, usually because a file server is gone.
     NoAnswer {
-        /// The folder that was looked at.
+        /// The folder that was inspected.
         folder: String,
-        /// How long was waited, in seconds.
+        /// The time limit, in seconds.
         seconds: u64,
     },
 }
 
 impl Obstacle {
-    /// What a person can do about it.
+    /// The remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -69,15 +69,15 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The folder of a path, looked at once for all paths in it.
+/// The obstacle in a folder, if there is one. Each folder is inspected once for all paths in it.
 pub(crate) type InFolder = Option<Obstacle>;
 
 impl Root {
-    /// What keeps files in the folder of `path` from being made, replaced and removed. A folder that does not exist yet
-    /// counts by the innermost one that does.
+    /// What keeps files in the folder of `path` from being made, replaced and removed. For a folder that does not
+    /// exist yet, the innermost existing folder above it is inspected.
     ///
     /// # Errors
-    /// A folder cannot be looked at.
+    /// A folder cannot be inspected.
     pub(crate) fn folder_obstacle(&self, path: &str) -> Result<InFolder, FsError> {
         let fail = |e: io::Error| FsError::new("look at the folder of", path, e);
         let mut at = path;
@@ -95,7 +95,7 @@ impl Root {
     /// What keeps the folder at `path` itself from getting another mode and owner.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// It cannot be inspected.
     pub(crate) fn own_obstacle(&self, path: &str) -> Result<Option<Obstacle>, FsError> {
         let fail = |e: io::Error| FsError::new("look at", path, e);
         let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
@@ -112,7 +112,7 @@ fn of_folder(fd: &OwnedFd, folder: String) -> io::Result<Option<Obstacle>> {
     Ok(is_fixed.then_some(Obstacle::FixedFolder { folder }))
 }
 
-/// Nothing there, and file systems that do not say, have none.
+/// The file attributes at a name. `None`: nothing exists there, or the file system does not report attributes.
 fn attributes(dir: &OwnedFd, name: &str, flags: AtFlags) -> Option<StatxAttributes> {
     fs::statx(dir, name, flags, StatxFlags::empty()).ok().map(|s| s.stx_attributes)
 }

@@ -9,12 +9,12 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::disk::found::ForeignLink;
 
-/// How often a resolution that raced with a rename is tried again before it is given up.
+/// How often a resolution that raced with a rename is retried.
 const RESOLVE_TRIES: u32 = 32;
-/// The kernel's own limit of links in one path.
+/// The kernel's own limit of symbolic links in one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// `openat2`, tried again when it raced with a rename.
+/// `openat2`, retried when it raced with a rename.
 pub(crate) fn resolve(
     at: &OwnedFd,
     path: &str,
@@ -32,15 +32,15 @@ pub(crate) fn resolve(
     Err(rustix::io::Errno::AGAIN.into())
 }
 
-/// Resolves a path part by part, each through the handle of the one before: what was looked at is what is gone through,
-/// whatever is renamed meanwhile.
+/// Resolves a path component by component, each through the handle of the one before. What was checked is therefore
+/// what is used, whatever is renamed meanwhile.
 pub(crate) fn walk(root: &OwnedFd, path: &str, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
     let parts = |text: &str| -> Vec<String> {
         text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
     };
     let strict = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // The next part is the last one of the list.
+    // The components that are left, in reverse: the next one is last.
     let mut rest = parts(path);
     let mut folders: Vec<OwnedFd> = Vec::new();
     let mut links = 0;

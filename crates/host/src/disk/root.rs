@@ -21,16 +21,15 @@ use crate::fault::{Faults, NoFaults, Point, as_io};
 
 /// The mode of folders that we create.
 pub(crate) const DIR_MODE: u32 = 0o755;
-/// Bytes moved at once when a file is read or copied.
+/// The size of the buffer for reading and copying files.
 const CHUNK: usize = 128 * 1024;
 
 /// How files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Wait for the disk after each change. Off in tests only.
+    /// Sync to disk after each change. Off in tests only.
     pub sync: bool,
-    /// Set owners. Off when the root is a plain folder of somebody who is not root: then owners are neither set nor
-    /// compared.
+    /// Set owners. Off when the root is a folder of a user other than root: then owners are neither set nor compared.
     pub owners: bool,
 }
 
@@ -41,25 +40,25 @@ struct Inner {
     options: Options,
 }
 
-/// A file that was read if it is short.
+/// A file whose contents are read only if it is short.
 pub(crate) struct Short {
     /// Length in bytes.
     pub(crate) len: u64,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// Contents; `None`: it is longer.
+    /// The contents. `None`: the file is longer than the limit.
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
-/// No path has more folders.
+/// A limit on the number of folders in a path.
 const MOST_FOLDERS: usize = 4096;
 
-/// The handle.
+/// A handle on a host's root folder.
 #[derive(Clone, Debug)]
 pub struct Root(Arc<Inner>);
 
 impl Root {
-    /// Opens a root folder: `/`, or the folder that stands for it. Owners are set when we are root.
+    /// Opens a root folder: `/`, or a folder in place of it. Owners are set if this process runs as root.
     ///
     /// # Errors
     /// The folder does not exist or cannot be opened.
@@ -83,7 +82,7 @@ impl Root {
         Ok(Self(Arc::new(Inner { fd: Arc::new(fd), faults, options })))
     }
 
-    /// The same root, without waiting for the disk: for many changes of which the last word waits for all.
+    /// The same root without syncs: for many changes that are synced together at the end.
     #[must_use]
     pub(crate) fn lazy(&self) -> Self {
         let Inner { fd, faults, options } = &*self.0;
@@ -91,7 +90,7 @@ impl Root {
         Self(Arc::new(Inner { fd: Arc::clone(fd), faults: Arc::clone(faults), options }))
     }
 
-    /// The same root without fault points: for what stands in for another process.
+    /// The same root without fault points: for code that plays another process.
     #[must_use]
     pub(crate) fn without_faults(&self) -> Self {
         let fd = Arc::clone(&self.0.fd);
@@ -108,7 +107,7 @@ impl Root {
         &self.0.faults
     }
 
-    /// One system call, with the hook asked before and after it.
+    /// Makes one system call, with the fault hook called before and after it.
     pub(crate) fn call<T>(
         &self,
         call: &'static str,
@@ -122,8 +121,8 @@ impl Root {
         Ok(out)
     }
 
-    /// Opens a path. Links on the way are followed inside the root; those of other users than root are not, as they can
-    /// point elsewhere the next moment: somebody's own folder must not lead what root writes out of it.
+    /// Opens a path. Links in it are followed inside the root. Links of users other than root are not followed,
+    /// because their owner can redirect them at any time: a user must not be able to redirect what root writes.
     pub(crate) fn openat(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
         let relative = match path.trim_start_matches('/') {
             "" => ".",
@@ -141,21 +140,21 @@ impl Root {
         }
     }
 
-    /// The folder that holds `path`, and the last part of it.
+    /// The folder that holds `path`, and the last component of it.
     pub(crate) fn parent<'p>(&self, path: &'p str) -> io::Result<(OwnedFd, &'p str)> {
         let (dir, name) = split(path)?;
         Ok((self.openat(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0)?, name))
     }
 
-    /// What stands at `path`, with the hash of a file's contents.
+    /// What exists at `path`, with the hash of a file's contents.
     ///
     /// # Errors
-    /// I/O errors other than that nothing stands there.
+    /// I/O errors other than that nothing exists there.
     pub fn found(&self, path: &str) -> Result<Found, FsError> {
         Ok(self.look(path)?.0)
     }
 
-    /// As [`Root::found`], and whether something is mounted there: one question to the file system for both.
+    /// As [`Root::found`], and whether something is mounted there. One system call answers both.
     pub(crate) fn look(&self, path: &str) -> Result<(Found, bool), FsError> {
         let fail = |e: io::Error| FsError::new("read", path, e);
         let (dir, name) = match self.parent(path) {
@@ -182,7 +181,8 @@ impl Root {
                 )
                 .map_err(|e| fail(e.into()))?;
                 let (len, sha256) = hash(&mut std::fs::File::from(fd), stat.stx_size).map_err(fail)?;
-                // Either attribute makes every change of the file fail. File systems that do not say have none.
+                // Either attribute makes every change of the file fail. A file system that does not report attributes
+                // has none.
                 let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
                 let immutable = stat.stx_attributes.intersects(fixed);
                 Found::File { mode, uid, gid, len, sha256, immutable }
@@ -197,16 +197,16 @@ impl Root {
         Ok((found, stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)))
     }
 
-    /// What the file system says of a path, in a few bytes: another number when another file stands there, or when its
-    /// contents, mode or owner were changed. No contents are read. 0: there is nothing.
+    /// A hash of a path's metadata. It changes when another file replaces the one there, or when the contents, mode or
+    /// owner of the file change. No contents are read. 0: nothing exists there.
     #[must_use]
     pub fn fingerprint(&self, path: &str) -> u64 {
         let Ok((dir, name)) = split(path) else { return 0 };
         self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0).map_or(0, |dir| fingerprint(&dir, name))
     }
 
-    /// `path`'s parent could not be opened: because something that is not a folder is in the way (the outermost such
-    /// part is named), or because it does not exist.
+    /// Finds why the parent of `path` could not be opened: because a component is not a folder (the outermost one is
+    /// named), or because it does not exist.
     fn blocked(&self, path: &str) -> Result<Found, FsError> {
         for (end, _) in path.match_indices('/').skip(1) {
             let dir = path.get(..end).unwrap_or_default();
@@ -217,7 +217,7 @@ impl Root {
                     return Ok(Found::Blocked { parent: parent() });
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    // A link that leads nowhere is in the way too: a folder cannot be made in its place.
+                    // A dangling link counts as well: a folder cannot be made in its place.
                     let link = self.parent(dir).is_ok_and(|(d, n)| {
                         fs::statat(&d, n, AtFlags::SYMLINK_NOFOLLOW)
                             .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Symlink)
@@ -230,7 +230,7 @@ impl Root {
         Ok(Found::Absent)
     }
 
-    /// The contents of a file; links are followed inside the root.
+    /// The contents of a file. Links are followed inside the root.
     ///
     /// # Errors
     /// It does not exist or cannot be read.
@@ -244,12 +244,12 @@ impl Root {
         read().map_err(|e| FsError::new("read", path, e))
     }
 
-    /// The length of a file, and its contents where that is not more than `most`. Links at the last part are not
+    /// The length of a file, and its contents if they are at most `most` bytes. A link as the last component is not
     /// followed.
     pub(crate) fn read_short(&self, path: &str, most: u64) -> Result<Short, FsError> {
         let file = self.reader(path)?;
         let read = || -> io::Result<Short> {
-            // The mode of the very file that is read: another one may take its place at any time.
+            // The mode of the opened file, because another file may replace it at any time.
             let about = file.metadata()?;
             let (len, mode) = (about.len(), std::os::unix::fs::MetadataExt::mode(&about) & 0o7777);
             if len > most {
@@ -262,8 +262,9 @@ impl Root {
         read().map_err(|e| FsError::new("read", path, e))
     }
 
-    /// Whether everybody may open the folder that a path stands in: all folders above it, as links lead to them, let others
-    /// pass. A folder that is yet to be made does, as the agent makes it. What cannot be told is no.
+    /// Whether every user may open the folder that a path is in: all folders above it, with links followed, are
+    /// searchable by others. A folder that does not exist yet counts as open, because the agent makes it so. False
+    /// where it cannot be told.
     pub(crate) fn is_open_to_all(&self, path: &str) -> bool {
         const PASS: u32 = 0o001;
         let mut dir = match split(path) {
@@ -298,7 +299,7 @@ impl Root {
         false
     }
 
-    /// As [`Root::read`]; nothing there is `None`.
+    /// As [`Root::read`]. `None`: nothing exists there.
     ///
     /// # Errors
     /// It cannot be read.
@@ -312,7 +313,7 @@ impl Root {
         }
     }
 
-    /// As [`Root::read_if_there`], as text; bytes that are not UTF-8 are replaced.
+    /// As [`Root::read_if_there`], as text. Bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
     /// It cannot be read.
@@ -320,8 +321,8 @@ impl Root {
         Ok(self.read_if_there(path)?.map(|b| String::from_utf8_lossy(&b).into_owned()))
     }
 
-    /// The names in a folder, sorted; none when it does not exist. Names that are not UTF-8 cannot be ours and are
-    /// left out.
+    /// The names in a folder, sorted. None if it does not exist. Names that are not UTF-8 cannot be ours and are left
+    /// out.
     ///
     /// # Errors
     /// It cannot be read.
@@ -348,10 +349,10 @@ impl Root {
         Ok(names)
     }
 
-    /// The file system that holds `path` (or would hold it): its device number and the bytes that are free on it.
+    /// The file system that holds `path` (or would hold it): its device number and its free bytes.
     ///
     /// # Errors
-    /// The file system cannot be asked.
+    /// The file system cannot be queried.
     pub(crate) fn space(&self, path: &str) -> Result<(u64, u64), FsError> {
         let fail = |e: io::Error| FsError::new("ask for the free space at", path, e);
         let mut at = path;
@@ -369,7 +370,7 @@ impl Root {
         }
     }
 
-    /// The length of the file or link at `path`; nothing there has none.
+    /// The length of the file or link at `path`; 0 if nothing exists there.
     pub(crate) fn len(&self, path: &str) -> Result<u64, FsError> {
         let Ok((dir, name)) = self.parent(path) else { return Ok(0) };
         match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -379,7 +380,7 @@ impl Root {
         }
     }
 
-    /// Whether two paths are names of one file. Links are not followed at the last part.
+    /// Whether two paths are hard links of one file. A link as the last component is not followed.
     pub(crate) fn same_file(&self, a: &str, b: &str) -> bool {
         let which = |path: &str| {
             let (dir, name) = self.parent(path).ok()?;
@@ -389,12 +390,12 @@ impl Root {
         which(a).is_some_and(|a| which(b) == Some(a))
     }
 
-    /// What of the file at `path` a copy of it is to have.
+    /// The metadata of the file at `path` that a copy of it should have.
     pub(crate) fn like(&self, path: &str) -> Result<Like, FsError> {
         Like::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))
     }
 
-    /// A file to read from start to end; links at the last part are not followed.
+    /// A file to read from start to end. A link as the last component is not followed.
     pub(crate) fn reader(&self, path: &str) -> Result<std::fs::File, FsError> {
         let fail = |e: io::Error| FsError::new("read", path, e);
         let (dir, name) = self.parent(path).map_err(fail)?;
@@ -409,12 +410,13 @@ impl Root {
     }
 }
 
-/// As [`Root::fingerprint`], of a name in a folder. The time of the last change is the kernel's: nobody sets it by hand.
+/// As [`Root::fingerprint`], of a name in a folder. The change time (ctime) is set by the kernel; no user can forge
+/// it.
 pub(crate) fn fingerprint(folder: &OwnedFd, name: &str) -> u64 {
     let Ok(stat) = fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return 0 };
     let mut hasher = DefaultHasher::new();
     (stat.st_dev, stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid).hash(&mut hasher);
-    // The times of a folder are those of what is in it.
+    // The times of a folder are left out: they change with the entries in it.
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         (stat.st_size, stat.st_ctime, stat.st_ctime_nsec, stat.st_mtime, stat.st_mtime_nsec)
             .hash(&mut hasher);
@@ -422,7 +424,7 @@ pub(crate) fn fingerprint(folder: &OwnedFd, name: &str) -> u64 {
     hasher.finish()
 }
 
-/// The folder and the last part of an absolute path.
+/// The folder and the last component of an absolute path.
 pub(crate) fn split(path: &str) -> io::Result<(&str, &str)> {
     let bad = || io::Error::new(io::ErrorKind::InvalidInput, "not an absolute, plain path");
     let (dir, name) = path.rsplit_once('/').ok_or_else(bad)?;
@@ -432,12 +434,13 @@ pub(crate) fn split(path: &str) -> io::Result<(&str, &str)> {
     Ok((if dir.is_empty() { "/" } else { dir }, name))
 }
 
-/// The name of the temporary file for `path`: short whatever the path is, and always the same.
+/// The name of the temporary file for `path`: of fixed length, and always the same for one path.
 pub(crate) fn temp_name(path: &str) -> String {
     format!(".mcd-{}.tmp", &hex(&Sha256::digest(path.as_bytes()))[..16])
 }
 
-/// Where a folder that stood at `path` is kept, beside it. Unlike a temporary file it is nobody's to remove.
+/// The name under which a folder that was at `path` is kept beside it. Unlike a temporary file, the agent never
+/// removes it.
 pub(crate) fn kept_name(path: &str, number: u32) -> String {
     let dir = split(path).map_or("", |(dir, _)| dir.trim_end_matches('/'));
     format!("{dir}/.mcd-{}.kept-{number}", &hex(&Sha256::digest(path.as_bytes()))[..16])
@@ -454,7 +457,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// Length and SHA-256 of a file that is expected to have `size` bytes.
 fn hash(file: &mut impl Read, size: u64) -> io::Result<(u64, String)> {
     let mut sha = Sha256::new();
-    // One more than the file has: its end is seen with the next read at the latest.
+    // One byte more than the file has, so that the next read at the latest sees its end.
     let room = usize::try_from(size).unwrap_or(CHUNK).saturating_add(1).clamp(512, CHUNK);
     let mut buffer = vec![0; room];
     let mut len = 0u64;

@@ -13,10 +13,10 @@ use crate::disk::root::{DIR_MODE, Root, split, temp_name};
 use crate::disk::xattr::{self, Like, Xattr};
 
 impl Root {
-    /// Makes the folders above `path` that are missing, each with [`DIR_MODE`].
+    /// Makes the missing folders above `path`, each with [`DIR_MODE`].
     ///
     /// # Errors
-    /// Something that is not a folder is in the way, or the folder cannot be made.
+    /// A component of the path is not a folder, or a folder cannot be made.
     pub fn make_parents(&self, path: &str) -> Result<(), FsError> {
         let (dir, _) = split(path).map_err(|e| FsError::new("make the folder of", path, e))?;
         if dir == "/" || self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0).is_ok() {
@@ -27,10 +27,10 @@ impl Root {
         self.make_dir(dir, owner)
     }
 
-    /// Makes one folder (its parent exists); one that is there already gets the mode and owner.
+    /// Makes one folder, whose parent must exist. A folder that exists already gets the mode and owner.
     ///
     /// # Errors
-    /// Something else stands there, or the folder cannot be made.
+    /// Something other than a folder exists there, or the folder cannot be made.
     pub fn make_dir(&self, path: &str, attributes: Attributes) -> Result<(), FsError> {
         let (dir, name) = self.parent(path).map_err(|e| FsError::new("make the folder", path, e))?;
         self.call("make the folder", path, || {
@@ -48,7 +48,7 @@ impl Root {
         self.sync_dir(&dir, path)
     }
 
-    /// Sets owner, then mode (changing the owner clears setuid bits).
+    /// Sets the owner, then the mode, because a change of owner clears setuid bits (chown(2)).
     fn attribute(&self, fd: &OwnedFd, a: Attributes) -> io::Result<()> {
         if self.options().owners {
             fs::fchown(fd, Some(Uid::from_raw(a.uid)), Some(Gid::from_raw(a.gid)))?;
@@ -64,8 +64,8 @@ impl Root {
         Ok(())
     }
 
-    /// Waits until the disk knows all that others did on our behalf in the file system of a folder. None there is
-    /// fine.
+    /// Syncs the file system of a folder, to make durable what other programs wrote on our behalf. It is no error if
+    /// the folder does not exist.
     pub(crate) fn sync_file_system(&self, path: &str) -> Result<(), FsError> {
         if !self.options().sync {
             return Ok(());
@@ -77,7 +77,7 @@ impl Root {
         }
     }
 
-    /// Puts a file in place of whatever file or link stands at `path`: all or nothing.
+    /// Replaces the file or link at `path`, or makes a new file: all or nothing.
     ///
     /// Flow: temporary file in the same folder (its name follows from the path, so that a crash leaves one that the
     /// next attempt or the undo removes), contents, owner and mode, fsync, rename, fsync of the folder.
@@ -109,7 +109,7 @@ impl Root {
         self.sync_dir(&dir, path)
     }
 
-    /// Writes the temporary file for `path`; gives the folder that it stands in.
+    /// Writes the temporary file for `path`. Returns the folder that it is in.
     pub(crate) fn stage_file(
         &self,
         path: &str,
@@ -126,7 +126,7 @@ impl Root {
         Ok(dir)
     }
 
-    /// Puts the temporary file for `path` in its place.
+    /// Renames the temporary file for `path` into place.
     pub(crate) fn publish_in(&self, dir: &OwnedFd, path: &str) -> Result<(), FsError> {
         let (_, name) = split(path).map_err(|e| FsError::new("write", path, e))?;
         let temp = temp_name(path);
@@ -169,14 +169,14 @@ impl Root {
         Ok(())
     }
 
-    /// The security label of the file that a new one is put in place of.
+    /// The security label of the file that will be replaced.
     fn label(&self, dir: &OwnedFd, path: &str) -> Option<Xattr> {
         let (_, name) = split(path).ok()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         xattr::label(&fs::openat(dir, name, flags, Mode::empty()).ok()?)
     }
 
-    /// Puts a symbolic link in place of whatever file or link stands at `path`.
+    /// Replaces the file or link at `path` with a symbolic link, or makes a new one.
     ///
     /// # Errors
     /// As [`Root::write`].
@@ -202,10 +202,10 @@ impl Root {
         self.sync_dir(&dir, path)
     }
 
-    /// Makes `path` another name of the file `target`, in place of whatever file or link stands there.
+    /// Makes `path` a hard link of the file `target`. It replaces the file or link at `path`.
     ///
     /// # Errors
-    /// As [`Root::write`]; the target is not there, or on another file system.
+    /// As [`Root::write`]. Also if the target does not exist, or is on another file system.
     pub fn hard_link(&self, path: &str, target: &str) -> Result<(), FsError> {
         self.make_parents(path)?;
         let fail = |e| FsError::new("make a hard link at", path, e);
@@ -222,17 +222,17 @@ impl Root {
             })
         })();
         self.tidy(&dir, &temp, made)?;
-        // Renaming one name of a file to another name of it does nothing.
+        // A rename between two hard links of one file does nothing (rename(2)), so the temporary one is still there.
         self.discard(&dir, &temp, path)?;
         self.sync_dir(&dir, path)
     }
 
-    /// After a failure that is not the end of the process: removes the temporary file.
+    /// Removes the temporary file after a failure, unless the failure is the simulated end of the process.
     fn tidy(&self, dir: &OwnedFd, temp: &str, done: Result<(), FsError>) -> Result<(), FsError> {
         if let Err(e) = &done
             && !e.killed()
         {
-            // The failure is what the caller must hear of; the undo tries the removal again.
+            // The caller must get the original failure. The undo tries the removal again.
             let _ = fs::unlinkat(dir, temp, AtFlags::empty());
         }
         done
@@ -250,7 +250,7 @@ impl Root {
     /// Removes what an interrupted write or link may have left beside `path`.
     ///
     /// # Errors
-    /// It is there and cannot be removed.
+    /// It exists and cannot be removed.
     pub(crate) fn discard_temporary(&self, path: &str) -> Result<(), FsError> {
         match self.parent(path) {
             Ok((dir, _)) => self.discard(&dir, &temp_name(path), path),
@@ -258,10 +258,10 @@ impl Root {
         }
     }
 
-    /// Copies a file or link with its mode, owner and times, and a file's extended attributes.
+    /// Copies a file with its mode, owner, modification time and extended attributes; or a link with its owner.
     ///
     /// # Errors
-    /// `from` is neither, or one of the calls failed.
+    /// `from` is neither a file nor a link, or one of the calls failed.
     pub fn copy(&self, from: &str, to: &str) -> Result<(), FsError> {
         let fail = |e: io::Error| FsError::new("copy", from, e);
         let (dir, name) = self.parent(from).map_err(fail)?;
@@ -283,7 +283,7 @@ impl Root {
         }
     }
 
-    /// Removes a file or link; nothing there is fine.
+    /// Removes a file or link. It is no error if nothing exists there.
     ///
     /// # Errors
     /// It is a folder or cannot be removed.
@@ -291,7 +291,7 @@ impl Root {
         self.unlink("remove", path, AtFlags::empty())
     }
 
-    /// Removes a folder if it is empty; one that is not, or none, is left alone.
+    /// Removes a folder if it is empty. It is no error if it is not empty or does not exist.
     ///
     /// # Errors
     /// It is not a folder or cannot be removed.
@@ -320,13 +320,13 @@ impl Root {
         self.sync_dir(&dir, path)
     }
 
-    /// Removes a folder and all in it, or a file; links are not followed. Nothing there is fine.
+    /// Removes a folder and all in it, or a file. Links are not followed. It is no error if nothing exists there.
     ///
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove_tree(&self, path: &str) -> Result<(), FsError> {
         if let (Found::Dir { .. }, is_mount_point) = self.look(path)? {
-            // What is mounted there is somebody else's.
+            // A mounted file system does not belong to this tree.
             if is_mount_point {
                 return Err(FsError::new("remove", path, io::ErrorKind::ResourceBusy));
             }

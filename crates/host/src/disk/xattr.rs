@@ -10,26 +10,26 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use serde::{Deserialize, Serialize};
 
-/// The label that SELinux decides by: a new file gets that of its folder, which is wrong for `/etc/shadow` and others.
+/// The SELinux label. A new file gets the label of its folder, which is wrong for `/etc/shadow` and others.
 const LABEL: &str = "security.selinux";
-/// The kernel's own limit for a list of names and for one value.
+/// The kernel's own limit for a list of names and for one value (xattr(7)).
 const MAX: usize = 64 * 1024;
-/// Labels are a few words.
+/// A limit for one label; real ones are a few words long.
 const MAX_LABEL: usize = 4 * 1024;
 
-/// One of them.
+/// One extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Xattr {
     name: String,
     value: Vec<u8>,
 }
 
-/// What of another file a written one gets, beside contents, mode and owner.
+/// The metadata that a written file takes over from another one, besides contents, mode and owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Like {
-    /// When it was changed last: seconds and nanoseconds.
+    /// The modification time: seconds and nanoseconds.
     pub(crate) modified: Option<(i64, i64)>,
-    /// Its extended attributes. None: the security label of the file that is replaced.
+    /// Its extended attributes. `None`: only the security label of the file that is replaced.
     #[serde(default)]
     pub(crate) xattrs: Vec<Xattr>,
 }
@@ -42,7 +42,7 @@ impl Like {
     }
 }
 
-/// All that a file has.
+/// All extended attributes of a file.
 fn all(file: &OwnedFd) -> Vec<Xattr> {
     let mut names = Vec::with_capacity(MAX);
     if flistxattr(file, spare_capacity(&mut names)).is_err() {
@@ -52,7 +52,7 @@ fn all(file: &OwnedFd) -> Vec<Xattr> {
     names.filter_map(|n| one(file, std::str::from_utf8(n).ok()?, MAX)).collect()
 }
 
-/// Its security label.
+/// A file's security label.
 pub(crate) fn label(file: &OwnedFd) -> Option<Xattr> {
     one(file, LABEL, MAX_LABEL)
 }
@@ -64,7 +64,7 @@ fn one(file: &OwnedFd, name: &str, max: usize) -> Option<Xattr> {
     Some(Xattr { name: name.to_owned(), value })
 }
 
-/// Puts them on a file. To be called after its owner is set, which takes capabilities away.
+/// Sets extended attributes. Call it after the owner is set, because a change of owner removes capabilities.
 pub(crate) fn set<'x>(file: &OwnedFd, attributes: impl IntoIterator<Item = &'x Xattr>) {
     for Xattr { name, value } in attributes {
         if let Err(error) = fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {

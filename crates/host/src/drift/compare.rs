@@ -13,46 +13,46 @@ pub enum Drift {
     /// A file, unit file or drop-in has other contents.
     #[error("content mismatch for file {path:?}")]
     Content {
-        /// Which.
+        /// The path.
         path: String,
     },
-    /// It has another mode, or is no regular file.
+    /// A file has another mode, or is not a regular file.
     #[error("mode mismatch for file: {path:?}; expected: {expected:04o}; received: {received}")]
     Mode {
-        /// Which.
+        /// The path.
         path: String,
-        /// The permission bits that the config says.
+        /// The permission bits in the config.
         expected: u32,
-        /// What was found.
+        /// What was found on the host.
         received: String,
     },
-    /// It is not there.
+    /// A file does not exist.
     #[error("could not stat file {path:?}: it does not exist")]
     Missing {
-        /// Which.
+        /// The path.
         path: String,
     },
-    /// It belongs to somebody else.
+    /// A file has another owner.
     #[error("owner mismatch for file: {path:?}; expected: {expected}; received: {received}")]
     Owner {
-        /// Which.
+        /// The path.
         path: String,
-        /// User and group number that the config says.
+        /// User and group id in the config.
         expected: String,
-        /// What was found.
+        /// What was found on the host.
         received: String,
     },
-    /// Something else stands there than the folder or link of the config.
+    /// Something other than the config's folder or link is at the path.
     #[error("{path:?} should be {expected} and is {received}")]
     Kind {
-        /// Which.
+        /// The path.
         path: String,
-        /// What the config says.
+        /// What the config asks for.
         expected: String,
-        /// What was found.
+        /// What was found on the host.
         received: String,
     },
-    /// A masked unit is not.
+    /// A unit should be masked and is not.
     #[error("unit {unit:?} should be masked and {path:?} is not a link to /dev/null")]
     NotMasked {
         /// The unit.
@@ -60,19 +60,19 @@ pub enum Drift {
         /// Its path.
         path: String,
     },
-    /// A unit is enabled and should not be, or the other way round.
+    /// A unit is enabled and should be disabled, or the other way round.
     #[error("unit {unit:?} should be {expected} and is {received}")]
     Enablement {
         /// The unit.
         unit: String,
         /// `enabled` or `disabled`.
         expected: &'static str,
-        /// What systemd says.
+        /// The state that systemd reports.
         received: String,
     },
 }
 
-/// Every difference between a config and what was found on the host: paths in the config's order, then units.
+/// Every difference between a config and the host: paths in the config's order, then units.
 pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
     let mut out = Vec::new();
     for (path, want) in &config.paths {
@@ -86,7 +86,7 @@ pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
             out.push(Drift::Enablement { unit: u.name.clone(), expected, received });
         };
         match u.enabled {
-            // A unit that the host does not have was left out when the config was applied.
+            // A unit that the host does not have was skipped when the config was applied.
             Some(true)
                 if u.mask != Some(true)
                     && (has_contents(u) || facts.unit_files.contains(&u.name))
@@ -160,7 +160,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
         },
         Want::Nothing => match found {
             Found::File { len, .. } if *len > 0 && path.ends_with(".conf") => Err(Drift::Content { path }),
-            // systemd reads what a link leads to.
+            // systemd reads the target of a link.
             Found::Link { target, .. } if target != DEV_NULL && path.ends_with(".conf") => {
                 Err(Drift::Content { path })
             }
@@ -212,7 +212,7 @@ fn group_id(group: &Owner, facts: &Facts) -> Option<u32> {
     id(group, |n| facts.users.groups.get(n).copied())
 }
 
-/// The number of an owner, where the host knows it.
+/// The id of an owner, if the host knows it.
 fn id(owner: &Owner, by_name: impl Fn(&str) -> Option<u32>) -> Option<u32> {
     match (owner.id, owner.name.as_deref()) {
         (Some(id), _) => u32::try_from(id).ok(),

@@ -25,11 +25,11 @@ use crate::plan::{Change, HostPlan, hard_links};
 use crate::record::{CurrentConfig, Names};
 
 impl Host {
-    /// The config that the host is in, with what its effect depends on: the drop-in that makes the SSH server look at the
-    /// keys, as it was written.
+    /// The config that the host is in, together with the drop-in that makes the SSH server read the keys, as it was
+    /// written.
     ///
     /// # Errors
-    /// The Ignition config as a whole cannot be read, or the record of the drop-in.
+    /// The Ignition config as a whole cannot be parsed, or the record of the drop-in cannot be read.
     pub fn in_effect(&self, config: &MachineConfigSpec) -> Result<Wanted, Error> {
         in_effect(self.root(), config)
     }
@@ -43,8 +43,8 @@ impl Host {
         Ok(drifts(wanted, &facts))
     }
 
-    /// As [`Host::drifts_from`], before a change to another config: but for what the change writes or removes itself, which
-    /// it brings right.
+    /// As [`Host::drifts_from`], before a change to another config. Drift that the change itself overwrites or removes
+    /// is left out.
     ///
     /// # Errors
     /// As [`Host::drifts_from`].
@@ -52,8 +52,8 @@ impl Host {
         self.drifts_from(&kept(&change.old, &change.new))
     }
 
-    /// How the contents that drifted differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
-    /// the difference says all itself.
+    /// How drifted contents differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
+    /// the drift's own text says everything.
     #[must_use]
     pub fn explain(&self, wanted: &Wanted, drift: &Drift) -> Option<String> {
         let Drift::Content { path } = drift else { return None };
@@ -72,12 +72,12 @@ impl Host {
         Some(difference(path, want, Held { read, len: short.len }))
     }
 
-    /// Plans to put back what drifted: these paths and units, nothing else. What the disruption policy has to say of
-    /// them is done, but for drains and reboots: those are an administrator's to order. Without a policy no service is
-    /// told.
+    /// Plans the repair of these paths and units and nothing else. The disruption policy's actions for them are
+    /// carried out, except drains and reboots: only an administrator orders those. Without a policy no service is
+    /// reloaded or restarted.
     ///
     /// # Errors
-    /// Something cannot be read. The inner error: what is in the way on this host.
+    /// Something cannot be read. The inner error: why the repair is not possible on this host.
     pub fn plan_repair(
         &mut self,
         config: &CurrentConfig,
@@ -105,7 +105,7 @@ impl Host {
         cost.reboot.clear();
         cost.drain.clear();
         let units = wanted.config.systemd.units.iter().map(|u| u.name.clone()).collect();
-        // Units are asked about their enablement only where they changed: here, all that are left.
+        // The enablement of a unit is examined only if the unit changed. Here that is every unit that is left.
         let changes = Changes { units, ..Changes::default() };
         let mut steps = Steps {
             old: &wanted,
@@ -146,7 +146,7 @@ pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wante
 /// Parses the config that a host is in, to compare the host with it.
 ///
 /// # Errors
-/// The Ignition config as a whole cannot be read.
+/// The Ignition config as a whole cannot be parsed.
 pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
     let unreadable = |bad: Vec<Irreconcilable>| Error::Config {
         name: "the config".to_owned(),
@@ -155,7 +155,8 @@ pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
     Wanted::parse(config).map(Wanted::as_applied).map_err(unreadable)
 }
 
-/// What two configs want alike, units and paths: what a change from one to the other writes or removes is left out.
+/// The units and paths that two configs have in common. What a change from one to the other writes or removes is left
+/// out.
 fn kept(old: &Wanted, new: &Wanted) -> Wanted {
     let mut kept = old.clone();
     kept.paths.retain(|(path, want)| old.was_applied(want) && new.at(path) == Some(want));
@@ -163,7 +164,7 @@ fn kept(old: &Wanted, new: &Wanted) -> Wanted {
     kept
 }
 
-/// The paths and units whose policies tell services of a change, and nothing more than that.
+/// The paths and units whose policies reload or restart services, without drains and reboots.
 fn told(wanted: &Wanted, policy: Option<&DisruptionPolicy>, notes: &mut Vec<String>) -> Changes {
     let Some(policy) = policy else {
         notes.push("no service is told: the disruption policy is not known just now".to_owned());
@@ -187,7 +188,7 @@ fn told(wanted: &Wanted, policy: Option<&DisruptionPolicy>, notes: &mut Vec<Stri
 }
 
 impl Drift {
-    /// The managed path that it is about; of a unit's enablement, that of the unit.
+    /// The managed path that drifted. For a unit's enablement it is the path of the unit.
     #[must_use]
     pub fn path(&self) -> String {
         match self {

@@ -28,24 +28,24 @@ use crate::error::Error;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
 use crate::system::unit_file::{Install, instance, is_template};
 
-/// How long it must be quiet before paths are told: editors and package tools write a file in several steps.
+/// How long no event may come before paths are reported: editors and package tools write a file in several steps.
 const QUIET: Duration = Duration::from_millis(50);
-/// How long they are collected at most; drift is to be found within a second.
+/// How long events are collected at most: drift should be found within a second.
 const COLLECT: Duration = Duration::from_millis(400);
-/// How often the paths are looked at beside the watch. A few hundred of them cost well under a millisecond: no contents
-/// are read.
+/// How often the paths' metadata is polled in addition to the watch. A few hundred paths cost well under a
+/// millisecond, because no contents are read.
 const POLL: Duration = Duration::from_secs(15);
-/// Masks and links that last until the next boot.
+/// The folder of masks and links that last until the next boot.
 const RUNTIME_UNITS_DIR: &str = "/run/systemd/system";
-/// Room for a few hundred events.
+/// The size of the event buffer: a few hundred events.
 const BUFFER: usize = 16 * 1024;
 
-/// What [`Watch::wait`] woke up for.
+/// Why [`Watch::wait`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
     /// Something happened to these managed paths. It may have been undone since, or changed nothing.
     Paths(BTreeSet<String>),
-    /// The time is over.
+    /// The time limit was reached.
     TimedOut,
     /// [`Stop::stop`] was called.
     Stopped,
@@ -56,9 +56,9 @@ pub enum Touched {
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// Lets the current call of [`Watch::wait`], and every later one, return at once.
+    /// Makes the current call of [`Watch::wait`], and every later one, return at once.
     pub fn stop(&self) {
-        // Fails only when the counter is full: then it is set already.
+        // Fails only when the counter is full, and then it is set already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
@@ -69,17 +69,17 @@ pub struct Watch {
     root: Root,
     inotify: OwnedFd,
     stop: Stop,
-    /// What the config manages, whatever is enabled where.
+    /// The paths that the config manages, without enablement links.
     paths: BTreeSet<String>,
-    /// The units whose links are managed.
+    /// The units whose enablement links are managed.
     units: Vec<Unit>,
-    /// Managed paths, sorted: the above and the links that enable or mask the units.
+    /// All managed paths, sorted: `paths`, and the links that enable or mask the units.
     managed: Vec<Managed>,
-    /// By watch: names in that folder, and what each of them can change.
+    /// For each inotify watch: the names in its folder, and the managed paths that each name affects.
     names: BTreeMap<i32, BTreeMap<String, Named>>,
-    /// How often the paths are looked at.
+    /// How often the paths are polled.
     period: Duration,
-    /// When that was done last.
+    /// When the paths were last polled.
     polled: Instant,
 }
 
@@ -87,21 +87,21 @@ pub struct Watch {
 #[derive(Debug)]
 struct Managed {
     path: String,
-    /// What the file system said of it when it was last looked at.
+    /// The fingerprint of its metadata when it was last polled.
     print: u64,
 }
 
-/// What a name in a folder is part of.
+/// What an event for a name in a folder affects.
 #[derive(Debug, Default)]
 struct Named {
-    /// Places of the managed paths in their list.
+    /// Indexes of managed paths.
     paths: Vec<u32>,
-    /// It is a folder or link on the way to one: where that leads is to be found out again.
+    /// The name is a folder or link on the way to a managed path, so the path must be resolved again.
     way: bool,
 }
 
-/// Watches of one arming, by the path of the folder: the watch (`None`: there is no such folder), and whether it tells of
-/// the contents of files too.
+/// The watches that are being set, by the path of the folder: the watch (`None`: there is no such folder), and whether
+/// it reports changes of files' contents too.
 type Folders = BTreeMap<String, (Option<i32>, bool)>;
 
 impl Watch {
@@ -129,20 +129,20 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Looks at the paths more or less often than every 15 seconds.
+    /// Polls the paths at another interval than every 15 seconds.
     #[must_use]
     pub fn with_period(self, period: Duration) -> Self {
         Self { period, ..self }
     }
 
-    /// Ends waits from another thread.
+    /// A handle that ends [`Watch::wait`] from another thread.
     #[must_use]
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Lists what is managed by what the host has now: a folder of links may have come since, and the links in it count.
-    /// Gives the paths that are new. The places of the others may change: watches are to be put anew.
+    /// Lists the managed paths again: the links in a folder of links that was made since are managed too. Returns the
+    /// new paths. The indexes of the others may change, so the watches must be set again.
     fn list_managed(&mut self) -> Result<BTreeSet<String>, FsError> {
         let mut all = self.paths.clone();
         for unit in &self.units {
@@ -155,15 +155,14 @@ impl Watch {
         Ok(new.cloned().collect())
     }
 
-    /// Watches what there is now, and gives what had come before it was watched.
+    /// Watches what exists now, and returns the paths that changed before they were watched.
     fn follow(&mut self) -> Result<BTreeSet<String>, FsError> {
         let new = self.list_managed()?;
         self.arm()?;
         Ok(self.look_at(|path| new.contains(path)))
     }
 
-    /// Puts a watch on every folder on the way to a managed path, as far as there are such folders. Watches that are there
-    /// already stay.
+    /// Sets a watch on every existing folder on the way to a managed path. Existing watches stay.
     fn arm(&mut self) -> Result<(), FsError> {
         let mut names: BTreeMap<i32, BTreeMap<String, Named>> = BTreeMap::new();
         let mut folders = Folders::new();
@@ -183,14 +182,14 @@ impl Watch {
             }
         }
         for gone in self.names.keys().filter(|w| !names.contains_key(w)) {
-            // It may have gone with its folder.
+            // Fails if the watch has ended with its folder.
             let _ = inotify::remove_watch(&self.inotify, *gone);
         }
         self.names = names;
         Ok(())
     }
 
-    /// What stands on the way to a managed path.
+    /// What exists at one point on the way to a managed path.
     fn way(&self, path: &str) -> Way {
         let found = || -> std::io::Result<Way> {
             let (dir, name) = self.root.parent(path)?;
@@ -207,7 +206,7 @@ impl Watch {
         found().unwrap_or(Way::End)
     }
 
-    /// A watch on a folder, that tells of files in it too where it is `direct`.
+    /// Watches a folder once. `direct`: changes of files in it are reported too.
     fn watch_folder(&self, folders: &mut Folders, dir: &str, direct: bool) -> Result<Option<i32>, FsError> {
         if let Some((watch, tells)) = folders.get(dir)
             && (watch.is_none() || *tells || !direct)
@@ -219,7 +218,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// A watch on a folder; `None` when there is no such folder.
+    /// Sets a watch on a folder. `None`: there is no such folder.
     fn watch(&self, dir: &str, direct: bool) -> Result<Option<i32>, FsError> {
         let handle = match self.root.handle(dir, OFlags::PATH | OFlags::DIRECTORY, 0) {
             Ok(h) => h,
@@ -228,7 +227,7 @@ impl Watch {
                 _ => return Err(e),
             },
         };
-        // Two paths may be of one folder: what it tells already stays.
+        // Two paths may lead to one folder: what its watch reports already is kept.
         let mut what = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVED_FROM
@@ -246,16 +245,16 @@ impl Watch {
             .map_err(|e| FsError::new("watch (see fs.inotify.max_user_watches)", dir, e))
     }
 
-    /// Looks at every path, and gives those that are not as they were the last time.
+    /// Polls every path, and returns those that changed since the last time.
     fn poll(&mut self) -> BTreeSet<String> {
         self.polled = Instant::now();
         self.look_at(|_| true)
     }
 
-    /// As [`Self::poll`], at some paths.
+    /// As [`Self::poll`], for some of the paths.
     fn look_at(&mut self, which: impl Fn(&String) -> bool) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
-        // Paths of one folder mostly follow each other.
+        // Paths in one folder are mostly neighbours in the list, so one open folder serves several.
         let mut at: Option<(&str, Option<OwnedFd>)> = None;
         for Managed { path, print: last } in self.managed.iter_mut().filter(|m| which(&m.path)) {
             let Ok((dir, name)) = split(path) else { continue };
@@ -272,7 +271,7 @@ impl Watch {
         touched
     }
 
-    /// Waits until something happens to a managed path, or the time is over (`None`: for ever).
+    /// Waits until something happens to a managed path, or until the time limit (`None`: no limit).
     ///
     /// # Errors
     /// inotify fails, which ends the watch.
@@ -291,14 +290,14 @@ impl Watch {
             match self.ready(left)? {
                 Ready::Stop => return Ok(Touched::Stopped),
                 Ready::Nothing if first.is_some() => {
-                    // Told now, and not once more by the next look.
+                    // These paths are reported now. The next poll must not report them again.
                     self.look_at(|path| touched.contains(path));
                     return Ok(Touched::Paths(touched));
                 }
                 Ready::Nothing if self.polled.elapsed() >= self.period => {
                     touched = self.poll();
                     if !touched.is_empty() {
-                        // The watch has missed it: it may be that a way leads elsewhere now.
+                        // The watch has missed this change, so a path may lead elsewhere now.
                         touched.extend(self.follow()?);
                         return Ok(Touched::Paths(touched));
                     }
@@ -309,7 +308,7 @@ impl Watch {
                 Ready::Nothing => {}
                 Ready::Events => {
                     if self.read(&mut touched)? {
-                        // A folder came or went: what is watched changes with it, and what it holds may too.
+                        // A folder was made or removed: the set of watches changes, and maybe the managed paths in it.
                         touched.extend(self.follow()?);
                     }
                     if !touched.is_empty() && first.is_none() {
@@ -335,7 +334,7 @@ impl Watch {
         }
     }
 
-    /// Takes all events that are there. True when folders came or went.
+    /// Reads all pending events. True if folders were made or removed.
     fn read(&self, touched: &mut BTreeSet<String>) -> Result<bool, FsError> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -353,7 +352,7 @@ impl Watch {
                 continue;
             }
             let name = event.file_name().and_then(|n| n.to_str().ok());
-            // Where links enable units, which it may hold already.
+            // A new folder of enablement links may hold links already.
             folders |= what.contains(ReadFlags::ISDIR) && name.is_some_and(holds_links);
             let Some(names) = self.names.get(&event.wd()) else { continue };
             let paths = |named: &Named| {
@@ -371,8 +370,8 @@ impl Watch {
     }
 }
 
-/// Where links show whether a unit is enabled or masked: those that its `[Install]` section asks for, those of its name
-/// that anybody made, and the places of a mask.
+/// The paths of the links that show whether a unit is enabled or masked: those that its `[Install]` section asks for,
+/// existing links of its name, and the two places of a mask.
 fn enablement(root: &Root, unit: &Unit) -> Result<BTreeSet<String>, FsError> {
     let name = &unit.name;
     let mut out = BTreeSet::from([paths::unit(name), format!("{RUNTIME_UNITS_DIR}/{name}")]);
@@ -397,7 +396,7 @@ fn enablement(root: &Root, unit: &Unit) -> Result<BTreeSet<String>, FsError> {
     Ok(out)
 }
 
-/// Whether systemd reads links that enable units from a folder of this name.
+/// Whether systemd reads enablement links from a folder of this name.
 fn holds_links(folder: &str) -> bool {
     [".wants", ".requires", ".upholds"].iter().any(|s| folder.ends_with(s))
 }

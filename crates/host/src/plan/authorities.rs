@@ -13,7 +13,8 @@ use crate::plan::steps::{STALE, Steps};
 use crate::system::systemd::ServiceAction;
 
 impl Steps<'_> {
-    /// Lets the program that takes certificate authorities in find those of the config, where it looks elsewhere.
+    /// Links the config's certificate authorities into the folder that the host's trust program reads, if it reads
+    /// another one. Removes links that are no longer needed.
     pub(crate) fn trust(&mut self) {
         let Some(tool) = &self.facts.trust_tool else { return };
         let both = self.old.paths.iter().chain(&self.new.paths).map(|(path, _)| path);
@@ -38,8 +39,9 @@ impl Steps<'_> {
         }
     }
 
-    /// Runs that program where authorities change and nothing else of the plan does, as where the node reboots: no service
-    /// at boot does it here. What Ignition wrote before the first boot counts as changed.
+    /// Runs the trust program if authorities change and no other part of the plan runs it. It is also run if the node
+    /// reboots, because no service does it at boot on such a host. What Ignition wrote before the first boot counts as
+    /// changed.
     pub(crate) fn run_trust_tool(&mut self, disruption: &Disruption) {
         let Some(tool) = &self.facts.trust_tool else { return };
         if self.facts.unit_files.contains(UPDATE_CA_TRUST) {

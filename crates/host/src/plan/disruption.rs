@@ -13,17 +13,17 @@ use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDA
 use crate::plan::registries::drain_reason;
 use crate::system::systemd::ServiceAction;
 
-/// The sum over a whole change.
+/// The cost of a whole change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruption {
-    /// Why the node is drained first: what asks for it. Empty: it is not.
+    /// What requires a drain before the change. Empty: no drain.
     pub drain: Vec<String>,
-    /// Why the node reboots afterwards: what asks for it. Empty: it does not.
+    /// What requires a reboot after the change. Empty: no reboot.
     pub reboot: Vec<String>,
-    /// systemd reads its units again: what asks for it. Empty: it does not.
+    /// What requires systemd to reload its units. Empty: no reload.
     pub daemon_reload: Vec<String>,
-    /// Services that are reloaded or restarted, in order, each once.
+    /// The services to reload or restart, in order, each once.
     pub services: Vec<ServiceDisruption>,
 }
 
@@ -31,28 +31,28 @@ pub struct Disruption {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceDisruption {
-    /// Which.
+    /// The unit.
     pub unit: String,
-    /// What happens to it.
+    /// The action.
     pub action: ServiceAction,
-    /// What asks for it.
+    /// What requires it.
     pub because: Vec<String>,
 }
 
 impl Disruption {
-    /// Nothing on the node notices.
+    /// Whether nothing on the node is disturbed.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The node must be drained first.
+    /// Whether the node must be drained first.
     #[must_use]
     pub fn needs_drain(&self) -> bool {
         !self.drain.is_empty()
     }
 
-    /// The node must reboot afterwards.
+    /// Whether the node must reboot afterwards.
     #[must_use]
     pub fn needs_reboot(&self) -> bool {
         !self.reboot.is_empty()
@@ -81,21 +81,22 @@ impl fmt::Display for Disruption {
     }
 }
 
-/// What differs between two configs, as policies see it.
+/// The differences between two configs that disruption policies distinguish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Fields of the operating system.
+    /// The changed fields of the operating system.
     pub(crate) os: Vec<&'static str>,
-    /// Paths of files.
+    /// The paths of changed files.
     pub(crate) files: BTreeSet<String>,
-    /// Names of units.
+    /// The names of changed units.
     pub(crate) units: BTreeSet<String>,
-    /// Keys or password.
+    /// Whether keys or password of the core user changed.
     pub(crate) passwd: bool,
 }
 
 impl Changes {
-    /// Between two configs. Order does not count; another encoding of the same bytes does, as elsewhere.
+    /// The differences between two configs. The order of entries does not matter. Another encoding of the same bytes
+    /// is a difference.
     pub(crate) fn between(old: &Wanted, new: &Wanted) -> Self {
         let mut os = Vec::new();
         let mut differs = |field, differs: bool| {
@@ -117,7 +118,7 @@ impl Changes {
     }
 }
 
-/// Keys of elements that one side lacks or has otherwise.
+/// The keys of elements that differ between the two sides or exist on one only.
 fn keyed<T: PartialEq>(old: &[T], new: &[T], key: impl Fn(&T) -> &String) -> BTreeSet<String> {
     let find = |list: &[T], k: &String| list.iter().rposition(|x| key(x) == k);
     let all = old.iter().chain(new).map(&key).collect::<BTreeSet<_>>();
@@ -128,7 +129,7 @@ fn keyed<T: PartialEq>(old: &[T], new: &[T], key: impl Fn(&T) -> &String) -> BTr
     all.iter().filter(|k| !same(k)).map(|k| (*k).clone()).collect()
 }
 
-/// What the changes cost by the policies. Adds notes on what is left out, and what cannot be done.
+/// The cost of the changes according to the policies. Adds notes on actions that are skipped, and refusals.
 pub(crate) fn disruption(
     changes: &Changes,
     old: &Wanted,
@@ -234,7 +235,7 @@ fn push(list: &mut Vec<String>, because: &str) {
     }
 }
 
-/// Adds a service once; a restart takes in a reload.
+/// Adds a service once. A restart replaces a reload.
 fn service(out: &mut Disruption, action: ServiceAction, unit: &str, because: &str) {
     if let Some(s) = out.services.iter_mut().find(|s| s.unit == unit) {
         s.action = s.action.max(action);

@@ -16,41 +16,41 @@ use crate::system::os::OsStatus;
 use crate::system::systemd::UnitFileState;
 use crate::system::users::Users;
 
-/// All that a look at one path has found.
+/// What was found at one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathFacts {
-    /// What stands there.
+    /// What exists there.
     pub found: Found,
-    /// Why nothing can be made, replaced or removed there, though what stands there does not say so.
+    /// Why nothing can be made, replaced or removed there, although `found` does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Obstacle>,
-    /// Why the folder there cannot get another mode and owner.
+    /// Why the mode and owner of the folder there cannot be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_obstacle: Option<Obstacle>,
 }
 
 impl PathFacts {
-    /// What was found and what is in the way, of something that is no folder.
+    /// The facts of a path that is not a folder.
     pub(crate) fn of(found: Found, obstacle: Option<Obstacle>) -> Self {
         Self { found, obstacle, own_obstacle: None }
     }
 }
 
-/// The facts.
+/// All that a plan needs to know about a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
-    /// What a look at each path that the plan may touch has found. A path that is missing here is absent on the host.
+    /// What was found at each path that the plan may touch. A path that is missing here is absent on the host.
     pub paths: BTreeMap<String, PathFacts>,
-    /// How the host's own folders were whose mode or owner a config changes, by path.
+    /// The original mode and owner of the host's own folders that a config changes, by path.
     pub original_dirs: BTreeMap<String, Attributes>,
-    /// Folders of the configs that hold something that the config in effect has not put there, with its path. Looked for
-    /// where the host's own file is kept that such a folder replaced.
+    /// Folders of the configs with a path in each that the config in effect did not put there. Only gathered for
+    /// folders that replaced a file of the host's own.
     pub not_ours: BTreeMap<String, String>,
-    /// Hard links of the configs that are one file with their target.
+    /// Hard links of the configs that exist on the host: the path and its target are the same file.
     pub same_files: BTreeSet<String>,
-    /// Paths below a folder that not everybody may open.
+    /// Paths below a folder that not every user may open.
     pub closed: BTreeSet<String>,
     /// Whether owners are set and compared.
     pub owners: bool,
@@ -58,53 +58,53 @@ pub struct Facts {
     pub users: Users,
     /// The password hash of the core user, where it has one.
     pub core_hash: Option<Secret>,
-    /// Texts of the SSH server's configuration, by path; none where there is no such server. Also of the host's own files
-    /// that are kept and may come back, and of targets of links. This and who can log in is known only where a config has
+    /// Texts of the SSH server's configuration, by path; empty if there is no such server. Includes the host's saved
+    /// originals that may be restored, and targets of links. This and who can log in is gathered only if a config has
     /// users.
     pub sshd: BTreeMap<String, String>,
-    /// What the SSH server itself says of its configuration as the change leaves it; `None`: it was not or could not be
-    /// asked, and the texts are read instead.
+    /// What the SSH server itself reports for its configuration as the change leaves it. `None`: it was not or could
+    /// not be asked, and the texts are evaluated instead.
     pub sshd_answers: Option<SshdAnswers>,
-    /// The file of the core user's own keys.
+    /// The contents of the core user's own key file.
     pub core_own_keys: Option<Secret>,
-    /// Somebody else than core can log in: root with a key, or anybody with a password.
+    /// Somebody other than core can log in: root with a key, or any user with a password.
     pub others_log_in: bool,
-    /// Names of all unit files.
+    /// The names of all unit files.
     pub unit_files: BTreeSet<String>,
-    /// How the units of both configs are enabled.
+    /// The enablement state of the units of both configs.
     pub unit_states: BTreeMap<String, UnitFileState>,
-    /// Template units of the host that have a default instance, with its name.
+    /// The host's template units with a default instance, and the name of that instance.
     pub default_instances: BTreeMap<String, String>,
-    /// Units that stand in a folder other than the administrator's, so that removing ours uncovers them.
+    /// Units with a file in a folder other than the administrator's. Removing our file uncovers that one.
     pub vendor_units: BTreeSet<String>,
-    /// Instances of templates that are masked by links of the administrator's folder.
+    /// Instances of templates that are masked by links in the administrator's folder.
     pub masked_instances: BTreeSet<String>,
-    /// What takes new certificate authorities into the host's store.
+    /// The program that adds new certificate authorities to the host's store.
     pub trust_tool: Option<TrustTool>,
-    /// Why the operating system cannot be changed here; `None` when it can.
+    /// Why the operating system cannot be changed here. `None`: it can.
     pub os_unsupported: Option<String>,
-    /// What it has of the operating system; `None` where that cannot be changed.
+    /// The state of the operating system. `None`: it cannot be changed here.
     #[serde(serialize_with = "without_secrets")]
     pub os: Option<OsStatus>,
-    /// The config whose operating system the machine did not come up in.
+    /// The config into whose operating system the machine failed to boot.
     pub os_failure: Option<OsFailure>,
-    /// Whether the kernel runs in FIPS mode; `None` when it does not say.
+    /// Whether the kernel runs in FIPS mode. `None`: it does not report it.
     pub fips: Option<bool>,
-    /// The force file is there.
+    /// Whether the force file exists.
     pub force: bool,
     /// Days since 1970-01-01, for the user database.
     pub day: u64,
     /// This boot.
     pub boot: Boot,
-    /// Not found on the host but told by the caller: a reboot needs nobody's leave any more, as the pods have left or this
-    /// machine is not drained.
+    /// Set by the caller, not found on the host: a reboot needs no further permission, because the pods have left or
+    /// this machine is not drained.
     pub cleared: bool,
     /// `PRETTY_NAME` of os-release.
     pub os_name: String,
 }
 
 impl Facts {
-    /// What stands at a path.
+    /// What exists at a path.
     #[must_use]
     pub fn found(&self, path: &str) -> &Found {
         self.paths.get(path).map_or(&Found::Absent, |at| &at.found)

@@ -11,7 +11,7 @@ use crate::plan::step::Step;
 use crate::plan::steps::{PLAIN, STALE, Steps};
 
 impl Steps<'_> {
-    /// Brings one folder to what the new config wants. What is in it is left alone.
+    /// Makes or changes one folder as the new config asks. Its contents are left alone.
     pub(crate) fn reach_dir(
         &mut self,
         path: &str,
@@ -36,7 +36,7 @@ impl Steps<'_> {
         match now {
             Some(now) => {
                 let known = [kept.clone(), paths::original(path), paths::no_original(path)];
-                // Of a folder that the config before had already nobody knows whose it was: it stays when it is given up.
+                // If the old config had the folder already, its origin is unknown: it stays when it is given up.
                 let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
                 if !ours && known.iter().all(|p| self.found(p).is_absent()) {
                     match serde_json::to_vec(&now) {
@@ -62,8 +62,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Gives up a folder: one that the host had gets its mode and owner back, one that it had not goes if nothing is left
-    /// in it, and a file that it stood in place of comes back.
+    /// Gives up a folder. A folder of the host's own gets its original mode and owner back. Any other is removed if
+    /// nothing is left in it, and a file that it replaced is restored.
     pub(crate) fn stale_dir(&mut self, path: &str) {
         let (dir, original, stamp) =
             (paths::original_dir(path), paths::original(path), paths::no_original(path));
@@ -107,7 +107,7 @@ impl Steps<'_> {
         }
     }
 
-    /// What is left in a folder when all that only the old config wants is gone.
+    /// What is left in a folder after everything that only the old config wants is removed.
     pub(crate) fn stays_in(&self, folder: &str) -> Option<String> {
         let below = |path: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
         let there = |path: &String| !self.found(path).is_absent();

@@ -15,12 +15,12 @@ use crate::plan::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, target, with_b
 use crate::plan::step::{Replaces, Secret, Step};
 use crate::plan::steps::{PLAIN, PRIVATE, STALE, Steps, never_stale};
 
-/// Folders of keys.
+/// The mode of key folders.
 const KEY_DIR_MODE: u32 = 0o700;
-/// A hash that no password has.
+/// A hash that no password matches (shadow(5)).
 const LOCKED: &str = "*";
 
-/// The core user of a host, as its SSH server sees it; `None`: there is none.
+/// The core user of a host, as its SSH server sees it. `None`: there is no such user.
 pub(crate) fn login(facts: &Facts) -> Option<Login<'_>> {
     let core = facts.users.users.get(CORE)?;
     let main = facts.users.groups.iter().find(|(_, gid)| **gid == core.gid);
@@ -28,7 +28,7 @@ pub(crate) fn login(facts: &Facts) -> Option<Login<'_>> {
 }
 
 impl Steps<'_> {
-    /// Keys and password of the core user.
+    /// Adds the steps for keys and password of the core user.
     pub(crate) fn core_user(&mut self) {
         if !self.changes.passwd && !self.facts.force {
             return;
@@ -49,7 +49,7 @@ impl Steps<'_> {
             users.iter().flat_map(|u| &u.ssh_authorized_keys).map(|k| format!("{k}\n")).collect();
         self.keys(core.uid, gid, keys);
         let hash = users.iter().find(|u| u.name == CORE).and_then(|u| u.password_hash.clone());
-        // A user who is given up gets no password at all; the reference gives an empty one, which lets anybody in.
+        // A user who is given up gets a locked password. The reference sets an empty one, which lets anybody in.
         let hash = hash.filter(|h| !h.is_empty()).unwrap_or_else(|| LOCKED.to_owned());
         if self.facts.core_hash.as_ref().is_none_or(|h| h.0 != hash) {
             if !self.found(paths::PASSWD_BACKUP).is_absent() || !self.found(paths::PASSWD).is_absent() {
@@ -61,8 +61,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Makes the keys count where the host's SSH server does not look at them, and warns of a change that leaves nobody a
-    /// way in. True when the server has to read its configuration again.
+    /// Makes the keys effective if the host's SSH server does not read them by default, and warns of a change after
+    /// which nobody can log in. True if the server must reload its configuration.
     pub(crate) fn keys_count(&mut self) -> bool {
         let facts = self.facts;
         let (Some(core), Some(login)) = (facts.users.users.get(CORE), login(facts)) else { return false };
@@ -94,7 +94,7 @@ impl Steps<'_> {
         let blocked = matches!(self.found(DROPIN), Found::Blocked { .. });
         let dropin = if needed && !blocked { sshd.dropin(&texts, &login, said) } else { None };
         let by_dropin = dropin.is_some();
-        // A file that cannot be read as one of keys is not ours to write anew.
+        // A file that cannot be read as a key file must not be overwritten.
         let known = own.is_some() || self.found(paths::CORE_OWN_KEYS).is_absent();
         let by_block = needed && !by_dropin && known && sshd.reads(STOCK_FILE, &login);
         if needed && !by_dropin && !by_block {
@@ -158,7 +158,7 @@ impl Steps<'_> {
                     self.refuse(dir, format!("{parent} is not a folder"), "move that away");
                     return;
                 }
-                // The home folder is whoever's it is.
+                // The home folder keeps its owner.
                 Found::Dir { .. } if i == 0 => continue,
                 Found::Dir { uid: owner, .. } if owner == uid || !self.facts.owners => continue,
                 Found::Absent => {}
@@ -188,7 +188,7 @@ impl Steps<'_> {
     }
 }
 
-/// The texts of the SSH server's configuration as a change leaves them, without what we add ourselves.
+/// The texts of the SSH server's configuration as a change leaves them, without our own additions.
 pub(crate) fn sshd_texts_after(old: &Wanted, new: &Wanted, facts: &Facts) -> BTreeMap<String, String> {
     let now = &facts.sshd;
     let mut texts = now.clone();
@@ -197,7 +197,7 @@ pub(crate) fn sshd_texts_after(old: &Wanted, new: &Wanted, facts: &Facts) -> BTr
         Some(text) => texts.insert(path.clone(), text),
         None => texts.remove(path),
     };
-    // As `Steps::stale` does.
+    // The same as `Steps::stale` does.
     for (path, want) in &old.paths {
         if new.at(path).is_some() || never_stale(path) || matches!(want, Want::Dir { .. }) {
             continue;

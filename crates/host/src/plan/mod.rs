@@ -38,30 +38,30 @@ use crate::record::Names;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostPlan {
-    /// From which config to which.
+    /// The old and the new config.
     pub names: Names,
     /// The steps in order; a reboot, when the disruption has one, comes after them.
     pub steps: Vec<Step>,
     /// What it costs.
     pub disruption: Disruption,
-    /// What was decided not to be done, and why.
+    /// What is not done, and why.
     pub notes: Vec<String>,
-    /// What a person should know before it is done.
+    /// What a person should know before the plan is applied.
     pub warnings: Vec<String>,
-    /// Hard links of the config in effect, with the file that each is another name of now.
+    /// Hard links of the config in effect, with the file that each of them refers to now.
     #[serde(skip)]
     pub(crate) hard_links: BTreeMap<String, String>,
 }
 
 impl HostPlan {
-    /// Whether the host is in the desired config already, but for the note of which one that is.
+    /// Whether the host already matches the desired config, except for the record of its name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let note = |s: &Step| matches!(s, Step::Write { path, .. } if path == CURRENT_CONFIG);
         self.steps.iter().all(note) && self.disruption.is_none()
     }
 
-    /// What becomes of the operating system.
+    /// The change of the operating system, if there is one.
     #[must_use]
     pub fn os_change(&self) -> Option<&OsChange> {
         self.steps.iter().find_map(|s| match s {
@@ -87,19 +87,19 @@ impl fmt::Display for HostPlan {
     }
 }
 
-/// A change of one config to another: both are parsed here, once, and looked for, compared and planned from as often as it
-/// takes ([`crate::Host::look`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
+/// A change from one config to another. Both are parsed here, once. The result can be inspected, compared and planned
+/// as often as needed ([`crate::Host::look`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
 #[derive(Clone)]
 pub struct Change {
     names: Names,
     pub(crate) old: Wanted,
     pub(crate) new: Wanted,
-    /// Of the new config, as it is noted on the disk.
+    /// The new config as it is recorded on the disk.
     spec: MachineConfigSpec,
 }
 
 impl fmt::Debug for Change {
-    /// Configs hold contents of files: only the names are shown.
+    /// Shows only the names, because configs hold the contents of files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Change").field("names", &self.names).finish_non_exhaustive()
     }
@@ -109,7 +109,7 @@ impl Change {
     /// Parses both configs.
     ///
     /// # Errors
-    /// What of the new one cannot be read, or the old one as a whole.
+    /// The parts of the new config that cannot be parsed; or the old config, if it cannot be parsed at all.
     pub fn parse(
         current: &MachineConfigSpec,
         desired: &MachineConfigSpec,
@@ -125,46 +125,46 @@ impl Change {
         Ok(Self { names, old, new, spec: desired.clone() })
     }
 
-    /// The change of a host whose files another program has written as the config says (Ignition, at the first boot), and
-    /// that has no record of it: both ends are this config, parsed once.
+    /// The change of a host whose files another program wrote as the config says (Ignition, at the first boot), and
+    /// that has no record of it. Both ends are this config, parsed once.
     ///
     /// # Errors
-    /// What of it cannot be read.
+    /// The parts of it that cannot be parsed.
     pub fn to_itself(config: &MachineConfigSpec, names: Names) -> Result<Self, Vec<Irreconcilable>> {
         let new = Wanted::parse(config)?.accepted()?;
         Ok(Self { names, old: new.clone(), new, spec: config.clone() })
     }
 
-    /// What the host has of the operating system, where that is not what the current config says.
+    /// Sets the state of the host's operating system, if it is not what the current config says.
     #[must_use]
     pub fn from_os(mut self, found: desired::OsWanted) -> Self {
         self.old.os = found;
-        // As a config that says none.
+        // An empty kernel type means the default one, as in a config.
         if self.old.os.kernel_type.is_empty() {
             "default".clone_into(&mut self.old.os.kernel_type);
         }
         self
     }
 
-    /// The config that the host is to reach.
+    /// The new config.
     #[must_use]
     pub fn new_config(&self) -> &Wanted {
         &self.new
     }
 
-    /// The config that the host is in. Entries that would be refused today are told by `Wanted::was_applied`.
+    /// The config that the host is in. `Wanted::was_applied` says how entries that would be refused today are handled.
     #[must_use]
     pub fn old(&self) -> &Wanted {
         &self.old
     }
 
-    /// The names of both.
+    /// The names of both configs.
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Plans the way, on a host of which these are the facts: every step in order, what it costs, and what to know before.
+    /// Plans the change on a host with these facts: every step in order, the cost, and what to know beforehand.
     ///
     /// ```
     /// use api::v1::MachineConfigSpec;
@@ -242,7 +242,7 @@ impl Change {
     }
 }
 
-/// The hard links of a config that are as it says.
+/// The hard links of a config that exist on the host as it says.
 pub(crate) fn hard_links(config: &Wanted, facts: &Facts) -> BTreeMap<String, String> {
     let linked = config.paths.iter().filter(|(path, _)| facts.same_files.contains(path));
     let target = |(path, want): &(String, Want)| match want {

@@ -20,17 +20,17 @@ use crate::system::os::{Deployment, OsStatus, masked};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OsChange {
-    /// What the host would boot into without it.
+    /// What the host would boot into without the change.
     pub from: Deployment,
-    /// What it is to boot into.
+    /// What it should boot into.
     pub to: Deployment,
-    /// What the config says, with which the booted state is compared.
+    /// What the config asks for. The booted state is compared with it.
     pub wanted: OsWanted,
-    /// Kernel arguments of the config before that are to be gone.
+    /// Kernel arguments of the old config that must be gone.
     pub gone: Vec<String>,
 }
 
-/// As it is shown to people: what differs, without secrets.
+/// The form for people: what differs, without secrets.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown<'c> {
@@ -50,7 +50,7 @@ fn masked_list<S: serde::Serializer>(list: &Vec<String>, s: S) -> Result<S::Ok, 
 }
 
 impl OsChange {
-    /// Plans it. `now`: what the host will boot into. `None`: that is what is wanted already.
+    /// Plans the change. `now`: what the host will boot into. `None`: nothing has to change.
     #[must_use]
     pub fn between(old: &OsWanted, new: &OsWanted, now: &Deployment) -> Option<Self> {
         let (had, has) = (arguments(&old.kernel_arguments), arguments(&new.kernel_arguments));
@@ -60,15 +60,15 @@ impl OsChange {
         extensions.retain(|e| !old.extensions.contains(e) || new.extensions.contains(e));
         let added = new.extensions.iter().filter(|e| !now.extensions.contains(e));
         extensions.extend(added.cloned());
-        // A config that names no image leaves the host the one that it has.
+        // A config that names no image keeps the host's image.
         let image = if new.image.is_empty() { now.image.clone() } else { new.image.clone() };
         let to = Deployment { image, kernel_arguments, kernel_type: new.kernel_type.clone(), extensions };
         let gone = without(&had, &has);
         (to != *now).then(|| Self { from: now.clone(), to, wanted: new.clone(), gone })
     }
 
-    /// Whether a boot came up in what was wanted: nothing that the config says is missing, and nothing that it gave up is
-    /// there. What else the host has is its own.
+    /// Whether a boot came up as planned: everything that the config asks for is there, and everything that it gave up
+    /// is gone. Anything else belongs to the host and is not compared.
     ///
     /// # Errors
     /// What differs, for people.
@@ -124,7 +124,8 @@ impl OsChange {
     }
 }
 
-/// A list without these, each taken out once, the last of its kind: what a config adds stands behind the host's own.
+/// A list without these entries. Of equal entries the last one is removed, because a config's entries come after the
+/// host's own.
 fn without(list: &[String], these: &[String]) -> Vec<String> {
     let mut out = list.to_vec();
     for one in these {
@@ -251,7 +252,7 @@ mod tests {
             assert_eq!(change.to_string(), shown, "{about}");
             let status = |booted: &Deployment| OsStatus { booted: booted.clone(), ..OsStatus::default() };
             assert_eq!(change.came_up(&status(&change.to)), Ok(()), "{about}");
-            // The way back ends where it began, but for the order of the host's own and ours.
+            // The change back ends where it began, except for the order of the host's entries and ours.
             let back = OsChange::between(&new, &old, &change.to);
             let sorted = |d: &Deployment| {
                 let mut d = d.clone();

@@ -5,26 +5,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The container runtime that the defaults reload.
+/// The service of the container runtime that the defaults reload.
 const CRIO: &str = "crio.service";
-/// Takes new certificate authorities into the host's trust store.
+/// The service that adds new certificate authorities to the host's trust store.
 pub(crate) const UPDATE_CA_TRUST: &str = "coreos-update-ca-trust.service";
 const KUBELET: &str = "kubelet.service";
 const IRI_REGISTRY: &str = "iri-registry.service";
 
-/// Services that the defaults name. Where the host does not have one, there is nothing to reload or restart; any
-/// other name comes from a user's policy, and a host without it is a mistake to be told.
+/// Services that the defaults name. If the host does not have one of these, there is nothing to reload or restart. Any
+/// other name comes from a user's policy, and a host without that service is reported as a mistake.
 pub(crate) const DEFAULT_SERVICES: [&str; 4] = [CRIO, UPDATE_CA_TRUST, KUBELET, IRI_REGISTRY];
 
 /// Policies, in the form of `MachineConfiguration.status.nodeDisruptionPolicyStatus.clusterPolicies`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisruptionPolicy {
-    /// By path of a file or folder.
+    /// Policies for files and folders.
     pub files: Vec<FilePolicy>,
-    /// By name of a unit.
+    /// Policies for units.
     pub units: Vec<UnitPolicy>,
-    /// For keys and password of the core user.
+    /// The policy for keys and password of the core user.
     pub sshkey: KeyPolicy,
 }
 
@@ -33,7 +33,7 @@ pub struct DisruptionPolicy {
 pub struct FilePolicy {
     /// The file or folder.
     pub path: String,
-    /// What is done, in order.
+    /// The actions, in order.
     pub actions: Vec<PolicyAction>,
 }
 
@@ -42,7 +42,7 @@ pub struct FilePolicy {
 pub struct UnitPolicy {
     /// The unit.
     pub name: String,
-    /// What is done, in order.
+    /// The actions, in order.
     pub actions: Vec<PolicyAction>,
 }
 
@@ -50,11 +50,11 @@ pub struct UnitPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeyPolicy {
-    /// What is done, in order.
+    /// The actions, in order.
     pub actions: Vec<PolicyAction>,
 }
 
-/// One thing to do after a change.
+/// One action after a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum PolicyAction {
@@ -64,20 +64,20 @@ pub enum PolicyAction {
     Drain,
     /// Reload a service.
     Reload {
-        /// Which.
+        /// The service.
         reload: Service,
     },
     /// Restart a service.
     Restart {
-        /// Which.
+        /// The service.
         restart: Service,
     },
-    /// Let systemd read its units again.
+    /// Make systemd reload its units.
     DaemonReload,
     /// Nothing.
     None,
-    /// Reload the container runtime, and drain unless the change of `registries.conf` is harmless. In the defaults
-    /// only.
+    /// Reload the container runtime, and drain unless the change of `registries.conf` is harmless. Only in the
+    /// defaults.
     Special,
 }
 
@@ -147,8 +147,8 @@ impl DisruptionPolicy {
         Self { files: Vec::new(), units: Vec::new(), sshkey: KeyPolicy::default() }
     }
 
-    /// A user's policies put into these: one for the same path or unit takes the place of ours, the others come
-    /// after; actions for keys take the place of ours unless there are none.
+    /// Merges a user's policies into these. A policy for the same path or unit replaces ours, the others are appended.
+    /// The user's actions for keys replace ours unless there are none.
     #[must_use]
     pub fn merge(mut self, user: &Self) -> Self {
         for policy in &user.files {
@@ -169,7 +169,7 @@ impl DisruptionPolicy {
         self
     }
 
-    /// The policy that is nearest to a path: for itself, or for the deepest folder above it.
+    /// The most specific policy for a path: one for the path itself, or for the deepest folder above it.
     #[must_use]
     pub fn for_path(&self, path: &str) -> Option<&FilePolicy> {
         let covers = |policy: &str| {

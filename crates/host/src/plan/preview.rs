@@ -17,20 +17,20 @@ use crate::system::systemd::ServiceAction;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing notices.
+    /// Nothing is disturbed.
     None,
-    /// systemd reads its units again, or a service its configuration.
+    /// systemd reloads its units, or a service reloads its configuration.
     Reload,
     /// A service is restarted.
     Restart,
-    /// Pods are moved away.
+    /// The node is drained.
     Drain,
     /// The node reboots.
     Reboot,
 }
 
 impl Disruption {
-    /// The worst of it.
+    /// The most disruptive part of a change.
     #[must_use]
     pub fn severity(&self) -> Severity {
         let restarts = self.services.iter().any(|s| s.action >= ServiceAction::Restart);
@@ -48,7 +48,7 @@ impl Disruption {
     }
 }
 
-/// What people should know before one config takes the place of another, whatever host it is.
+/// What people should know before one config replaces another, on any host.
 #[must_use]
 pub fn warnings(current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Vec<String> {
     match (Wanted::parse(current), Wanted::parse(desired)) {
@@ -61,7 +61,7 @@ pub fn warnings(current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Vec
     }
 }
 
-/// What the change of one config to another costs on a host that has every service that the policies name.
+/// The cost of a change from one config to another on a host that has every service that the policies name.
 ///
 /// # Errors
 /// Every difference that no running host can apply, each with its remedy.

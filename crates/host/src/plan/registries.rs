@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-/// The only way of pulling from a mirror that cannot change what a tag means.
+/// The only `pull-from-mirror` value with which a mirror cannot change the meaning of a tag
+/// (containers-registries.conf(5)).
 const DIGEST_ONLY: &str = "digest-only";
 
-/// Why the change from `old` to `new` needs a drain; `None` when it needs none. A file that is absent is empty.
+/// Why the change from `old` to `new` needs a drain. `None`: it needs none. An absent file counts as empty.
 ///
 /// # Errors
-/// `new` is not TOML; the text tells the line and nothing of what stands there.
+/// `new` is not TOML. The text names the line and shows nothing of its contents.
 pub(crate) fn drain_reason(old: &str, new: &str) -> Result<Option<String>, String> {
     let line = |at: usize| new.bytes().take(at).filter(|b| *b == b'\n').count() + 1;
     let new: Table = new.parse().map_err(|e: toml::de::Error| match e.span() {
@@ -85,7 +86,7 @@ fn search_list(t: &Table) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// By prefix, else by location.
+/// The registries by their prefix, or by location where there is no prefix.
 fn registries(t: &Table) -> BTreeMap<&str, &Table> {
     let list = t.get("registry").and_then(Value::as_array);
     let tables = list.into_iter().flatten().filter_map(Value::as_table);

@@ -56,22 +56,22 @@ pub enum Replaces {
 pub enum Step {
     /// Copy a file or link, with mode, owner and times.
     Copy {
-        /// From here.
+        /// The path to copy from.
         from: String,
-        /// To here.
+        /// The path to copy to.
         to: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// Write a file.
     Write {
-        /// Where.
+        /// The path.
         path: String,
-        /// What.
+        /// The contents to write.
         content: Content,
         /// Mode and owner.
         attributes: Attributes,
-        /// What stood there.
+        /// What was there before.
         replaces: Replaces,
         /// The hash of the contents may be shown.
         #[serde(skip)]
@@ -79,64 +79,64 @@ pub enum Step {
     },
     /// Make a symbolic link.
     Link {
-        /// Where.
+        /// The path.
         path: String,
-        /// To what.
+        /// The target.
         target: String,
         /// Its user and group.
         owner: (u32, u32),
-        /// What stood there.
+        /// What was there before.
         replaces: Replaces,
     },
     /// Make another name of a file, in place of what stands there.
     HardLink {
-        /// Where.
+        /// The path.
         path: String,
-        /// Of which file.
+        /// The file that it becomes a name of.
         target: String,
     },
     /// Remove a file or link.
     Remove {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// Remove a folder, if nothing is in it.
     RemoveDir {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// Make a folder, or give one that is there another mode and owner.
     MakeDir {
-        /// Where.
+        /// The path.
         path: String,
         /// Mode and owner.
         attributes: Attributes,
     },
     /// Rename something out of the way; it is deleted when the whole change is through.
     MoveAside {
-        /// What.
+        /// The path.
         path: String,
-        /// To where meanwhile.
+        /// The name until then.
         to: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// Enable, disable or preset units.
     Units {
-        /// What.
+        /// The action.
         action: UnitAction,
-        /// Which.
+        /// The units.
         units: Vec<String>,
     },
     /// Set a user's password hash.
     Password {
-        /// Whose.
+        /// The user.
         user: String,
-        /// To what.
+        /// The new hash.
         hash: Secret,
         /// The day, counted from 1970-01-01, that the user database is told.
         day: u64,
@@ -156,9 +156,9 @@ pub enum Step {
     },
     /// Reload or restart a service.
     Service {
-        /// What.
+        /// The action.
         action: ServiceAction,
-        /// Which.
+        /// The unit.
         unit: String,
     },
 }
