@@ -5,13 +5,13 @@
 //! each round of the fuzzer's build minutes longer and find nothing here.
 #![no_main]
 
-#[path = "../../crates/server/src/accept.rs"]
+#[path = "../../crates/server/src/answer/accept_header.rs"]
 #[allow(dead_code, reason = "the server uses all of it")]
-mod accept;
-#[path = "../../crates/server/src/refusal.rs"]
+mod accept_header;
+#[path = "../../crates/server/src/answer/refusal.rs"]
 #[allow(dead_code, reason = "the server uses all of it")]
 mod refusal;
-#[path = "../../crates/server/src/route.rs"]
+#[path = "../../crates/server/src/answer/route.rs"]
 #[allow(dead_code, reason = "the server uses all of it")]
 mod route;
 
@@ -37,19 +37,19 @@ fuzz_target!(|bytes: &[u8]| {
         Err(e) => assert!(e.status().is_client_error() && !e.body().to_string().is_empty()),
     }
 
-    let answer = accept::negotiate(Some(header));
+    let answer = accept_header::negotiate(Some(header));
     match &answer {
-        Ok(version) => assert!(*version == Version::V3_0 || accept::SERVED.contains(version)),
+        Ok(version) => assert!(*version == Version::V3_0 || accept_header::SERVED.contains(version)),
         Err(e) => assert_eq!(e.status().as_u16(), 400),
     }
     // A version that was chosen stays chosen when something worse is added, as long as all of it is read.
-    let decided = answer.is_err() || answer != Ok(accept::DEFAULT);
+    let decided = answer.is_err() || answer != Ok(accept_header::DEFAULT);
     if decided && header.len() + WORSE.len() < 4096 && !has_negative_quality(header) {
-        assert_eq!(accept::negotiate(Some(&[header, WORSE].concat())), answer);
+        assert_eq!(accept_header::negotiate(Some(&[header, WORSE].concat())), answer);
     }
-    if accept::takes_gzip(Some(encoding)) {
+    if accept_header::takes_gzip(Some(encoding)) {
         assert!(encoding.to_ascii_lowercase().windows(4).any(|w| w == b"gzip"));
-        assert!(!accept::takes_gzip(Some(b"identity")));
+        assert!(!accept_header::takes_gzip(Some(b"identity")));
     }
 });
 

@@ -1,40 +1,23 @@
 //! The HTTPS config server: hands booting machines their Ignition config.
 //!
-//! Data flow: a source of configs ([`bootstrap`]: a directory; [`start`]: the cluster) fills a board of answers →
-//! a request is a path and an `Accept` header, a look-up and a write. Everything that decides is a pure function:
-//! [`accept`] (which version), [`route`] (which pool), [`proven`] (which rendered config), [`prepare`] (which bytes).
+//! Data flow: a [`source`] of configs ([`bootstrap`]: a directory; [`start`]: the cluster) fills the cache of
+//! [`prepared`] configs. `listen` takes connections, and [`answer`] turns each request into a look-up and a response.
+//!
+//! Everything that decides is a pure function: [`answer::accept_header`] (which version), [`answer::route`] (which
+//! pool), [`source::cluster::served_config`] (which rendered config), [`prepared::prepare`] (which bytes).
 //!
 //! What it is not: rendering (see `render`), and who may join the cluster (the kubeconfig that is served holds a
 //! bootstrap token; what that may do is the cluster's decision).
 
-pub mod accept;
-mod balancer;
-mod board;
-mod bootstrap;
-mod cluster;
-mod crowd;
-pub mod document;
+pub mod answer;
 mod error;
-mod gate;
-pub mod kubeconfig;
-pub mod layered;
 mod listen;
 mod metrics;
-pub mod prepare;
-pub mod proven;
-pub mod refusal;
-mod respond;
-pub mod route;
-mod scrape;
-mod stall;
-mod tls;
-mod view;
-mod warm;
+pub mod prepared;
+pub mod source;
 
-pub use bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
-pub use cluster::{StartOptions, StartServer, start, start_with, tune};
 pub use error::ServerError;
-pub use listen::{Limits, ListenOptions};
-pub use metrics::Metrics;
-pub use scrape::Scrape;
-pub use tls::TlsProfile;
+pub use listen::{Limits, ListenOptions, TlsProfile};
+pub use metrics::{Metrics, Scrape};
+pub use source::bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
+pub use source::cluster::{StartOptions, StartServer, start, start_with, tune};

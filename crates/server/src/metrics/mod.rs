@@ -1,7 +1,11 @@
 //! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface.
 
-use crate::board::State;
-use crate::refusal::Refusal;
+pub(crate) mod endpoint;
+
+pub use endpoint::Scrape;
+
+use crate::answer::refusal::Refusal;
+use crate::prepared::cache::State;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -112,17 +116,17 @@ impl Metrics {
     }
 
     /// What the board says of each pool. Pools that are gone are not told of any more.
-    pub(crate) fn tell_board(&self, board: &State) {
+    pub(crate) fn tell_pools(&self, state: &State) {
         let seconds = |at: SystemTime| {
             let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
         };
         self.served_since.clear();
         self.held_back.clear();
-        for name in board.pools.keys() {
+        for name in state.pools.keys() {
             let label = Pool { pool: name.clone() };
-            self.held_back.get_or_create(&label).set(i64::from(board.is_held_back(name)));
-            if let Some(since) = board.served_since(name) {
+            self.held_back.get_or_create(&label).set(i64::from(state.is_held_back(name)));
+            if let Some(since) = state.served_since(name) {
                 self.served_since.get_or_create(&label).set(seconds(since));
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! What it is not: TLS. The default address is the host's own.
 
-use crate::respond::{Shared, health};
+use crate::answer::respond::{Shared, health};
 use http::{HeaderValue, Method, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};

@@ -4,11 +4,11 @@
 //! Guarantees: a pool that had something good to serve keeps it while its next config is missing, unreadable or
 //! invalid, as long as the old config still exists in the cluster.
 
-use crate::kubeconfig::Credentials;
-use crate::layered::{InternalRegistry, layered_image};
-use crate::prepare::{Mode, Rendered, Source};
-use crate::proven::proven;
-use crate::refusal::Refusal;
+use crate::answer::refusal::Refusal;
+use crate::prepared::prepare::{Mode, Rendered, Source};
+use crate::source::cluster::kubeconfig::{Credentials, kubeconfig};
+use crate::source::cluster::layered::{InternalRegistry, layered_image};
+use crate::source::cluster::served_config::served_config;
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::runtime::watcher::Event;
@@ -78,7 +78,7 @@ pub(crate) fn checked(config: MachineConfig) -> Result<Arc<Rendered>, Unfetched>
 
 /// All that is known.
 #[derive(Debug, Default)]
-pub(crate) struct View {
+pub(crate) struct ClusterState {
     /// Pools, or why one cannot be read.
     pub(crate) pools: Mirror<Result<MachineConfigPool, String>>,
     /// MachineConfigs: only a text that changes with the object.
@@ -107,7 +107,7 @@ pub(crate) struct Sources {
     pub(crate) held_back: BTreeMap<String, String>,
 }
 
-impl View {
+impl ClusterState {
     /// What was not seen yet.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let seen = [
@@ -121,7 +121,8 @@ impl View {
 
     /// The rendered configs that pools want served, each with the version to fetch.
     pub(crate) fn wanted(&self) -> BTreeMap<&str, &str> {
-        let names = self.pools.items.iter().filter_map(|(n, p)| proven(p.as_ref().ok()?, self.standing(n)));
+        let names =
+            self.pools.items.iter().filter_map(|(n, p)| served_config(p.as_ref().ok()?, self.standing(n)));
         names.filter_map(|name| Some((name, self.configs.get(name)?.as_str()))).collect()
     }
 
@@ -181,7 +182,7 @@ impl View {
         let not_yet = |why: String| Refusal::NotYet { pool: name.to_owned(), why };
         let broken = |why: String| Refusal::Broken { pool: name.to_owned(), why };
         let pool = pool.as_ref().map_err(|e| broken(format!("the MachineConfigPool cannot be read: {e}")))?;
-        let config = proven(pool, self.standing(name)).ok_or_else(|| {
+        let config = served_config(pool, self.standing(name)).ok_or_else(|| {
             not_yet(
                 "its status names no rendered config; the controller sets it once it has rendered one"
                     .to_owned(),
@@ -226,8 +227,7 @@ impl View {
             None => return Err(not_yet("the bootstrap token was not read yet".to_owned())),
         };
         let bundle = self.bundles.items.values().next().map(Vec::as_slice);
-        let kubeconfig =
-            crate::kubeconfig::kubeconfig(apiserver_url, credentials, bundle).map_err(not_yet)?;
+        let kubeconfig = kubeconfig(apiserver_url, credentials, bundle).map_err(not_yet)?;
         Ok(Source {
             pool: pool.to_owned(),
             rendered,
@@ -242,5 +242,5 @@ impl View {
 }
 
 #[cfg(test)]
-#[path = "view_tests.rs"]
+#[path = "state_tests.rs"]
 mod tests;

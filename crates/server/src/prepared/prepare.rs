@@ -6,9 +6,9 @@
 //!
 //! What it is not: which config a pool serves (see `bootstrap` and `proven`), and which version (see `accept`).
 
-use crate::accept::SERVED;
-use crate::document;
-use crate::refusal::{Place, Refusal};
+use crate::answer::accept_header::SERVED;
+use crate::answer::refusal::{Place, Refusal};
+use crate::prepared::document;
 use api::names::annotation;
 use api::v1::MachineConfig;
 use ignition::{Config, File, Resource, Version};

@@ -1,8 +1,8 @@
 //! Tables for the request's head, and answers from a board without sockets.
 
 use super::*;
-use crate::board::{Freshness, Update};
-use crate::prepare::{Mode, Rendered, Source};
+use crate::prepared::cache::{Freshness, Update};
+use crate::prepared::prepare::{Mode, Rendered, Source};
 use api::v1::MachineConfig;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -27,7 +27,8 @@ fn mk_source(pool: &str, config: Value) -> Source {
 }
 
 async fn mk_shared() -> Shared {
-    let shared = Shared { board: Board::default(), metrics: Metrics::default(), gate: None };
+    let shared =
+        Shared { configs: PreparedConfigs::default(), metrics: Metrics::default(), boot_tokens: None };
     let pools = BTreeMap::from([
         ("worker".to_owned(), Ok(mk_source("worker", json!({"ignition": {"version": "3.5.0"}})))),
         ("broken".to_owned(), Ok(mk_source("broken", json!({"ignition": {"version": "9.0.0"}})))),
@@ -35,7 +36,7 @@ async fn mk_shared() -> Shared {
     ]);
     let held_back = BTreeMap::from([("worker".to_owned(), "the next is not valid".to_owned())]);
     let update = Update { pools, held_back, freshness: Freshness::Current, bootstrap: false };
-    shared.board.publish(update, SystemTime::now()).await;
+    shared.configs.publish(update, SystemTime::now()).await;
     shared
 }
 
@@ -140,32 +141,33 @@ async fn several_accept_headers_count_as_one_list() {
 async fn an_unchanged_source_keeps_its_answers_and_a_changed_one_is_prepared_before_it_is_served() {
     let shared = mk_shared().await;
     let version = Version::V3_5;
-    let first = shared.board.pool("worker").unwrap().get(version).await.unwrap();
+    let first = shared.configs.pool("worker").unwrap().get(version).await.unwrap();
     let source = || mk_source("worker", json!({"ignition": {"version": "3.5.0"}}));
     let publish = |s: Source| {
         let pools = BTreeMap::from([("worker".to_owned(), Ok(s))]);
         let update = Update { pools, freshness: Freshness::Current, ..Update::default() };
-        shared.board.publish(update, SystemTime::now())
+        shared.configs.publish(update, SystemTime::now())
     };
     publish(source()).await;
-    let again = shared.board.pool("worker").unwrap().get(version).await.unwrap();
+    let again = shared.configs.pool("worker").unwrap().get(version).await.unwrap();
     assert!(Arc::ptr_eq(&first, &again));
     publish(Source { kubeconfig: b"rotated".to_vec(), ..source() }).await;
-    let changed = shared.board.pool("worker").unwrap();
+    let changed = shared.configs.pool("worker").unwrap();
     assert_ne!(changed.get(version).await.unwrap().etag, first.etag);
-    assert!(shared.board.pool("broken").is_err(), "pools that are gone are gone");
+    assert!(shared.configs.pool("broken").is_err(), "pools that are gone are gone");
 }
 
 #[tokio::test]
 async fn readiness_tells_from_which_state_answers_come() {
-    let shared = Shared { board: Board::default(), metrics: Metrics::default(), gate: None };
+    let shared =
+        Shared { configs: PreparedConfigs::default(), metrics: Metrics::default(), boot_tokens: None };
     let (head, body) = send(&shared, "GET", "/readyz", &[]).await;
     assert_eq!((head.status, body.is_empty()), (StatusCode::SERVICE_UNAVAILABLE, true));
     let (head, _) = send(&shared, "GET", "/config/worker", &[]).await;
     assert_eq!((head.status.as_u16(), head.headers.contains_key(RETRY_AFTER)), (503, true));
     let shared = mk_shared().await;
     let why = "connection refused".to_owned();
-    shared.board.set_freshness(Freshness::LastGood { since: SystemTime::now(), why });
+    shared.configs.set_freshness(Freshness::LastGood { since: SystemTime::now(), why });
     // Machines' network is told whether, and nothing else.
     let (head, body) = send(&shared, "GET", "/readyz", &[]).await;
     assert_eq!((head.status, body.is_empty(), head.headers.get(CONTENT_TYPE)), (StatusCode::OK, true, None));

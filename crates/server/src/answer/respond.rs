@@ -2,13 +2,13 @@
 //!
 //! The access log names pool, version, status, sizes and who asked: never a body.
 
-use crate::accept::{negotiate, takes_gzip};
-use crate::board::Board;
-use crate::gate::{Gate, Pass};
+use crate::answer::accept_header::{negotiate, takes_gzip};
+use crate::answer::boot_tokens::{Admission, BootTokens};
+use crate::answer::refusal::Refusal;
+use crate::answer::route::{Route, route};
 use crate::metrics::{Metrics, Pool, Request as RequestLabels};
-use crate::refusal::Refusal;
-use crate::route::{Route, route};
-use crate::warm::{Reply, Warm};
+use crate::prepared::cache::PreparedConfigs;
+use crate::prepared::unpacked::{Reply, UnpackedCache};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
     CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY, WWW_AUTHENTICATE,
@@ -32,10 +32,10 @@ const MAX_LOGGED: usize = 200;
 /// What the listeners share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) board: Board,
+    pub(crate) configs: PreparedConfigs,
     pub(crate) metrics: Metrics,
     /// Where configs are given to those with a boot token only.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) boot_tokens: Option<BootTokens>,
 }
 
 /// What a request asks for.
@@ -107,7 +107,7 @@ pub(crate) async fn respond<B>(
         (_, Err(refusal)) => Err(refusal.clone()),
         (None, Ok(_)) => Err(Refusal::NoSuchPath),
     };
-    if shared.gate.is_some() && pool.is_some() {
+    if shared.boot_tokens.is_some() && pool.is_some() {
         shared.metrics.count_token(outcome.as_ref().err().filter(|r| r.is_about_token()));
     }
     let refusal = outcome.as_ref().err().map(Refusal::reason);
@@ -129,8 +129,8 @@ pub(crate) async fn respond<B>(
         reason = refusal,
         bytes = written,
         micros = started.elapsed().as_micros(),
-        token = asked.pass.as_ref().map(|p| p.id.as_str()),
-        node = asked.pass.as_ref().and_then(|p| p.node.as_deref()),
+        token = asked.admission.as_ref().map(|p| p.id.as_str()),
+        node = asked.admission.as_ref().and_then(|p| p.node.as_deref()),
         agent = logged(&head.headers, &USER_AGENT),
         accept = logged(&head.headers, &ACCEPT),
         "request"
@@ -145,7 +145,7 @@ pub(crate) async fn respond<B>(
 struct Asked {
     /// Only names that exist become labels, and only where the machine may know them.
     pool_exists: bool,
-    pass: Option<Pass>,
+    admission: Option<Admission>,
 }
 
 impl Asked {
@@ -161,21 +161,22 @@ impl Asked {
         version: Version,
         gzip: bool,
     ) -> Result<(Response<Full<Bytes>>, usize), Refusal> {
-        if let Some(gate) = &shared.gate {
-            self.pass = Some(gate.check(&head.headers, pool, peer.ip(), secure, Timestamp::now())?);
+        if let Some(boot_tokens) = &shared.boot_tokens {
+            self.admission =
+                Some(boot_tokens.check(&head.headers, pool, peer.ip(), secure, Timestamp::now())?);
         }
-        let answers = shared.board.pool(pool);
+        let answers = shared.configs.pool(pool);
         self.pool_exists =
             !matches!(answers, Err(Refusal::UnknownPool { .. } | Refusal::NotAtBootstrap { .. }));
         let reply = answers?.get(version).await?;
-        let (response, bytes) = config(&shared.board.warm, &reply, gzip, &head.headers)
+        let (response, bytes) = config(&shared.configs.unpacked, &reply, gzip, &head.headers)
             .map_err(|e| Refusal::Broken { pool: pool.to_owned(), why: e.to_string() })?;
         // A look at the head or at a tag gives nothing away and uses nothing up.
-        if let (Some(gate), Some(pass)) = (&shared.gate, &self.pass)
+        if let (Some(boot_tokens), Some(admission)) = (&shared.boot_tokens, &self.admission)
             && head.method == Method::GET
             && response.status() == StatusCode::OK
         {
-            gate.settle(pass, pool).await?;
+            boot_tokens.record_use(admission, pool).await?;
         }
         Ok((response, bytes))
     }
@@ -189,7 +190,7 @@ fn logged(headers: &HeaderMap, name: &http::HeaderName) -> String {
 }
 
 fn config(
-    warm: &Warm,
+    unpacked: &UnpackedCache,
     reply: &Arc<Reply>,
     gzip: bool,
     headers: &HeaderMap,
@@ -199,7 +200,7 @@ fn config(
     let (mut response, bytes) = if unchanged(headers, etag) {
         (empty(StatusCode::NOT_MODIFIED), 0)
     } else {
-        let body = packed.map_or_else(|| warm.plain(reply), |p| Ok(p.body.clone()))?;
+        let body = packed.map_or_else(|| unpacked.plain(reply), |p| Ok(p.body.clone()))?;
         let bytes = body.len();
         let mut full = Response::new(Full::new(body));
         full.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -257,7 +258,7 @@ pub(crate) fn health(shared: &Shared, path: &str) -> Option<Response<Full<Bytes>
         READYZ => {}
         _ => return None,
     }
-    let (ready, told) = shared.board.now().readiness(SystemTime::now());
+    let (ready, told) = shared.configs.now().readiness(SystemTime::now());
     let mut response = Response::new(Full::new(Bytes::from(told.to_string())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if !ready {

@@ -9,7 +9,7 @@
 //!
 //! What it is not: how an answer is made (see `prepare`), and which there are (see `board`).
 
-use crate::prepare::{Prepared, unpack};
+use crate::prepared::prepare::{Prepared, unpack};
 use http::HeaderValue;
 use hyper::body::Bytes;
 use std::io;
@@ -86,20 +86,20 @@ impl Reply {
 
 /// The answers whose plain form is at hand.
 #[derive(Debug)]
-pub(crate) struct Warm {
+pub(crate) struct UnpackedCache {
     limit: usize,
     /// Counts requests.
     clock: AtomicU64,
     at_hand: Mutex<Vec<Weak<Reply>>>,
 }
 
-impl Default for Warm {
+impl Default for UnpackedCache {
     fn default() -> Self {
         Self { limit: LIMIT, clock: AtomicU64::default(), at_hand: Mutex::default() }
     }
 }
 
-impl Warm {
+impl UnpackedCache {
     /// The plain form. Those who ask for one that is not at hand wait for the first of them to unpack it.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Warm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepare::finish;
+    use crate::prepared::prepare::finish;
     use ignition::Version;
     use serde_json::json;
 
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_lately_is_at_hand_and_the_rest_is_packed() {
-        let warm = Warm { limit: 10_100, ..Warm::default() };
+        let warm = UnpackedCache { limit: 10_100, ..UnpackedCache::default() };
         let [a, b, c] = ["a", "b", "c"].map(|letter| mk_reply(letter, 5000));
         assert!(!at_hand(&a), "packed until somebody asks");
         for reply in [&a, &b, &a, &c] {
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn one_that_is_too_large_stands_alone_and_a_small_one_is_never_packed() {
-        let warm = Warm { limit: 100, ..Warm::default() };
+        let warm = UnpackedCache { limit: 100, ..UnpackedCache::default() };
         let (large, small) = (mk_reply("a", 5000), mk_reply("b", 10));
         warm.plain(&large).unwrap();
         warm.plain(&small).unwrap();
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn machines_that_are_slow_share_one_form_with_those_that_come_later() {
-        let warm = Warm { limit: 100, ..Warm::default() };
+        let warm = UnpackedCache { limit: 100, ..UnpackedCache::default() };
         let (a, b) = (mk_reply("a", 5000), mk_reply("b", 5000));
         let under_way = warm.plain(&a).unwrap();
         for _ in 0..3 {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn many_that_ask_at_once_all_get_it() {
-        let warm = Warm { limit: 6000, ..Warm::default() };
+        let warm = UnpackedCache { limit: 6000, ..UnpackedCache::default() };
         let replies = ["a", "b", "c"].map(|letter| mk_reply(letter, 5000));
         std::thread::scope(|scope| {
             for turn in 0..4 {

@@ -1,20 +1,25 @@
 //! The server of a cluster: follows pools, rendered configs, the ControllerConfig and the bootstrap token, and keeps
 //! the board as they say.
 //!
-//! Flow: watches → [`View`] → the rendered configs that pools want are fetched → sources → board. Of MachineConfigs
+//! Flow: watches → [`ClusterState`] → the rendered configs that pools want are fetched → sources → board. Of MachineConfigs
 //! only the metadata is watched; one is fetched when a pool serves it.
 //!
 //! Guarantees: an API server that is away changes nothing on the board but its freshness. What it decides is in
-//! `view` and `proven`; here is only I/O.
+//! `state` and `served_config`; here is only I/O.
 
-use crate::board::{Board, Freshness, Update};
+pub mod kubeconfig;
+pub mod layered;
+pub mod served_config;
+pub(crate) mod state;
+
+use crate::answer::boot_tokens::BootTokens;
+use crate::answer::respond::Shared;
 use crate::error::ServerError;
-use crate::gate::Gate;
-use crate::kubeconfig::Credentials;
-use crate::layered::InternalRegistry;
 use crate::listen::{ListenOptions, Listeners};
-use crate::respond::Shared;
-use crate::view::{Fetched, Sources, Unfetched, View, checked};
+use crate::prepared::cache::{Freshness, PreparedConfigs, Update};
+use crate::source::cluster::kubeconfig::Credentials;
+use crate::source::cluster::layered::InternalRegistry;
+use crate::source::cluster::state::{ClusterState, Fetched, Sources, Unfetched, checked};
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -134,8 +139,13 @@ impl StartServer {
             Ok(_) => return Err(bad_url(format!("{apiserver_url:?} is not an https:// URL with a host"))),
             Err(e) => return Err(bad_url(format!("{apiserver_url:?}: {e}"))),
         }
-        let gate = require_token.then(|| Gate::new(Api::namespaced(client.clone(), boot_token::NAMESPACE)));
-        let shared = Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone(), gate });
+        let boot_tokens =
+            require_token.then(|| BootTokens::new(Api::namespaced(client.clone(), boot_token::NAMESPACE)));
+        let shared = Arc::new(Shared {
+            configs: PreparedConfigs::default(),
+            metrics: listen.metrics.clone(),
+            boot_tokens,
+        });
         let listeners = Listeners::open(&listen)?;
         let payload = listen.payload_version;
         tracing::info!(apiserver_url, payload, require_token, "serving from the cluster");
@@ -202,7 +212,7 @@ struct Follower {
     client: Client,
     apiserver_url: String,
     token_dir: PathBuf,
-    view: View,
+    state: ClusterState,
     fetched: Fetched,
     /// Watches that do not work now, and why.
     down: BTreeMap<&'static str, String>,
@@ -222,7 +232,7 @@ impl Follower {
             client,
             apiserver_url,
             token_dir,
-            view: View::default(),
+            state: ClusterState::default(),
             fetched: Fetched::new(),
             down: BTreeMap::new(),
             down_since: None,
@@ -233,7 +243,7 @@ impl Follower {
     /// Goes on until it is dropped.
     async fn follow(&mut self, shared: &Shared) {
         let mut changes = self.watches();
-        if shared.gate.is_some() {
+        if shared.boot_tokens.is_some() {
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), boot_token::NAMESPACE);
             let tokens = watcher::watcher(
                 secrets,
@@ -326,11 +336,11 @@ impl Follower {
 
     /// What was not seen yet of all that an answer needs.
     fn missing(&self, shared: &Shared) -> Option<&'static str> {
-        let tokens = shared.gate.as_ref().is_some_and(|gate| !gate.ready());
-        self.view.missing().or_else(|| tokens.then_some("the boot tokens are not listed yet"))
+        let tokens = shared.boot_tokens.as_ref().is_some_and(|boot_tokens| !boot_tokens.ready());
+        self.state.missing().or_else(|| tokens.then_some("the boot tokens are not listed yet"))
     }
 
-    /// Takes a change into the view; true: something may follow from it.
+    /// Takes a change into the state; true: something may follow from it.
     fn take(
         &mut self,
         shared: &Shared,
@@ -345,27 +355,27 @@ impl Follower {
         };
         self.came_back(kind);
         match change {
-            Change::Pool(event) => self.view.pools.apply(event, |o| (o.name_any(), decode(o))),
-            Change::Config(event) => self.view.configs.apply(event, |o| {
+            Change::Pool(event) => self.state.pools.apply(event, |o| (o.name_any(), decode(o))),
+            Change::Config(event) => self.state.configs.apply(event, |o| {
                 let version = o.resource_version().unwrap_or_default();
                 (o.name_any(), format!("{}:{version}", o.uid().unwrap_or_default()))
             }),
-            Change::Settings(event) => self.view.settings.apply(event, |o| (o.name_any(), decode(o))),
-            Change::Bundle(event) => self.view.bundles.apply(event, |o| {
+            Change::Settings(event) => self.state.settings.apply(event, |o| (o.name_any(), decode(o))),
+            Change::Bundle(event) => self.state.bundles.apply(event, |o| {
                 let name = o.name_any();
                 let bytes = o.binary_data.and_then(|mut d| d.remove(BUNDLE_KEY)).map(|b| b.0);
                 let text = || o.data.and_then(|mut d| d.remove(BUNDLE_KEY)).map(String::into_bytes);
                 (name, bytes.or_else(text).unwrap_or_default())
             }),
             Change::Token(event) => {
-                let Some(gate) = &shared.gate else { return false };
-                let was_ready = gate.ready();
-                gate.apply(event);
+                let Some(boot_tokens) = &shared.boot_tokens else { return false };
+                let was_ready = boot_tokens.ready();
+                boot_tokens.apply(event);
                 // A token changes who may ask, not what is answered.
-                return !was_ready && gate.ready();
+                return !was_ready && boot_tokens.ready();
             }
-            Change::OsConfig(event) => self.view.os_configs.apply(event, |o| whole(&o)),
-            Change::OsBuild(event) => self.view.os_builds.apply(event, |o| whole(&o)),
+            Change::OsConfig(event) => self.state.os_configs.apply(event, |o| whole(&o)),
+            Change::OsBuild(event) => self.state.os_builds.apply(event, |o| whole(&o)),
         }
         true
     }
@@ -392,7 +402,7 @@ impl Follower {
         let dir = self.token_dir.clone();
         let read = tokio::task::spawn_blocking(move || Credentials::read(&dir)).await;
         let read = read.unwrap_or_else(|e| Err(format!("the bootstrap token was not read: {e}")));
-        let changed = self.view.set_credentials(read);
+        let changed = self.state.set_credentials(read);
         for kind in self.down.keys().copied().collect::<Vec<_>>() {
             if self.can_list(kind).await {
                 self.came_back(kind);
@@ -431,7 +441,7 @@ impl Follower {
     /// Fetches what is wanted and puts the board up.
     async fn rebuild(&mut self, shared: &Shared) {
         let wanted: Vec<(String, String)> =
-            self.view.wanted().into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+            self.state.wanted().into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         self.fetched.retain(|name, _| wanted.iter().any(|(n, _)| n == name));
         let api: Api<MachineConfig> = Api::all(self.client.clone());
         for (name, version) in wanted {
@@ -449,10 +459,10 @@ impl Follower {
             };
             self.fetched.insert(name, (version, fetched));
         }
-        if self.view.layering() {
-            self.view.internal = self.internal_registry().await;
+        if self.state.layering() {
+            self.state.internal = self.internal_registry().await;
         }
-        let Sources { pools, held_back } = self.view.sources(&self.apiserver_url, &self.fetched);
+        let Sources { pools, held_back } = self.state.sources(&self.apiserver_url, &self.fetched);
         for (pool, why) in &held_back {
             if self.held_back.get(pool) != Some(why) {
                 tracing::warn!(pool, "the last good config is still served: {why}");
@@ -461,8 +471,8 @@ impl Follower {
         self.held_back = held_back;
         let held_back = self.held_back.clone();
         let update = Update { pools, held_back, freshness: self.freshness(), bootstrap: false };
-        shared.board.publish(update, SystemTime::now()).await;
-        shared.metrics.tell_board(&shared.board.now());
+        shared.configs.publish(update, SystemTime::now()).await;
+        shared.metrics.tell_pools(&shared.configs.now());
     }
 
     fn freshness(&self) -> Freshness {
@@ -480,8 +490,8 @@ impl Follower {
             shared.metrics.source_seen.set(seconds(SystemTime::now()));
         }
         // Until the first board there is nothing good to fall back to, only what is missing.
-        let starting = matches!(shared.board.now().freshness, Freshness::Starting { .. });
-        shared.board.set_freshness(if starting {
+        let starting = matches!(shared.configs.now().freshness, Freshness::Starting { .. });
+        shared.configs.set_freshness(if starting {
             let down = self.down.iter().next().map(|(kind, why)| format!("{kind}: {why}"));
             Freshness::Starting { why: down.or_else(|| missing.map(str::to_owned)) }
         } else {

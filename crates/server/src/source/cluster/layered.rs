@@ -1,7 +1,7 @@
 //! The OS image that was built for a pool's config, so that a new machine boots straight into it. Pure.
 //!
 //! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), and which config is
-//! served (see `proven`).
+//! served (see `served_config`).
 
 use serde_json::Value;
 

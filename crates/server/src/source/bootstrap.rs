@@ -6,13 +6,13 @@
 //!
 //! What it is not: a watch; the files are a handful.
 
-use crate::board::{Board, Freshness, Update};
+use crate::answer::refusal::Refusal;
+use crate::answer::respond::Shared;
 use crate::error::ServerError;
+use crate::listen::tls::TlsProfile;
 use crate::listen::{ListenOptions, Listeners};
-use crate::prepare::{Mode, Rendered, Source};
-use crate::refusal::Refusal;
-use crate::respond::Shared;
-use crate::tls::TlsProfile;
+use crate::prepared::cache::{Freshness, PreparedConfigs, Update};
+use crate::prepared::prepare::{Mode, Rendered, Source};
 use api::names::{ARBITER, CONTROLLER_CONFIG, MASTER};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde::de::DeserializeOwned;
@@ -94,8 +94,11 @@ impl BootstrapServer {
         if let Ok(Some(named)) = folder.tls_profile() {
             listen.tls = named;
         }
-        let shared =
-            Arc::new(Shared { board: Board::default(), metrics: listen.metrics.clone(), gate: None });
+        let shared = Arc::new(Shared {
+            configs: PreparedConfigs::default(),
+            metrics: listen.metrics.clone(),
+            boot_tokens: None,
+        });
         let listeners = Listeners::open(&listen)?;
         let server = Self { listeners, shared, folder, profile };
         server.folder.publish(&server.shared).await;
@@ -195,8 +198,8 @@ impl Folder {
                 }
                 let freshness = Freshness::Current;
                 let update = Update { pools: pools.into(), freshness, bootstrap: true, ..Update::default() };
-                shared.board.publish(update, SystemTime::now()).await;
-                shared.metrics.tell_board(&shared.board.now());
+                shared.configs.publish(update, SystemTime::now()).await;
+                shared.metrics.tell_pools(&shared.configs.now());
             }
             Err(error) => tracing::error!("the directory was not read: {error}"),
         }

@@ -1,4 +1,4 @@
-//! The board of answers: what each pool serves, prepared once per version and kept as bytes (see `warm`).
+//! The board of answers: what each pool serves, prepared once per version and kept as bytes (see `unpacked`).
 //!
 //! Guarantees: a request takes one short read lock and one look-up; a change swaps the whole board at once; a pool
 //! whose source did not change keeps its prepared answers; when it did change, the versions that machines had asked
@@ -7,9 +7,9 @@
 //! Versions are prepared when they are first asked for, not ahead: with many pools the versions that nobody asks for
 //! would be most of the memory.
 
-use crate::prepare::{self, Source};
-use crate::refusal::Refusal;
-use crate::warm::{Reply, Warm};
+use crate::answer::refusal::Refusal;
+use crate::prepared::prepare::{self, Source};
+use crate::prepared::unpacked::{Reply, UnpackedCache};
 use ignition::Version;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -150,12 +150,12 @@ pub(crate) struct State {
 
 /// The board.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct PreparedConfigs {
     state: RwLock<Arc<State>>,
-    pub(crate) warm: Warm,
+    pub(crate) unpacked: UnpackedCache,
 }
 
-impl Board {
+impl PreparedConfigs {
     /// The state at this moment.
     pub(crate) fn now(&self) -> Arc<State> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))

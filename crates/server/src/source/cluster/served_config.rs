@@ -10,7 +10,7 @@ use api::v1::MachineConfigPool;
 /// The count of updated nodes belongs to the generation that the status was computed from. The reference reads it as
 /// it stands, and so serves, for a moment after each rendering, a config that no node is in; here, until the status
 /// has caught up, what was decided before stands.
-pub fn proven<'a>(pool: &'a MachineConfigPool, standing: Option<&'a str>) -> Option<&'a str> {
+pub fn served_config<'a>(pool: &'a MachineConfigPool, standing: Option<&'a str>) -> Option<&'a str> {
     let status = pool.status.as_ref();
     let observed = status.map_or(0, |s| s.observed_generation);
     let stale = pool.metadata.generation.is_some_and(|g| observed < g);
@@ -51,7 +51,11 @@ mod tests {
                 },
             }))
             .unwrap();
-            assert_eq!(proven(&pool, standing), want, "{generation} {observed} {updated} {standing:?}");
+            assert_eq!(
+                served_config(&pool, standing),
+                want,
+                "{generation} {observed} {updated} {standing:?}"
+            );
         }
     }
 
@@ -63,7 +67,7 @@ mod tests {
             json!({"metadata": {"name": "a"}, "spec": {"configuration": {"name": "new"}}, "status": {}}),
         ] {
             let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
-            assert_eq!(proven(&pool, None), None);
+            assert_eq!(served_config(&pool, None), None);
         }
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
 
-use crate::refusal::Refusal;
-use crate::view::Mirror;
+use crate::answer::refusal::Refusal;
+use crate::source::cluster::state::Mirror;
 use api::boot_token::{Record, Token, Use, Verdict, Why};
 use client::call_within;
 use http::header::AUTHORIZATION;
@@ -30,7 +30,7 @@ const TRIES: usize = 3;
 
 /// A token's record as it was read.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct StoredToken {
     record: Record,
     /// The version of its Secret.
     version: String,
@@ -38,32 +38,32 @@ pub(crate) struct Held {
 
 /// What a request was let in with.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct Admission {
     /// The token's ID and the machine that it was made for: for the log.
     pub(crate) id: String,
     pub(crate) node: Option<String>,
     /// The use to be written down before anything is sent.
-    claim: Option<(Token, Arc<Held>, Use)>,
+    claim: Option<(Token, Arc<StoredToken>, Use)>,
 }
 
 /// The tokens of the cluster.
-pub(crate) struct Gate {
+pub(crate) struct BootTokens {
     secrets: Option<Api<Secret>>,
-    tokens: RwLock<Mirror<Option<Arc<Held>>>>,
+    tokens: RwLock<Mirror<Option<Arc<StoredToken>>>>,
 }
 
-impl std::fmt::Debug for Gate {
+impl std::fmt::Debug for BootTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Gate(…)")
+        f.write_str("BootTokens(…)")
     }
 }
 
 /// The record of a Secret; a broken one is no token, and said.
-fn held(secret: &Secret) -> Option<Arc<Held>> {
+fn held(secret: &Secret) -> Option<Arc<StoredToken>> {
     match Record::from_secret(secret) {
         Ok(record) => {
             let version = secret.metadata.resource_version.clone().unwrap_or_default();
-            Some(Arc::new(Held { record, version }))
+            Some(Arc::new(StoredToken { record, version }))
         }
         Err(why) => {
             tracing::warn!("a boot token cannot be read and lets nobody in: {why}");
@@ -72,7 +72,7 @@ fn held(secret: &Secret) -> Option<Arc<Held>> {
     }
 }
 
-impl Gate {
+impl BootTokens {
     /// No tokens yet; uses are written by `secrets`.
     pub(crate) fn new(secrets: Api<Secret>) -> Self {
         Self { secrets: Some(secrets), tokens: RwLock::default() }
@@ -99,7 +99,7 @@ impl Gate {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).ready()
     }
 
-    fn find(&self, token: &Token) -> Option<Arc<Held>> {
+    fn find(&self, token: &Token) -> Option<Arc<StoredToken>> {
         let name = format!("{}{}", api::boot_token::NAME_PREFIX, token.id());
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned().flatten()
     }
@@ -112,7 +112,7 @@ impl Gate {
         from: IpAddr,
         secure: bool,
         now: Timestamp,
-    ) -> Result<Pass, Refusal> {
+    ) -> Result<Admission, Refusal> {
         if !secure {
             return Err(Refusal::TokenNeedsTls);
         }
@@ -124,11 +124,11 @@ impl Gate {
     fn judge(
         &self,
         token: Token,
-        held: &Arc<Held>,
+        held: &Arc<StoredToken>,
         pool: &str,
         from: IpAddr,
         now: Timestamp,
-    ) -> Result<Pass, Refusal> {
+    ) -> Result<Admission, Refusal> {
         let record = &held.record;
         let (id, node) = (record.id.clone(), record.node.clone());
         let claim = match record.judge(&token, pool, from, now) {
@@ -136,23 +136,23 @@ impl Gate {
             Verdict::Claim(used) => Some((token, Arc::clone(held), used)),
             Verdict::Refuse(why) => return Err(refused(why)),
         };
-        Ok(Pass { id, node, claim })
+        Ok(Admission { id, node, claim })
     }
 
     /// Writes a use down, where there is one to write. To be called before the config is sent, and only then.
-    pub(crate) async fn settle(&self, pass: &Pass, pool: &str) -> Result<(), Refusal> {
-        let Some((token, held, used)) = &pass.claim else { return Ok(()) };
+    pub(crate) async fn record_use(&self, admission: &Admission, pool: &str) -> Result<(), Refusal> {
+        let Some((token, held, used)) = &admission.claim else { return Ok(()) };
         let unchecked = |why: &str| Refusal::TokenUnchecked { why: why.to_owned() };
         let secrets = self.secrets.as_ref().ok_or_else(|| unchecked("there is no cluster"))?;
         let mut held = Arc::clone(held);
         for _ in 0..TRIES {
             let name = held.record.secret_name();
-            let what = || format!("boot token {}", pass.id);
+            let what = || format!("boot token {}", admission.id);
             let patch = Patch::Merge(claim(&held.version, used));
             let params = PatchParams::default();
             let again = match call_within(CALL, what, secrets.patch(&name, &params, &patch)).await {
                 Ok(written) => {
-                    tracing::info!(token = pass.id, node = pass.node, by = %used.by, "boot token used");
+                    tracing::info!(token = admission.id, node = admission.node, by = %used.by, "boot token used");
                     self.apply(Event::Apply(written));
                     return Ok(());
                 }
@@ -160,7 +160,10 @@ impl Gate {
                 Err(error) if error.is_not_found() => return Err(refused(Why::Unknown)),
                 Err(error) => {
                     let why = error.chain();
-                    tracing::warn!(token = pass.id, "the use of a boot token could not be written: {why}");
+                    tracing::warn!(
+                        token = admission.id,
+                        "the use of a boot token could not be written: {why}"
+                    );
                     false
                 }
             };
@@ -224,7 +227,7 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn asked(gate: &Gate, headers: &[&str], pool: &str, secure: bool) -> Result<Pass, Refusal> {
+    fn asked(gate: &BootTokens, headers: &[&str], pool: &str, secure: bool) -> Result<Admission, Refusal> {
         let mut map = HeaderMap::new();
         for h in headers {
             map.append(AUTHORIZATION, HeaderValue::from_bytes(h.as_bytes()).unwrap());
@@ -235,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn what_each_header_is_told() {
         let (token, single) = (Token::new(&[1; ENTROPY]), Token::new(&[2; ENTROPY]));
-        let gate = Gate::offline(vec![
+        let gate = BootTokens::offline(vec![
             Record { node: Some("worker-7".to_owned()), ..Record::new(&token, "worker") },
             Record { single_use: true, ..Record::new(&single, "worker") },
         ]);
@@ -261,12 +264,12 @@ mod tests {
             assert_eq!((refusal.status().as_u16(), refusal.reason()), (status, reason), "{headers:?} {pool}");
             assert!(!refusal.body().to_string().contains(&token.reveal()[13..]));
         }
-        let pass = asked(&gate, &[&good], "worker", true).unwrap();
-        assert_eq!((pass.id.as_str(), pass.node.as_deref()), (token.id(), Some("worker-7")));
-        gate.settle(&pass, "worker").await.unwrap();
+        let admission = asked(&gate, &[&good], "worker", true).unwrap();
+        assert_eq!((admission.id.as_str(), admission.node.as_deref()), (token.id(), Some("worker-7")));
+        gate.record_use(&admission, "worker").await.unwrap();
         // What cannot be written down is not given.
-        let pass = asked(&gate, &[&once], "worker", true).unwrap();
-        let refusal = gate.settle(&pass, "worker").await.unwrap_err();
+        let admission = asked(&gate, &[&once], "worker", true).unwrap();
+        let refusal = gate.record_use(&admission, "worker").await.unwrap_err();
         assert_eq!((refusal.status().as_u16(), refusal.retry_after().is_some()), (503, true));
     }
 

@@ -3,7 +3,7 @@
 //! The pool is the last element of the decoded path below `/config/`, as the reference has it. It is only ever
 //! compared with names of pools, never used as a path, so nothing can be reached with dots and slashes.
 
-use crate::refusal::Refusal;
+use super::refusal::Refusal;
 use std::borrow::Cow;
 
 /// What a request asks for.

@@ -13,7 +13,7 @@ const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 /// The connections of each address.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct AddressLimit {
     /// The most that one may have; 0: no limit.
     most: usize,
     counts: Mutex<HashMap<IpAddr, usize>>,
@@ -22,18 +22,18 @@ pub(crate) struct Crowd {
 
 /// One connection's place; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    crowd: Arc<Crowd>,
+pub(crate) struct AddressSlot {
+    limit: Arc<AddressLimit>,
     of: IpAddr,
 }
 
-impl Crowd {
+impl AddressLimit {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, counts: Mutex::default(), said: Mutex::default() })
     }
 
     /// A place for one more connection of this address; none: it has as many as it may.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<AddressSlot> {
         let of = holder(address);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(of).or_default();
@@ -41,7 +41,7 @@ impl Crowd {
             return None;
         }
         *count += 1;
-        Some(Place { crowd: Arc::clone(self), of })
+        Some(AddressSlot { limit: Arc::clone(self), of })
     }
 
     /// What to say of a connection that got no place; none: it was said a moment ago, of this address or another. A
@@ -62,9 +62,9 @@ impl Crowd {
     }
 }
 
-impl Drop for Place {
+impl Drop for AddressSlot {
     fn drop(&mut self) {
-        let mut counts = self.crowd.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.limit.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.of) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn an_address_has_so_many_places_and_others_have_theirs() {
-        let crowd = Crowd::new(2);
-        let enter = |text| crowd.enter(ip(text));
+        let limit = AddressLimit::new(2);
+        let enter = |text| limit.enter(ip(text));
         let (first, _second) = (enter("10.0.0.1").unwrap(), enter("10.0.0.1").unwrap());
         assert!(enter("10.0.0.1").is_none() && enter("::ffff:10.0.0.1").is_none());
         let _other = enter("10.0.0.2").unwrap();
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn a_full_address_is_told_with_the_remedy_and_at_most_once_a_minute() {
-        let (crowd, start) = (Crowd::new(7), Instant::now());
-        let said = |text: &str, after: u64| crowd.warning(ip(text), start + Duration::from_secs(after));
+        let (limit, start) = (AddressLimit::new(7), Instant::now());
+        let said = |text: &str, after: u64| limit.warning(ip(text), start + Duration::from_secs(after));
         let first = said("fd00::17", 0).unwrap();
         assert!(first.starts_with("fd00::/64 has 7 connections"), "{first}");
         assert!(first.contains("--connections-per-address") && first.contains("--proxy-protocol-from"));
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_those_who_left_and_zero_is_no_limit() {
-        let crowd = Crowd::new(0);
-        let all: Vec<Place> = (0..100).map(|_| crowd.enter(ip("10.0.0.1")).unwrap()).collect();
+        let limit = AddressLimit::new(0);
+        let all: Vec<AddressSlot> = (0..100).map(|_| limit.enter(ip("10.0.0.1")).unwrap()).collect();
         drop(all);
-        assert!(crowd.counts.lock().unwrap().is_empty());
+        assert!(limit.counts.lock().unwrap().is_empty());
     }
 }

@@ -3,14 +3,21 @@
 //! Flow: accept → a balancer's header, where it is one → handshake (timed) → HTTP/1.1 or HTTP/2 → [`respond`]. Shutdown: no new connections, running
 //! answers are finished, then what is left is cut.
 
-use crate::balancer::{client, is_balancer};
-use crate::crowd::{Crowd, Place};
+mod address_limit;
+mod proxy_protocol;
+pub(crate) mod tls;
+mod write_timeout;
+
+pub use tls::TlsProfile;
+
+use crate::answer::respond::{Shared, respond};
 use crate::error::ServerError;
+use crate::listen::address_limit::{AddressLimit, AddressSlot};
+use crate::listen::proxy_protocol::{client, is_balancer};
+use crate::listen::tls::Tls;
+use crate::listen::write_timeout::WriteTimeout;
 use crate::metrics::{Cause, Metrics};
-use crate::respond::{Shared, respond};
-use crate::scrape::{self, Scrape};
-use crate::stall::StallGuard;
-use crate::tls::{Tls, TlsProfile};
+use crate::metrics::{Scrape, endpoint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -177,7 +184,7 @@ impl Listeners {
             tracker: tracker.clone(),
             stop: stop.clone(),
             cut: cut.clone(),
-            crowd: Crowd::new(limits.per_address),
+            per_address: AddressLimit::new(limits.per_address),
             balancers,
             limits,
         };
@@ -189,7 +196,7 @@ impl Listeners {
         };
         let metrics = async {
             if let Some(scrape) = scrape {
-                scrape::serve(scrape, shared, stop.clone()).await;
+                endpoint::serve(scrape, shared, stop.clone()).await;
             }
         };
         tokio::join!(
@@ -243,7 +250,7 @@ struct Context {
     tracker: TaskTracker,
     stop: CancellationToken,
     cut: CancellationToken,
-    crowd: Arc<Crowd>,
+    per_address: Arc<AddressLimit>,
     balancers: Arc<[IpNet]>,
     limits: Limits,
 }
@@ -265,8 +272,8 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let from = if is_balancer(&context.balancers, peer.ip()) {
                     From::Balancer
-                } else if let Some(place) = context.crowd.enter(peer.ip()) {
-                    From::Client(place)
+                } else if let Some(address_slot) = context.per_address.enter(peer.ip()) {
+                    From::Client(address_slot)
                 } else {
                     crowded(context, peer);
                     continue;
@@ -288,7 +295,7 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
 /// Whose a new connection is.
 enum From {
     /// The machine's own, with its place among those of its address.
-    Client(Place),
+    Client(AddressSlot),
     /// A balancer's, which says first for whom it is.
     Balancer,
 }
@@ -301,8 +308,8 @@ async fn connection(
     context: &Context,
 ) {
     let metrics = &context.shared.metrics;
-    let (peer, _place) = match from {
-        From::Client(place) => (peer, place),
+    let (peer, _address_slot) = match from {
+        From::Client(address_slot) => (peer, address_slot),
         From::Balancer => {
             let said = tokio::time::timeout(context.limits.handshake, client(&mut stream, peer)).await;
             let machine = match said {
@@ -313,8 +320,8 @@ async fn connection(
                 }
                 Err(_) => return count_cut(metrics, "proxy-header", peer),
             };
-            match context.crowd.enter(machine.ip()) {
-                Some(place) => (machine, place),
+            match context.per_address.enter(machine.ip()) {
+                Some(address_slot) => (machine, address_slot),
                 None => return crowded(context, machine),
             }
         }
@@ -322,7 +329,7 @@ async fn connection(
     metrics.connections.inc();
     // A small answer must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
-    let stream = StallGuard::new(stream, context.limits.stall);
+    let stream = WriteTimeout::new(stream, context.limits.stall);
     match tls {
         None => http(stream, peer, Protocol::Plain, context).await,
         Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await
@@ -345,7 +352,7 @@ async fn connection(
 /// Counts and tells that an address has all the connections that it may.
 fn crowded(context: &Context, peer: SocketAddr) {
     count_cut(&context.shared.metrics, CROWDED, peer);
-    if let Some(warning) = context.crowd.warning(peer.ip(), Instant::now()) {
+    if let Some(warning) = context.per_address.warning(peer.ip(), Instant::now()) {
         tracing::warn!("{warning}");
     }
 }

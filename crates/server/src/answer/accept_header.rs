@@ -5,7 +5,7 @@
 //!
 //! What it is not: whether the config can be said in that version (see `prepare`).
 
-use crate::refusal::Refusal;
+use super::refusal::Refusal;
 use ignition::Version;
 
 /// The subtype that Ignition names itself with.

@@ -1,4 +1,4 @@
-//! Tables for the view: what a pool serves while the cluster is in all kinds of states.
+//! Tables for the state: what a pool serves while the cluster is in all kinds of states.
 
 use super::*;
 use serde_json::json;
@@ -20,15 +20,15 @@ fn mk_config(name: &str, version: &str) -> (String, (String, Result<Arc<Rendered
     (name.to_owned(), ("1".to_owned(), checked(config)))
 }
 
-fn mk_view(pool: MachineConfigPool) -> View {
-    let mut view = View::default();
-    view.set_credentials(Ok(Credentials { token: "t".to_owned(), ca: Some(b"CA".to_vec()) }));
-    view.pools.items.insert("worker".to_owned(), Ok(pool));
+fn mk_state(pool: MachineConfigPool) -> ClusterState {
+    let mut state = ClusterState::default();
+    state.set_credentials(Ok(Credentials { token: "t".to_owned(), ca: Some(b"CA".to_vec()) }));
+    state.pools.items.insert("worker".to_owned(), Ok(pool));
     for name in ["a", "b"] {
-        view.configs.items.insert(name.to_owned(), "1".to_owned());
+        state.configs.items.insert(name.to_owned(), "1".to_owned());
     }
-    view.settings.items.insert(CONTROLLER_CONFIG.to_owned(), Ok(ControllerConfig::default()));
-    view
+    state.settings.items.insert(CONTROLLER_CONFIG.to_owned(), Ok(ControllerConfig::default()));
+    state
 }
 
 fn served(sources: &Sources) -> Result<&str, &'static str> {
@@ -40,73 +40,75 @@ fn served(sources: &Sources) -> Result<&str, &'static str> {
 fn the_proven_config_is_served() {
     let fetched = Fetched::from([mk_config("a", "3.5.0"), mk_config("b", "3.5.0")]);
     for (updated, want) in [(0, "a"), (1, "b")] {
-        let mut view = mk_view(mk_pool(updated, "b", "a"));
-        assert_eq!(view.wanted(), BTreeMap::from([(want, "1")]));
-        assert_eq!(served(&view.sources(URL, &fetched)), Ok(want));
+        let mut state = mk_state(mk_pool(updated, "b", "a"));
+        assert_eq!(state.wanted(), BTreeMap::from([(want, "1")]));
+        assert_eq!(served(&state.sources(URL, &fetched)), Ok(want));
     }
 }
 
 #[test]
 fn the_last_good_config_stays_while_the_next_cannot_be_served() {
     let fetched = Fetched::from([mk_config("a", "3.5.0"), mk_config("b", "9.0.0")]);
-    let mut view = mk_view(mk_pool(1, "a", "a"));
-    assert_eq!(served(&view.sources(URL, &fetched)), Ok("a"));
-    let replace = |view: &mut View, pool| view.pools.items.insert("worker".to_owned(), Ok(pool));
+    let mut state = mk_state(mk_pool(1, "a", "a"));
+    assert_eq!(served(&state.sources(URL, &fetched)), Ok("a"));
+    let replace = |state: &mut ClusterState, pool| state.pools.items.insert("worker".to_owned(), Ok(pool));
 
-    replace(&mut view, mk_pool(1, "b", "a"));
-    let sources = view.sources(URL, &fetched);
+    replace(&mut state, mk_pool(1, "b", "a"));
+    let sources = state.sources(URL, &fetched);
     assert_eq!(served(&sources), Ok("a"), "b is not valid");
     assert!(sources.held_back["worker"].contains("9.0.0"), "{:?}", sources.held_back);
 
-    replace(&mut view, mk_pool(1, "missing", "a"));
-    assert_eq!(served(&view.sources(URL, &fetched)), Ok("a"), "the next is not there");
+    replace(&mut state, mk_pool(1, "missing", "a"));
+    assert_eq!(served(&state.sources(URL, &fetched)), Ok("a"), "the next is not there");
 
-    view.pools.items.insert("worker".to_owned(), Err("spec: nonsense".to_owned()));
-    assert_eq!(served(&view.sources(URL, &fetched)), Ok("a"), "the pool cannot be read");
+    state.pools.items.insert("worker".to_owned(), Err("spec: nonsense".to_owned()));
+    assert_eq!(served(&state.sources(URL, &fetched)), Ok("a"), "the pool cannot be read");
 
-    view.configs.items.remove("a");
-    assert_eq!(served(&view.sources(URL, &fetched)), Err("InvalidConfig"), "the last good one is gone too");
+    state.configs.items.remove("a");
+    assert_eq!(served(&state.sources(URL, &fetched)), Err("InvalidConfig"), "the last good one is gone too");
 }
 
 #[test]
 fn a_status_that_lags_behind_its_spec_changes_nothing() {
     let fetched = Fetched::from([mk_config("a", "3.5.0"), mk_config("b", "3.5.0")]);
-    let mut view = mk_view(mk_pool(1, "b", "a"));
-    assert_eq!(served(&view.sources(URL, &fetched)), Ok("b"));
+    let mut state = mk_state(mk_pool(1, "b", "a"));
+    assert_eq!(served(&state.sources(URL, &fetched)), Ok("b"));
     let mut lagging = mk_pool(1, "c", "a");
     lagging.metadata.generation = Some(2);
-    view.pools.items.insert("worker".to_owned(), Ok(lagging));
-    assert_eq!(view.wanted(), BTreeMap::from([("b", "1")]));
-    assert_eq!(served(&view.sources(URL, &fetched)), Ok("b"));
+    state.pools.items.insert("worker".to_owned(), Ok(lagging));
+    assert_eq!(state.wanted(), BTreeMap::from([("b", "1")]));
+    assert_eq!(served(&state.sources(URL, &fetched)), Ok("b"));
 }
 
 #[test]
 fn what_is_missing_is_named() {
     let fetched = Fetched::from([mk_config("a", "3.5.0")]);
-    let why = |view: &mut View| view.sources(URL, &fetched).pools["worker"].as_ref().unwrap_err().to_string();
-    assert!(why(&mut mk_view(mk_pool(0, "a", ""))).contains("names no rendered config"));
-    assert!(why(&mut mk_view(mk_pool(0, "a", "nosuch"))).contains("nosuch does not exist"));
-    let mut view = mk_view(mk_pool(0, "a", "a"));
-    view.settings.items.clear();
-    assert!(why(&mut view).contains("machine-config-controller does not exist"));
-    let mut view = mk_view(mk_pool(0, "a", "a"));
-    view.credentials = Some(Err("no token".to_owned()));
-    assert!(why(&mut view).contains("no token"));
-    let mut view = mk_view(mk_pool(0, "a", "a"));
-    view.configs.items.insert("a".to_owned(), "2".to_owned());
-    assert!(why(&mut view).contains("is being fetched"), "another version than the one that was fetched");
+    let why = |state: &mut ClusterState| {
+        state.sources(URL, &fetched).pools["worker"].as_ref().unwrap_err().to_string()
+    };
+    assert!(why(&mut mk_state(mk_pool(0, "a", ""))).contains("names no rendered config"));
+    assert!(why(&mut mk_state(mk_pool(0, "a", "nosuch"))).contains("nosuch does not exist"));
+    let mut state = mk_state(mk_pool(0, "a", "a"));
+    state.settings.items.clear();
+    assert!(why(&mut state).contains("machine-config-controller does not exist"));
+    let mut state = mk_state(mk_pool(0, "a", "a"));
+    state.credentials = Some(Err("no token".to_owned()));
+    assert!(why(&mut state).contains("no token"));
+    let mut state = mk_state(mk_pool(0, "a", "a"));
+    state.configs.items.insert("a".to_owned(), "2".to_owned());
+    assert!(why(&mut state).contains("is being fetched"), "another version than the one that was fetched");
 }
 
 #[test]
 fn a_good_token_stays_when_the_next_cannot_be_read() {
-    let mut view = View::default();
+    let mut state = ClusterState::default();
     let token = |t: &str| Ok(Credentials { token: t.to_owned(), ca: None });
-    assert!(view.set_credentials(Err("not there".to_owned())));
-    assert!(view.set_credentials(token("a")));
-    assert!(!view.set_credentials(token("a")));
-    assert!(!view.set_credentials(Err("gone".to_owned())));
-    assert_eq!(view.credentials, Some(token("a")));
-    assert!(view.set_credentials(token("b")));
+    assert!(state.set_credentials(Err("not there".to_owned())));
+    assert!(state.set_credentials(token("a")));
+    assert!(!state.set_credentials(token("a")));
+    assert!(!state.set_credentials(Err("gone".to_owned())));
+    assert_eq!(state.credentials, Some(token("a")));
+    assert!(state.set_credentials(token("b")));
 }
 
 #[test]
@@ -114,23 +116,23 @@ fn a_layered_pool_boots_into_its_image_once_a_node_has_proved_it() {
     let fetched = Fetched::from([mk_config("a", "3.5.0"), mk_config("b", "3.5.0")]);
     for (updated, known, want) in [(1, true, Some("quay.io/os@sha256:1")), (0, true, None), (1, false, None)]
     {
-        let mut view = mk_view(mk_pool(updated, "b", "a"));
-        view.internal = known.then(InternalRegistry::default);
-        view.os_configs.items.insert(
+        let mut state = mk_state(mk_pool(updated, "b", "a"));
+        state.internal = known.then(InternalRegistry::default);
+        state.os_configs.items.insert(
             "layered".to_owned(),
             json!({
                 "metadata": {"name": "layered"}, "spec": {"machineConfigPool": {"name": "worker"}},
                 "status": {"currentImagePullSpec": "quay.io/os@sha256:1"},
             }),
         );
-        view.os_builds.items.insert(
+        state.os_builds.items.insert(
             "build".to_owned(),
             json!({
                 "spec": {"machineOSConfig": {"name": "layered"}, "machineConfig": {"name": "b"}},
                 "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
             }),
         );
-        let sources = view.sources(URL, &fetched);
+        let sources = state.sources(URL, &fetched);
         let source = sources.pools["worker"].as_ref().unwrap();
         assert_eq!(source.layered_image.as_deref(), want, "{updated} {known}");
     }

@@ -13,14 +13,14 @@ use tokio::time::{Instant, Sleep};
 
 /// Wraps a stream.
 #[derive(Debug)]
-pub(crate) struct StallGuard<S> {
+pub(crate) struct WriteTimeout<S> {
     inner: S,
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
 
-impl<S> StallGuard<S> {
+impl<S> WriteTimeout<S> {
     pub(crate) fn new(inner: S, limit: Duration) -> Self {
         Self { inner, limit, timer: None, waiting: false }
     }
@@ -46,7 +46,7 @@ impl<S> StallGuard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -56,7 +56,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.watch(cx, polled)
@@ -95,7 +95,7 @@ mod tests {
     async fn a_client_that_reads_nothing_is_cut_and_one_that_reads_slowly_is_not() {
         let limit = Duration::from_secs(30);
         let (ours, _theirs) = tokio::io::duplex(8);
-        let error = StallGuard::new(ours, limit).write_all(&[0; 100]).await.unwrap_err();
+        let error = WriteTimeout::new(ours, limit).write_all(&[0; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 
         let (ours, mut theirs) = tokio::io::duplex(8);
@@ -108,7 +108,7 @@ mod tests {
             }
             total
         });
-        StallGuard::new(ours, limit).write_all(&[0; 100]).await.unwrap();
+        WriteTimeout::new(ours, limit).write_all(&[0; 100]).await.unwrap();
         assert_eq!(reader.await.unwrap(), 100);
     }
 }

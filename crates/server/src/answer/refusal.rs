@@ -3,7 +3,7 @@
 //!
 //! The texts name pools, versions and JSON paths, never the content of a config.
 
-use crate::accept::SERVED;
+use super::accept_header::SERVED;
 use ignition::Version;
 use serde_json::{Value, json};
 use std::time::Duration;
