@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq as _;
 
 /// Where tokens' Secrets stand: in a namespace of their own, so that whoever reads tokens reads no other Secret.
 pub const NAMESPACE: &str = "machine-config-boot-tokens";
-/// Where they stood before: beside the CA's key. They are brought over (`operator::tokens`).
+/// Where they stood before: beside the CA's key. They are brought over (`operator::boot_tokens`).
 pub const OLD_NAMESPACE: &str = crate::names::NAMESPACE;
 /// On a token's Secret in the old namespace that was brought over: when.
 pub const MOVED: &str = crate::names::own::BOOT_TOKEN_MOVED;

@@ -1,20 +1,19 @@
-//! Installs and keeps the other parts: namespace, CRDs, rights, pods, ControllerConfig, built-in pools.
+//! Installs the other parts and keeps them: namespace, CRDs, rights, pods, ControllerConfig, built-in pools.
 //!
-//! What stands here today: [`install`], which `mco install` runs once, and [`keep`], which `mco operator start` runs: the
-//! config server's CA and certificate, and user data of machines; [`tokens`]: where boot tokens stand. What does not: ClusterOperator status and
-//! upgrades.
+//! - [`install`]: what `mco install` does once. [`install::settings`] decides what stands in the ControllerConfig,
+//!   [`install::plan`] lists the objects in their order (both pure), and [`install::apply`] writes them by server-side
+//!   apply and waits until the API server serves the new kinds.
+//! - [`reconcile`]: what `mco operator start` does all the time. It keeps the config server's CA and certificate
+//!   ([`certificates`]), the user data of machines ([`user_data`]), and the namespace of boot tokens ([`boot_tokens`]).
+//! - `manifests`: the pods of our parts and their rights.
 //!
-//! Flow of an installation: [`settings`] says what stands in the ControllerConfig, [`install::plan`] says which objects are to stand in the cluster, in order (pure); [`install::apply`] puts
-//! them there by server-side apply and waits until the API server serves the new kinds.
+//! What it is not: the ClusterOperator's status, and upgrades.
 
-mod agent;
+pub mod boot_tokens;
 pub mod certificates;
 pub mod install;
-pub mod keep;
-mod pods;
-mod rights;
-pub mod settings;
-pub mod tokens;
+mod manifests;
+pub mod reconcile;
 pub mod user_data;
 
-pub use rights::controller as controller_rules;
+pub use manifests::rights::controller as controller_rules;

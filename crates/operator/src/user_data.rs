@@ -98,7 +98,8 @@ impl Left {
         };
         event.metadata.name = Some(format!("{}.{:016x}", self.name, hasher.finish()));
         event.metadata.namespace.clone_from(&namespace);
-        event.source = Some(EventSource { component: Some(crate::rights::OPERATOR.to_owned()), host: None });
+        event.source =
+            Some(EventSource { component: Some(crate::manifests::rights::OPERATOR.to_owned()), host: None });
         event.involved_object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some(self.kind.to_owned()),

@@ -12,9 +12,9 @@ use api::v1::{ControllerConfig, MachineConfigPool};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
+use operator::boot_tokens;
+use operator::install::settings::{DEFAULT_DNS_IP, Settings};
 use operator::install::{Options, Step, There, apply, plan, there};
-use operator::settings::{DEFAULT_DNS_IP, Settings};
-use operator::tokens;
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -82,13 +82,13 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     }
     if with_tokens {
         // Before the new servers look for them there, and once more for uses that old servers wrote down meanwhile.
-        tokens::keep_namespace(&client).await?;
-        tokens::bring_over(&client).await?;
+        boot_tokens::keep_namespace(&client).await?;
+        boot_tokens::bring_over(&client).await?;
     }
     // Whoever reads the progress may go; the installation goes on.
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     if with_tokens {
-        tokens::bring_over(&client).await?;
+        boot_tokens::bring_over(&client).await?;
     }
     output::write(&format!("installed: {} objects\n", steps.len()))?;
     Ok(exit::OK)

@@ -2,17 +2,17 @@
 
 use crate::args_boot::OperatorStart;
 use crate::{connect, exit, output};
-use operator::keep::{self, Options};
+use operator::reconcile::{self, Options};
 
 pub(super) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let options = Options { require_token: a.require_token };
     if a.once {
-        for done in keep::pass(&client, options).await? {
+        for done in reconcile::pass(&client, options).await? {
             output::write(&format!("written: {done}\n"))?;
         }
         return Ok(exit::OK);
     }
-    keep::run(client, options, super::shutdown_signal()?).await;
+    reconcile::run(client, options, super::shutdown_signal()?).await;
     Ok(exit::OK)
 }

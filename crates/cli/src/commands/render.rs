@@ -159,7 +159,7 @@ fn complete(documents: &mut Documents) -> anyhow::Result<()> {
 /// Adds that of a plain cluster where there is none.
 pub(super) fn add_controller_config(documents: &mut Documents) {
     if !documents.iter().any(|(_, v)| is(v, "ControllerConfig")) {
-        let config = operator::settings::unknown();
+        let config = operator::install::settings::unknown();
         documents.push(("default ControllerConfig".to_owned(), typed(&config, "ControllerConfig")));
     }
 }

@@ -48,7 +48,7 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
         grace: a.grace,
         ..Record::new(&token, &a.pool)
     };
-    operator::tokens::keep_namespace(&client).await?;
+    operator::boot_tokens::keep_namespace(&client).await?;
     let nodes: Api<Node> = Api::all(client.clone());
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let expected = record.node.clone();

@@ -1,7 +1,7 @@
 //! What controller, config server and operator may do in a cluster: one service account, ClusterRole and Role each, with
 //! the verbs that the part uses and no others. Pure.
 //!
-//! What it is not: the agents' rights (see `agent`), and putting these into the cluster (see `install`). A cluster test
+//! What it is not: the agents' rights (see `agents`), and putting these into the cluster (see `install`). A cluster test
 //! runs each part with nothing but these and looks for what was refused and for what was never used.
 
 use api::boot_token;

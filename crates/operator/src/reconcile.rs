@@ -7,10 +7,10 @@
 //!
 //! What it is not: the parts' own manifests and the ClusterOperator's status.
 
+use crate::boot_tokens;
 use crate::certificates::{self, CertificateError, Have};
-use crate::pods;
-use crate::rights::CONTROLLER;
-use crate::tokens;
+use crate::manifests::pods;
+use crate::manifests::rights::CONTROLLER;
 use crate::user_data::{self, Facts, Left, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::events::OperatorEvent;
@@ -51,7 +51,7 @@ pub struct Options {
 
 /// Why a pass was not finished. No text holds what a Secret holds.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum ReconcileError {
     /// The API server said no, or nothing.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -87,8 +87,8 @@ pub(crate) async fn call<T>(
 }
 
 /// Whether a write came too late: somebody else wrote, and the next pass sees what.
-fn is_conflict(error: &KeepError) -> bool {
-    matches!(error, KeepError::Call(error) if error.is_conflict())
+fn is_conflict(error: &ReconcileError) -> bool {
+    matches!(error, ReconcileError::Call(error) if error.is_conflict())
 }
 
 /// Creates an object, or replaces it in the version that it carries.
@@ -108,7 +108,7 @@ where
 ///
 /// # Errors
 /// The first thing that could not be read or written. What was written before stands, and is right.
-pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, KeepError> {
+pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, ReconcileError> {
     let now = Timestamp::now();
     let all = ListParams::default();
     let configs: Api<ControllerConfig> = Api::all(client.clone());
@@ -117,11 +117,11 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     let mut done = vec![];
     // What keeps this from being done keeps nothing else from being done.
     let controllers = keep_controllers(client, facts.control_plane_topology(), &mut done).await;
-    let host = api::user_data::host(&facts).ok_or(KeepError::NoHost)?;
+    let host = api::user_data::host(&facts).ok_or(ReconcileError::NoHost)?;
     let ca = keep_certificates(client, &api::user_data::host_names(&facts), now, &mut done).await?;
 
     if api::user_data::is_loopback(&host) {
-        return Err(KeepError::Loopback { host });
+        return Err(ReconcileError::Loopback { host });
     }
 
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
@@ -132,10 +132,10 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     let own: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
     let mut finished = true;
     let tokens = if options.require_token {
-        if tokens::keep_namespace(client).await? {
+        if boot_tokens::keep_namespace(client).await? {
             done.push(format!("Namespace {}", boot_token::NAMESPACE));
         }
-        let brought = tokens::bring_over(client).await?;
+        let brought = boot_tokens::bring_over(client).await?;
         let told = |name| format!("Secret {}/{name}: brought over", boot_token::NAMESPACE);
         done.extend(brought.copied.iter().map(told));
         finished = brought.finished;
@@ -145,7 +145,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     } else {
         None
     };
-    if finished && tokens::take_back(client).await? {
+    if finished && boot_tokens::take_back(client).await? {
         done.push(format!("the right to boot tokens in {}: taken back", boot_token::OLD_NAMESPACE));
     }
     let facts = Facts {
@@ -160,7 +160,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Keep
     let plan = user_data::plan(&facts, || {
         let mut bytes = [0; ENTROPY];
         if rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(&mut bytes).is_err() {
-            random = Err(KeepError::Random);
+            random = Err(ReconcileError::Random);
         }
         bytes
     });
@@ -233,7 +233,7 @@ async fn keep_certificates(
     hosts: &[String],
     now: Timestamp,
     done: &mut Vec<String>,
-) -> Result<String, KeepError> {
+) -> Result<String, ReconcileError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let get = |name: &'static str| call(format!("get Secret {NAMESPACE}/{name}"), secrets.get_opt(name));
@@ -264,7 +264,11 @@ async fn keep_certificates(
 }
 
 /// As many controllers as the control plane has use for. They may run elsewhere: then there is no Deployment.
-async fn keep_controllers(client: &Client, topology: &str, done: &mut Vec<String>) -> Result<(), KeepError> {
+async fn keep_controllers(
+    client: &Client,
+    topology: &str,
+    done: &mut Vec<String>,
+) -> Result<(), ReconcileError> {
     let (api, name) = (Api::<Deployment>::namespaced(client.clone(), NAMESPACE), CONTROLLER);
     let there = call(format!("get Deployment {NAMESPACE}/{name}"), api.get_opt(name)).await?;
     let wanted = pods::controllers(topology);
@@ -276,7 +280,7 @@ async fn keep_controllers(client: &Client, topology: &str, done: &mut Vec<String
     Ok(())
 }
 
-async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), KeepError> {
+async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), ReconcileError> {
     let (all, name) = (Api::<Namespace>::all(client.clone()), api::user_data::NAMESPACE);
     if call(format!("get Namespace {name}"), all.get_opt(name)).await?.is_none() {
         let mut namespace = Namespace::default();

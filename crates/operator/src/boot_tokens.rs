@@ -4,13 +4,13 @@
 //! servers of the version before go on with it; a use that one of them writes down is written on the copy, too. A copy
 //! that was used elsewhere takes the old one with it at once, and so does one that is gone, since it was revoked.
 //!
-//! The operator's right to them is a Role that names each ([`crate::rights::TOKEN_MOVE`]); it takes that back when none is
+//! The operator's right to them is a Role that names each ([`crate::manifests::rights::TOKEN_MOVE`]); it takes that back when none is
 //! left.
 //!
 //! What it is not: making and judging tokens (`api::boot_token`).
 
-use crate::keep::{KeepError, call};
-use crate::rights::{TOKEN_MOVE, TOKEN_USE};
+use crate::manifests::rights::{TOKEN_MOVE, TOKEN_USE};
+use crate::reconcile::{ReconcileError, call};
 use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
 use client::CallError;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
@@ -77,7 +77,7 @@ fn tell(old: &Secret) -> Option<Value> {
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn keep_namespace(client: &Client) -> Result<bool, KeepError> {
+pub async fn keep_namespace(client: &Client) -> Result<bool, ReconcileError> {
     let all = Api::<Namespace>::all(client.clone());
     if call(format!("get Namespace {NAMESPACE}"), all.get_opt(NAMESPACE)).await?.is_some() {
         return Ok(false);
@@ -178,7 +178,7 @@ pub struct Brought {
 ///
 /// # Errors
 /// The API server's answer. What was brought stands, and the next time goes on.
-pub async fn bring_over(client: &Client) -> Result<Brought, KeepError> {
+pub async fn bring_over(client: &Client) -> Result<Brought, ReconcileError> {
     let (from, to): (Api<Secret>, Api<Secret>) =
         (Api::namespaced(client.clone(), OLD_NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
     let old = old_tokens(client, &from).await?;

@@ -289,5 +289,4 @@ fn bundle_map(bundle: String, before: Option<&ConfigMap>) -> ConfigMap {
 }
 
 #[cfg(test)]
-#[path = "certificates_tests.rs"]
 mod tests;

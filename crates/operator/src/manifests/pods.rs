@@ -1,9 +1,9 @@
 //! Controller, config server and operator as pods: Deployments, the server's DaemonSet, Services, the budget of the
 //! controller, and who may reach the pods. Pure.
 //!
-//! What it is not: their rights (see `rights`) and the agents (see `agent`).
+//! What it is not: their rights (see `rights`) and the agents (see `agents`).
 
-use crate::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
+use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
 use api::found::{Found, REPLICAS};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::SINGLE_REPLICA;

@@ -5,10 +5,11 @@
 //!
 //! What [`plan`] is not: a look at the cluster. What was found there is an input.
 
-use crate::pods::Parts;
-pub use crate::pods::Scaled;
-pub use crate::rights::PullSecret;
-use crate::settings::{self, Settings, SettingsError};
+pub mod settings;
+
+use crate::manifests::pods::Parts;
+pub use crate::manifests::pods::Scaled;
+pub use crate::manifests::rights::PullSecret;
 use api::crds::{Crd, CrdError};
 use api::k8s::LabelSelector;
 use api::names::{self, label};
@@ -21,6 +22,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use serde_json::{Map, Value, json};
+use settings::{Settings, SettingsError};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -197,21 +199,24 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     for name in options.pools.iter().filter(|name| !options.pools_there.contains(name)) {
         steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
     }
-    steps.extend(crate::agent::rights().into_iter().map(apply));
-    steps.extend(options.daemon_image.as_deref().map(crate::agent::daemon_set).map(apply));
+    steps.extend(crate::manifests::agents::rights().into_iter().map(apply));
+    steps.extend(options.daemon_image.as_deref().map(crate::manifests::agents::daemon_set).map(apply));
     if let Some(image) = &options.image {
         let parts = Parts {
             image,
             api_server_url: settings::api_server_url(&config.spec).ok_or(InstallError::NoUrl)?,
             require_token: options.require_token,
             balancers: &options.balancers,
-            controllers: crate::pods::controllers(&options.control_plane_topology),
+            controllers: crate::manifests::pods::controllers(&options.control_plane_topology),
             scaled: options.controllers.as_ref(),
         };
-        let rights =
-            crate::rights::all(options.require_token, options.pull_secret.as_ref(), &options.old_tokens);
+        let rights = crate::manifests::rights::all(
+            options.require_token,
+            options.pull_secret.as_ref(),
+            &options.old_tokens,
+        );
         steps.extend(rights.into_iter().map(apply));
-        steps.extend(crate::pods::all(&parts).into_iter().map(apply));
+        steps.extend(crate::manifests::pods::all(&parts).into_iter().map(apply));
     }
     Ok(steps)
 }
@@ -344,12 +349,13 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
     };
     let mut there = There::default();
     if let Some(api) = api("DaemonSet", "apps/v1") {
-        let set = get("get DaemonSet machine-config-server", api.get(crate::rights::SERVER)).await?;
+        let set =
+            get("get DaemonSet machine-config-server", api.get(crate::manifests::rights::SERVER)).await?;
         there.require_token = set.as_ref().map(|s| asks(&s.data));
         there.balancers = set.as_ref().map(|s| balancers(&s.data)).unwrap_or_default();
     }
     let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
-    let name = crate::rights::CONTROLLER;
+    let name = crate::manifests::rights::CONTROLLER;
     let controllers = get("get Deployment machine-config-controller", deployments.get(name)).await?;
     there.controllers = controllers.as_ref().and_then(Scaled::of);
     if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
@@ -363,7 +369,7 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
         there.pull_secret = None;
     }
     let secrets = Api::<Secret>::namespaced(client.clone(), api::boot_token::OLD_NAMESPACE);
-    let labelled = crate::tokens::labelled();
+    let labelled = crate::boot_tokens::labelled();
     let what = || format!("list boot tokens in {}", api::boot_token::OLD_NAMESPACE);
     // Who may not read them cannot give a right to them either.
     match call(what, secrets.list_metadata(&labelled)).await {
