@@ -23,7 +23,8 @@ fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     if let Some(kube::Error::Api(status)) = answer {
         return Some((format!("{} ({} {})", status.message, status.code, status.reason), true));
     }
-    match error.downcast_ref()? {
+    let watch = error.downcast_ref::<watcher::Error>();
+    match watch.or_else(|| error.downcast_ref::<Box<watcher::Error>>().map(AsRef::as_ref))? {
         watcher::Error::InitialListFailed(_) => Some(("list".to_owned(), false)),
         watcher::Error::WatchStartFailed(_) => Some(("start of the watch".to_owned(), false)),
         watcher::Error::WatchFailed(_) => Some(("watch".to_owned(), false)),
@@ -63,6 +64,7 @@ mod tests {
         assert_eq!(chain(&Box::new(answer())), "no (403 Forbidden)");
         let list = watcher::Error::InitialListFailed(answer());
         assert_eq!(chain(&list), "list: no (403 Forbidden)");
+        assert_eq!(chain(&Box::new(list)), "list: no (403 Forbidden)");
         let gone = watcher::Error::WatchError(Box::new(Status::failure("too old", "Expired").with_code(410)));
         assert_eq!(chain(&gone), "watch: too old (410)");
         let broken = kube::Error::Service("connection refused".into());

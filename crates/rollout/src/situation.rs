@@ -10,6 +10,7 @@ use crate::status::pinned_text;
 use crate::view::{BudgetView, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::k8s::{Node, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE};
+use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -26,8 +27,8 @@ pub struct SituationError {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Why.
-    pub source: serde_json::Error,
+    /// Its first field that is not as its kind has it, without its value: that may be a secret.
+    pub source: ShapeError,
 }
 
 /// A cluster at one moment, as far as rollout and drains look at it.
@@ -228,7 +229,7 @@ struct At<'a> {
 
 impl At<'_> {
     fn read<T: DeserializeOwned>(&self) -> Result<T, SituationError> {
-        T::deserialize(self.object).map_err(|source| SituationError {
+        api::shape::read(self.object).map_err(|source| SituationError {
             origin: self.origin.to_owned(),
             kind: self.kind.to_owned(),
             name: self.name.to_owned(),

@@ -38,7 +38,7 @@ pub(crate) fn run(mco: Mco) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(e) if broken_pipe(&e) => ExitCode::from(exit::OK),
         Err(e) => {
-            eprintln!("mco: {}", in_one_line(&e));
+            eprintln!("mco: {}", client::chain(e.as_ref()));
             ExitCode::from(exit::FAILED)
         }
     }
@@ -144,21 +144,24 @@ fn shutdown_signal() -> anyhow::Result<CancellationToken> {
     Ok(token)
 }
 
-/// An error and its causes; many repeat their cause's text in their own, which is said once.
-fn in_one_line(e: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in e.chain().map(ToString::to_string) {
-        match text.contains(&cause) {
-            true => {}
-            false if text.is_empty() => text = cause,
-            false => text = format!("{text}: {cause}"),
-        }
-    }
-    text
-}
-
 fn broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|c| {
         c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    #[test]
+    fn a_refusal_by_the_api_server_is_told_in_its_words_and_without_its_object() {
+        let status = Status::failure("pools is forbidden", "Forbidden").with_code(403);
+        let error = kube::Error::Api(Box::new(status));
+        let error = anyhow::Error::new(error).context("cannot read the pool").context("history");
+        assert_eq!(
+            client::chain(error.as_ref()),
+            "history: cannot read the pool: pools is forbidden (403 Forbidden)"
+        );
+    }
 }
