@@ -18,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("daemon", &["api", "client", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "ignition", "render"]),
     ("operator", &["api", "client", "ignition"]),
-    ("insight", &["api", "client", "desired", "render", "rollout"]),
+    ("insight", &["api", "client", "desired", "host", "render", "rollout"]),
     (
         "cli",
         &[

@@ -1,20 +1,36 @@
-//! What people look at, as plain values that serialise: where pools and nodes stand and why ([`Snapshot`]), what is not as it
-//! should be ([`Finding`]), and who set what in a pool's config ([`Explanation`]). `mco status`, `mco explain` and whatever
-//! else shows a cluster show these, and so say the same.
+//! What people look at, as plain values that serialise. `mco` and whatever else shows a cluster show these, and so say the
+//! same.
 //!
-//! Flow: watches → [`Followed`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`], which is pure.
+//! - where pools and nodes stand and why: [`Snapshot`], and what is not as it should be: [`Finding`];
+//! - what the controller does now: [`Forecast`], and what a change would do and cost: [`ChangePlan`];
+//! - what a pool was in and who changed what: [`PoolHistory`], and the way back: [`UndoPlan`];
+//! - who set what in a pool's config: [`Explanation`].
 //!
-//! What it is not: rules (those are `rollout`'s and `render`'s), tables and colours (those are the program's), and writes.
+//! Flow of a snapshot: watches → [`Followed`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`],
+//! which is pure. The others are filled from lists or files: [`situation`], [`history()`], [`explain()`].
+//!
+//! What it is not: rules (those are `rollout`'s, `render`'s and `host`'s), tables and colours (those are the program's), and
+//! writes.
 
+mod change;
+mod explain;
 mod explanation;
 mod findings;
 mod follow;
+mod history;
+mod objects;
 mod since;
 mod snapshot;
+mod undo;
 
+pub use change::{ChangeError, ChangePlan, ChangeView, Cost, Outcome, PoolChange};
+pub use explain::{ExplainError, explain};
 pub use explanation::{Explanation, NoSuchThing, Source, kind_of};
 pub use findings::{Finding, Problem};
 pub use follow::{FollowError, Followed, snapshot};
-pub use rollout::Estimate;
+pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
+pub use objects::{Objects, UnreadableConfig, configs, situation};
+pub use rollout::{Estimate, Forecast};
 pub use since::Progress;
 pub use snapshot::{Filter, KnownNode, NodeRow, Phase, PoolRow, Snapshot, View};
+pub use undo::{NoWayBack, UndoPlan, way_back};

@@ -3,6 +3,9 @@
 //! What programs read says which form it has, as Kubernetes objects do: `apiVersion` and `kind`. Within one version fields
 //! are added, never renamed or taken away. Field names are camelCase.
 
+pub(crate) mod changes;
+pub(crate) mod history;
+
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::Write;
