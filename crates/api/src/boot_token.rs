@@ -1,11 +1,11 @@
 //! Boot tokens: what a machine shows the config server to get its pool's config. Pure.
 //!
-//! A token is `ID.SECRET`: twelve hex digits that name it, in logs too, and 64 that nobody but the machine keeps. The
-//! cluster has one Secret for each token, with the hash of its secret and what it is good for, so that tokens are
-//! listed, revoked and used up one by one and thousands of machines do not write to one object.
+//! A token is `ID.SECRET`: twelve hex digits that name it, in logs too, and 64 that only the machine keeps. The cluster
+//! has one Secret for each token, with the hash of the token's secret and what the token is good for. So tokens can be
+//! listed, revoked and used up one by one, and thousands of machines do not write to one object.
 //!
-//! What it is not: where random bytes and the time come from, and who writes (`server` uses tokens up; `operator` and
-//! the command line make and revoke them).
+//! What it is not: the source of random bytes and of the time, or the writing of Secrets (`server` uses tokens up;
+//! `operator` and the command line make and revoke them).
 
 use crate::k8s::{ByteString, ObjectMeta, Secret};
 use ipnet::IpNet;

@@ -1,4 +1,4 @@
-//! Tables for tokens: what each gives to whom, and Secrets that somebody wrote by hand.
+//! Tables of what each token grants to whom, and of Secrets that somebody wrote by hand.
 
 use super::*;
 

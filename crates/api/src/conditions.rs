@@ -1,5 +1,5 @@
-//! Conditions of pools and nodes: read, compared without time stamps, and merged so that
-//! `lastTransitionTime` moves only when the status does. The clock is an argument.
+//! Conditions of pools and nodes: read, compared without timestamps, and merged so that `lastTransitionTime` moves only
+//! when the status does. The clock is an argument.
 
 use crate::k8s::Time;
 use schemars::JsonSchema;

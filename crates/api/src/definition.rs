@@ -1,9 +1,10 @@
-//! The form of a kind of our own: one Rust struct with its constants beside it gives the type, its CustomResourceDefinition
-//! (structural schema, CEL rules, printer columns, short names, categories) and its reference page.
+//! How our own kinds are defined: one Rust struct, with constants beside it, yields the type, its
+//! CustomResourceDefinition (structural schema, CEL rules, printer columns, short names, categories) and its reference
+//! page.
 //!
-//! A new kind is a file with a spec, a status and one [`kind!`]: doc comments become descriptions, `#[schemars(...)]` gives
-//! limits, and a rule that a schema cannot express is a [`Cel`] in `x-kubernetes-validations` of the struct that it speaks of.
-//! It is then put into a list of [`crate::crds`].
+//! A new kind is a file with a spec, a status and one [`kind!`]. Doc comments become descriptions, `#[schemars(...)]`
+//! sets limits, and a rule that a schema cannot express is a [`Cel`] in `x-kubernetes-validations` of the struct that
+//! it is about. The kind is then added to a list of [`crate::crds`].
 //!
 //! What it is not: the kinds of OpenShift's API, whose published schemas are data (see `schemas/`).
 //!

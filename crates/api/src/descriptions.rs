@@ -1,8 +1,8 @@
-//! What the fields of published schemas mean, in our own words, where no Rust type of ours says it. `kubectl explain` and the
-//! reference pages show them.
+//! Descriptions of the fields of published schemas, in our own words, where no Rust type of ours has them. `kubectl
+//! explain` and the reference pages show them.
 //!
-//! What it is not: the fields themselves, which are data (see `schemas/`), nor those of other objects that ControllerConfig
-//! embeds.
+//! What it is not: the fields themselves, which are data (see `schemas/`), or the fields of other objects that
+//! ControllerConfig embeds.
 
 use serde_json::Value;
 

@@ -1,11 +1,11 @@
-//! What is to happen when somebody changes a managed path by hand: the text of the annotation
-//! [`DRIFT`](crate::names::annotation::DRIFT), read.
+//! What to do about drift, that is, when somebody changes a managed path by hand. Parses the text of the annotation
+//! [`DRIFT`](crate::names::annotation::DRIFT).
 //!
-//! One rule a line, `ACTION GLOB`; the first one that matches a path decides, and where none does the drift is
-//! reported, as everywhere. Empty lines and lines that begin with `#` are skipped; `;` ends a line too, for those who
-//! write the annotation on a command line.
+//! Each line is one rule, `ACTION GLOB`. The first rule that matches a path decides; if none does, the drift is
+//! reported, as it is without the annotation. Empty lines and lines that begin with `#` are skipped; `;` also ends a
+//! line, for those who write the annotation on a command line.
 //!
-//! What it is not: the finding or the repair of drift.
+//! What it is not: the detection or the repair of drift.
 
 use std::fmt;
 

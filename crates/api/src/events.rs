@@ -1,9 +1,9 @@
-//! The reasons of the events that this system writes: dashboards and alerts select by them.
+//! The reasons of the events that this system writes. Dashboards and alerts select by them.
 //!
-//! One table for each writer. What writes an event takes its reason from here, so the reference that
-//! `cargo xtask gen` makes of these tables cannot miss one.
+//! There is one table for each writer. Whatever writes an event takes its reason from here, so the reference page that
+//! `cargo xtask gen` makes of these tables is complete.
 //!
-//! What it is not: the message of an event, which names what happened this time, nor the writing of events.
+//! What it is not: the message of an event, which says what happened this time, or the writing of events.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,8 +1,10 @@
-//! What was found out or guessed and then written into an object, beside what people wrote there: an annotation that holds
-//! each such value under its field's name.
+//! Values that were detected or guessed and then written into an object, beside values that people wrote there: an
+//! annotation records each such value under its field's name.
 //!
-//! A field whose value is still the recorded one is ours to keep up to date. One with another value is the
-//! administrator's, and stays. What it is not: the finding out (see `rollout::topology` and `mco install`).
+//! A field whose value is still the recorded one is ours to keep up to date. A field with another value is the
+//! administrator's, and stays.
+//!
+//! What it is not: the detection (see `rollout::topology` and `mco install`).
 
 use crate::k8s::ObjectMeta;
 use crate::names::annotation::FOUND_OUT;

@@ -1,8 +1,9 @@
-//! What is wrong with a kubeconfig, in words that hold none of its contents: they are credentials, and parsers' own errors
-//! quote the lines around a mistake.
+//! What is wrong with a kubeconfig, in words that quote none of its contents: they are credentials, and parsers' own
+//! errors quote the lines around a mistake.
 //!
-//! The format: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>. What it is not: the reading of files, the
-//! merging of several, or a client.
+//! The format: <https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>.
+//!
+//! What it is not: the reading of files, the merging of several, or a client.
 
 use crate::shape::ShapeError;
 use crate::yaml;

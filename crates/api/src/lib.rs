@@ -1,10 +1,10 @@
 //! Every Kubernetes type that this system defines or reads, with its labels, annotations, names and conditions.
 //!
-//! What it is: types, constants, label selectors, and the CustomResourceDefinitions as they are installed
-//! ([`crds`]). It also hands the few `k8s-openapi` types that the pure crates need on to them ([`k8s`]), so that
-//! none of those names a Kubernetes library itself.
+//! What it is: types, constants, label selectors, and the CustomResourceDefinitions as they are installed ([`crds`]).
+//! It also re-exports the few `k8s-openapi` types that the pure crates need ([`k8s`]), so that none of them depends on
+//! a Kubernetes library itself.
 //!
-//! What it is not: decisions (see `render`, `rollout`, `host`) and clients (see `controller`, `daemon`).
+//! What it is not: decisions (see `render`, `rollout`, `host`) or clients (see `controller`, `daemon`).
 //!
 //! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
 

@@ -1,7 +1,9 @@
 //! Annotations, labels, object names and other constants that are part of the interface.
 //!
-//! Source: OpenShift's Machine Config Operator; either implementation's controller works with the other's daemon
-//! because of these. What it is not: paths on the host, which only `host` and `daemon` know.
+//! Source: OpenShift's Machine Config Operator. Because of these names, the controller of either implementation works
+//! with the other's daemon.
+//!
+//! What it is not: paths on the host, which only `host` and `daemon` know.
 
 /// The API group of every kind that we define.
 pub const GROUP: &str = "machineconfiguration.openshift.io";

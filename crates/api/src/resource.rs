@@ -1,5 +1,5 @@
-//! The one macro that makes a root type from a spec and a status. `kube-derive` would do most of it, but its
-//! `spec` is required: one stored object without a spec would then end a whole watch.
+//! The one macro that makes a root type from a spec and a status. `kube-derive` would do most of it, but its `spec` is
+//! required, so a single stored object without a spec would end a whole watch.
 
 /// Makes a cluster-scoped custom resource: struct, `kube::Resource`, and (de)serialisation with `apiVersion` and
 /// `kind` written always and ignored when read.

@@ -1,7 +1,7 @@
-//! What OpenAPI cannot say of an object, as CEL rules in the CRDs: the API server refuses what breaks one of them,
-//! with the message that stands here.
+//! CEL rules in the CRDs, for what OpenAPI cannot express: the API server refuses an object that breaks one, with the
+//! message given here. See <https://kubernetes.io/docs/reference/using-api/cel/>.
 //!
-//! What it is not: rules of Ignition configs, which are too many for CEL; rendering checks those.
+//! What it is not: rules of Ignition configs, which are too many for CEL. Rendering checks those.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Label selectors: does a set of labels match? Semantics of `metav1.LabelSelector`, with one rule of this API on
-//! top: where a pool or a MachineConfig is selected, an absent or empty selector matches **nothing**.
+//! Label selectors: whether a set of labels matches. The semantics are those of `metav1.LabelSelector`, with one more
+//! rule of this API: where a pool or a MachineConfig is selected, an absent or empty selector matches **nothing**.
 
 use crate::k8s::{LabelSelector, LabelSelectorRequirement};
 use std::collections::BTreeMap;

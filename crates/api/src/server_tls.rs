@@ -1,6 +1,6 @@
 //! Names of the objects that hold the config server's CA and certificate. Pure.
 //!
-//! What it is not: making certificates (`operator`) and serving with them (`server`, which reads files).
+//! What it is not: making certificates (see `operator`), or serving with them (see `server`, which reads files).
 
 use crate::k8s::ObjectMeta;
 use crate::names::NAMESPACE;

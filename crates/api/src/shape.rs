@@ -1,7 +1,7 @@
-//! Reads JSON values as types, with errors that hold no value: a MachineConfig's fields hold secrets, and serde's own errors
-//! quote what they could not read.
+//! Reads JSON values as types, with errors that quote no value: a MachineConfig's fields hold secrets, and serde's own
+//! errors quote what they could not read.
 //!
-//! What it is not: the reading of text (see [`crate::yaml`]).
+//! What it is not: the parsing of text (see [`crate::yaml`]).
 
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{

@@ -1,8 +1,9 @@
-//! Texts of others that go into an object: cut to a length that every reader and the API server take, and saying so.
+//! Shortens text from elsewhere that goes into an object: cut to a length that every reader and the API server accept,
+//! with a note that it was cut.
 //!
-//! Here, too: an error with its causes as one line ([`chain`]), as it stands in conditions, reasons and logs.
+//! Also here: an error with its causes as one line ([`chain`]), for conditions, reasons and logs.
 //!
-//! What it is not: a rule of what may be shown. Who writes a text sees to it that no secret stands in it.
+//! What it is not: a filter for secrets. Whoever writes a text makes sure that it holds none.
 
 use std::borrow::Cow;
 use std::error::Error;

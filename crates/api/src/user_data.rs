@@ -1,7 +1,7 @@
-//! Where machines reach the config server, and the user-data Secrets that machine providers read pointer configs from.
-//! Pure.
+//! The address at which machines reach the config server, and the user-data Secrets from which machine providers read
+//! pointer configs. Pure.
 //!
-//! What it is not: the pointer config itself (see `ignition`), and who writes the Secrets (`operator`).
+//! What it is not: the pointer config itself (see `ignition`), or the writing of the Secrets (see `operator`).
 
 use crate::k8s::{ByteString, ObjectMeta, OwnerReference, Secret};
 use crate::v1::{ControllerConfigSpec, MachineConfigPool};

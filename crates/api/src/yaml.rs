@@ -1,5 +1,5 @@
-//! YAML in and out, the one place that names the YAML library. Readers of these files are Go programs with YAML 1.1
-//! habits, so `0644` reads as octal and strings like `yes` are written quoted.
+//! Reading and writing YAML; the one place that uses the YAML library. Other readers of these files are Go programs
+//! with YAML 1.1 habits, so `0644` reads as octal, and strings like `yes` are written quoted.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -1,8 +1,9 @@
-//! Every CustomResourceDefinition held against the API server's own rules, as far as they can be told without one: structural
-//! schemas, names, columns, and limits, without which the cost of CEL rules has no bound.
+//! Checks every CustomResourceDefinition against the API server's own rules, as far as that is possible without a
+//! server: structural schemas, names, columns, and the limits without which the cost of CEL rules has no bound.
 //!
 //! The rules: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
-//! What it is not: the API server's word (whether CEL rules compile, and what they cost), which a cluster test has.
+//! What it is not: the API server's verdict on CEL rules (whether they compile, and what they cost), which a cluster
+//! test checks.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
 
 use api::crds::{Crd, all, preview};

@@ -1,4 +1,4 @@
-//! Waits between failed tries: doubling, capped, with jitter so that many waiters do not come back at once.
+//! Waits between failed attempts: doubling, capped, and with jitter, so that many waiters do not come back at once.
 //!
 //! What it is not: a rate limit. Nothing that succeeds ever waits here.
 

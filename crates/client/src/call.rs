@@ -1,6 +1,6 @@
 //! One request: a timeout, and an error that names what was tried on which object.
 //!
-//! What it is not: a retry. The error says what kind of failure it is; the caller decides what follows from that.
+//! What it is not: a retry. The error says what kind of failure it is; the caller decides what follows.
 
 use kube::core::Status;
 use std::future::Future;

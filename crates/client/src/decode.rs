@@ -1,5 +1,5 @@
-//! A typed object from an untyped one. Watches of our own kinds take objects as they come, so that one that is malformed
-//! can be named and skipped.
+//! Decodes a typed object from an untyped one. Watches of our own kinds receive objects undecoded, so that a malformed
+//! one can be named and skipped.
 
 use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;

@@ -1,8 +1,8 @@
-//! How the API server is talked to: one request under a timeout ([`call`]), what its error means ([`CallError`]), the
-//! wait before the next try ([`Backoff`]), an error with its causes as one line ([`chain`]), and a typed object from an
+//! Talking to the API server: one request under a timeout ([`call`]), what its error means ([`CallError`]), the wait
+//! before the next attempt ([`Backoff`]), an error with its causes as one line ([`chain`]), and a typed object from an
 //! untyped one ([`decode`]).
 //!
-//! What it is not: retries, caches and credentials. Who calls decides whether, and when, to ask again.
+//! What it is not: retries, caches or credentials. The caller decides whether and when to try again.
 
 mod backoff;
 mod call;

@@ -1,7 +1,7 @@
-//! A difference that cannot be applied: where, why, what to do, and whose fault it is.
+//! A difference that cannot be applied: where it is, why, what to do, and whether the config or the host is at fault.
 //!
-//! What it is not: the finding of them (see `wanted` and `rules` for what a config asks for; `host` for what a machine
-//! has in the way).
+//! What it is not: the checks that find them (see `wanted` and `rules` for what a config asks for; `host` for what is
+//! in the way on a machine).
 
 use std::fmt;
 

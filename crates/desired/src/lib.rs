@@ -1,6 +1,6 @@
-//! What a host is to have: a MachineConfig parsed once, what it wants of the operating system, the rules of what a
-//! running machine cannot follow, the agent's reserved paths, and the masking of secrets. All of it is values in and
-//! values out; nothing logs.
+//! The desired state of a host: a MachineConfig parsed once, what it wants of the operating system, the rules of what a
+//! running machine cannot apply, the agent's reserved paths, and the masking of secrets. Everything takes and returns
+//! values; nothing logs.
 //!
 //! ```text
 //! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new), rules::broken ─► findings

@@ -1,6 +1,6 @@
-//! Whether a config lets anybody log in as the user core, and whether a change takes the last way away. Pure.
+//! Whether a config lets anybody log in as the user core, and whether a change removes the last way to do so. Pure.
 //!
-//! What it is not: whether somebody else can log in to a host, which only that host says (see `host`).
+//! What it is not: whether anybody else can log in to a host, which only that host knows (see `host`).
 
 use crate::rules::CORE;
 use ignition::Config;

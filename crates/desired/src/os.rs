@@ -1,6 +1,6 @@
 //! What a config wants of the operating system.
 //!
-//! What it is not: what a host is found to have, nor how it gets from there to what is wanted (see `host`).
+//! What it is not: what is found on a host, or how the host gets to what is wanted (see `host`).
 
 use serde::{Deserialize, Serialize};
 

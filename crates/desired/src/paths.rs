@@ -1,7 +1,7 @@
-//! Paths that configs and the rules about them name: the agent's own folders, which no config may write to, and where
-//! units stand. The names are those of OpenShift's daemon, so that either can take over from the other.
+//! Paths that configs and the rules for them name: the agent's own folders, which no config may write to, and the
+//! folders of units. The names are those of OpenShift's daemon, so that either daemon can take over from the other.
 //!
-//! What it is not: where else things stand on a host (see `host::paths`).
+//! What it is not: all other paths on a host (see `host::paths`).
 
 /// Folder of the daemon's bookkeeping.
 pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";

@@ -1,6 +1,6 @@
-//! A MachineConfig parsed into what a host has to do with: paths and what must stand there, units, the core user.
+//! A MachineConfig parsed into what a host works with: paths and their contents, units, the core user.
 //!
-//! What it is not: the rules of what a running machine can follow (see `rules`).
+//! What it is not: the rules of what a running machine can apply (see `rules`).
 
 use std::collections::HashMap;
 use std::fmt;

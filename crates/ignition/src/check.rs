@@ -1,5 +1,5 @@
-//! Reads a JSON value against a table of known fields: type mistakes become errors with a path, unknown fields
-//! become warnings and are taken out, so that serde sees only what fits. Pure.
+//! Checks a JSON value against a table of known fields. Wrong types become errors with a path; unknown fields become
+//! warnings and are removed, so that serde sees only what fits. Pure.
 
 use crate::object::{Field, Shape};
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! Data URLs (RFC 2397): the only sources that can be read without a network. Pure.
+//! Data URLs (RFC 2397): the only sources whose contents can be read without a network. Pure.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;

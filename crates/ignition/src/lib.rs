@@ -1,10 +1,10 @@
 //! The Ignition config: model, parsing, validation, merging, translation and data URLs.
 //!
-//! What it is: pure functions on values. Every version that is known (2.2, 3.0 to 3.6) is read into one model, that
-//! of spec 3.5; [`merge`] lays one config over another by the spec's rules; [`validate`] names every broken rule
-//! with its JSON path; [`translate`] writes an older version where that can say the same.
+//! What it is: pure functions on values. Every known version (2.2, 3.0 to 3.6) is read into one model, that of spec
+//! 3.5. [`merge`] lays one config over another by the spec's rules; [`validate`] names every broken rule with its JSON
+//! path; [`translate`] writes an older version if that can express the config.
 //!
-//! What it is not: Kubernetes, files, the network. A remote source is an error wherever bytes are wanted.
+//! What it is not: Kubernetes, files or the network. A remote source is an error wherever its bytes are needed.
 //!
 //! ```
 //! let parsed = ignition::parse(br#"{"ignition": {"version": "3.2.0"}}"#)?;

@@ -1,5 +1,6 @@
-//! The Ignition config, spec 3.5 (3.6 adds no field): the one model that everything is read into and merged in.
-//! Absent fields, empty lists and empty objects are not written, so equal configs have equal bytes.
+//! The Ignition config, spec 3.5 (3.6 adds no field): the one model that every version is read into and merged in.
+//! Absent fields, empty lists and empty objects are not written, so equal configs have equal bytes. See
+//! <https://coreos.github.io/ignition/configuration-v3_5/>.
 //!
 //! What it is not: rules (see `validate`) and other versions (see `parse` and `translate`).
 

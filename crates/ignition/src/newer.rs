@@ -1,9 +1,10 @@
-//! Values that a field took on only in a later version of the spec: a hash function, a scheme, a file system's format.
-//! One list for both directions: what an old version may not hold when it is read, and what it cannot be given when it
-//! is written. The source are the spec's migration notes. Pure.
+//! Values that a field accepts only from a later version of the spec on: a hash function, a scheme, a file system's
+//! format. One list serves both directions: what a config of an old version may not contain when it is read, and what
+//! cannot be written into one. The source is the spec's migration notes
+//! (<https://coreos.github.io/ignition/migrating-configs/>). Pure.
 //!
-//! What it is not: fields that came later. Those stand in the model's tables (`since`), are left out when they are read
-//! and refused by `translate` when they are written.
+//! What it is not: fields that came later. Those are in the model's tables (`since`); reading leaves them out, and
+//! `translate` refuses them when writing.
 
 use crate::check::Warning;
 use crate::model::{Config, Resource};

@@ -1,5 +1,7 @@
-//! The machinery under the model: one table per object from which the struct, its (de)serialisation, its shape for
-//! the checked reader and its merge come. What it is not: any object of Ignition itself (see `model` and `v2`).
+//! The machinery under the model: one table per object yields the struct, its (de)serialisation, its shape for the
+//! checked reader, and its merge.
+//!
+//! What it is not: any object of Ignition itself (see `model` and `v2`).
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
-//! Pointer configs: the few lines of Ignition that a machine is provisioned with, which send it to the config server.
+//! Pointer configs: the few lines of Ignition that a machine is provisioned with, and that send it to the config
+//! server.
 //!
-//! What it is not: where the server is and whom to trust there (facts of the cluster).
+//! What it is not: the server's address and CA, which are facts of the cluster.
 
 use crate::data_url;
 use crate::model::{Config, HttpHeader, Resource};

@@ -1,5 +1,5 @@
-//! The bytes behind a [`Resource`]: data URL, gzip, hash. Only what the config itself holds can be read here; remote
-//! sources are a distinct error, since nothing in this crate has a network.
+//! The bytes behind a [`Resource`]: data URL, gzip, hash. Only contents in the config itself can be read here; remote
+//! sources are a distinct error, because this crate has no network.
 
 use crate::data_url::{self, DataUrlError};
 use crate::model::Resource;

@@ -1,4 +1,4 @@
-//! Writes the 3.5 model in an older version (or 3.6), or says exactly what that version cannot say. Pure.
+//! Writes the 3.5 model in an older version (or 3.6), or reports exactly what that version cannot express. Pure.
 
 use crate::model::{Cex, Config, Owner};
 use crate::newer::{drop_compression, fetched, newer, resources, special_modes};

@@ -1,4 +1,5 @@
-//! Names and texts of systemd units, checked as systemd and Ignition would. Pure; systemd itself is not asked.
+//! Names and texts of systemd units, checked by the rules of systemd (systemd.unit(5)) and Ignition. Pure; systemd
+//! itself is not asked.
 
 /// Unit types that systemd knows.
 const TYPES: [&str; 11] = [

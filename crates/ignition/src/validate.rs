@@ -1,7 +1,7 @@
-//! The spec's rules beyond types, each finding with its JSON path. Pure.
+//! The spec's rules beyond types; each finding has its JSON path. Pure.
 //!
-//! What it is not: rules of MachineConfigs on top of the spec (`render` has those) and storage below files, which
-//! stands in `validate_disks`.
+//! What it is not: rules of MachineConfigs on top of the spec (see `render`), or storage below files (see
+//! `validate_disks`).
 
 use crate::check::Warning;
 use crate::data_url;

@@ -1,4 +1,4 @@
-//! The spec's rules for disks, RAID, LUKS and file systems. What it is not: the machine's actual disks.
+//! The spec's rules for disks, RAID, LUKS and file systems. What it is not: a check against a machine's actual disks.
 
 use crate::model::{Disk, Filesystem, Luks, Partition, Raid, Storage};
 use crate::validate::{Report, check_path, clevis, resource};

@@ -1,5 +1,5 @@
-//! Laws that hold for every config: merging, round trips, and agreement with other implementations. The configs are
-//! made by proptest.
+//! Laws that hold for every config: merging, round trips, and agreement with other implementations. Proptest generates
+//! the configs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use ignition::{Config, Version, data_url as ours, empty, merge, parse, parse_value, translate};

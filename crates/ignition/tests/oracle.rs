@@ -1,7 +1,8 @@
-//! Debian's `ignition-validate` as an oracle: what it accepts and refuses, so do we. It is 2.14, so specs up to 3.3.
+//! Compares our verdict with that of Debian's `ignition-validate`: we accept and refuse the same configs. Debian has
+//! version 2.14, so this covers specs up to 3.3.
 //!
-//! The program is looked for on the PATH, else unpacked from Debian's package into a temporary folder (nothing is
-//! installed; no root). Where that is impossible the test says `skipped: why`, and fails with `CI=true`.
+//! The program is searched on the PATH, else unpacked from Debian's package into a temporary folder (nothing is
+//! installed, root is not needed). If that is impossible the test prints `skipped: why`; with `CI=true` it fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "helpers of tests")]
 
 use ignition::{Version, parse_value, translate, validate};

@@ -1,8 +1,8 @@
-//! Each step from one version of the specification to the next, field by field: what a config gives when it is read in
-//! an older version than the field, and what becomes of the field when the config is written in one. The facts are
-//! those of the specification's migration notes.
+//! Each step from one version of the specification to the next, field by field: how a config of an older version than
+//! the field is read, and what becomes of the field when the config is written in that version. The facts are those of
+//! the specification's migration notes.
 //!
-//! What it is not: how the versions are told apart and what a whole config of spec 2 reads as (see `versions`).
+//! What it is not: how versions are told apart, or how a whole config of spec 2 is read (see `versions`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use ignition::{Version, parse_value, translate, validate_as};

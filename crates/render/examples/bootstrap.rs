@@ -1,6 +1,7 @@
-//! Renders a folder of manifests into another folder, for comparing with recorded cases:
-//! `--manifest-dir DIR --dest-dir DIR --pull-secret FILE --templates DIR`. What it is not: the product's program,
-//! which wraps the same pure function.
+//! Renders a folder of manifests into another folder, to compare it with recorded cases: `--manifest-dir DIR --dest-dir
+//! DIR --pull-secret FILE --templates DIR`.
+//!
+//! What it is not: the product's program, which wraps the same pure function.
 
 use render::bootstrap::{self, Manifests};
 use render::{TemplateSet, Versions};

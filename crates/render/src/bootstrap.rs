@@ -1,5 +1,5 @@
-//! Renders a set of manifests before there is a cluster: templates, generated MachineConfigs, and one rendered
-//! MachineConfig a pool. Pure: manifests in, objects out; who calls it reads and writes the files.
+//! Renders a set of manifests before there is a cluster: MachineConfigs from templates and from settings, and one
+//! rendered MachineConfig for each pool. Pure: manifests in, objects out; the caller reads and writes the files.
 
 use crate::config::inputs::Inputs;
 use crate::config::plan::{plan as render, select};

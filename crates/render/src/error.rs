@@ -1,5 +1,6 @@
-//! Why a pool cannot be rendered: the pool, and for each cause the object, the JSON path and the rule with its
-//! remedy. What it is not: anything about the state of the cluster.
+//! Why a pool cannot be rendered: the pool, and for each cause the object, the JSON path, and the rule with its remedy.
+//!
+//! What it is not: anything about the state of the cluster.
 
 use serde::{Serialize, Serializer};
 use std::fmt;

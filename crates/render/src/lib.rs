@@ -1,10 +1,10 @@
-//! MachineConfigs and templates to one rendered MachineConfig a pool.
+//! Turns MachineConfigs and templates into one rendered MachineConfig for each pool.
 //!
-//! What it is: pure functions. [`select`] picks a pool's MachineConfigs, [`plan`] checks, merges and names them and
-//! says where everything comes from. [`template`] makes MachineConfigs from templates, [`generated`] from the cluster's
-//! settings; [`bootstrap`] renders whole sets of manifests, [`lint()`] says what is wrong with them.
+//! What it is: pure functions. [`select`] picks a pool's MachineConfigs; [`plan`] checks, merges and names them, and
+//! records where everything comes from. [`template`] makes MachineConfigs from templates, [`generated`] from the
+//! cluster's settings. [`bootstrap`] renders whole sets of manifests, and [`lint()`] reports what is wrong with them.
 //!
-//! What it is not: the network, clocks, files. Who calls it writes the result.
+//! What it is not: the network, clocks or files. The caller writes the result.
 
 pub mod bootstrap;
 mod config;

@@ -1,4 +1,5 @@
-//! How many bytes an object takes as JSON: does it fit into the store, how long is its text. What it is not: the writing.
+//! The size of an object as JSON: whether the API server can store it, and how long its text is. What it is not: the
+//! writing.
 
 use api::v1::{MachineConfig, MachineConfigSpec};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Which build renders, and how strict it is.
+//! The build that renders, and how strict it is.
 //!
 //! What it is not: the versions of Ignition configs (see `ignition::Version`).
 

@@ -1,5 +1,6 @@
-//! `render::plan` as tables: what is merged, what is refused and with which words, where things come from. What it
-//! is not: the recorded cases (see `conformance`).
+//! `render::plan` as tables: what is merged, what is refused and with which words, and where things come from.
+//!
+//! What it is not: the recorded cases (see `conformance`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

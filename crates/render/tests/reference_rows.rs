@@ -1,6 +1,8 @@
-//! What is generated from KubeletConfigs, ContainerRuntimeConfigs and registries, row by row as the reference's own unit
-//! tests have it, through the whole of bootstrap. What it is not: the recorded cases (see `conformance`), or what a cluster
-//! adds: numbers, finalizers and statuses (see `generated`).
+//! What is generated from KubeletConfigs, ContainerRuntimeConfigs and registries, row by row as in the reference's own
+//! unit tests, through the whole of bootstrap.
+//!
+//! What it is not: the recorded cases (see `conformance`), or what a cluster adds: numbers, finalizers and statuses
+//! (see `generated`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::MachineConfig;

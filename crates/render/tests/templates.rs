@@ -1,5 +1,6 @@
-//! The template set that is shipped: it renders, for a bare cluster and for one with everything set. What it is not:
-//! a test of hosts.
+//! The shipped template set: it renders for a bare cluster and for one with everything set.
+//!
+//! What it is not: a test of hosts.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool, ProxyStatus};

@@ -243,7 +243,7 @@ mod tests {
             assert!(waits().await, "{kind}: nothing is up to date");
             put(&cache, "a", 7);
             assert!(waits().await, "{kind}: b is not there");
-            // The test acts as the watch from here on; the cache's watch is asked to list everything.
+            // `b` has not arrived, so the watch is asked to list everything.
             tokio::time::timeout(LOOK, cache.asked_to_list()).await.expect("it is asked to list");
             cache.skip("b", 8);
             assert!(waits().await, "{kind}: one is there that is gone");

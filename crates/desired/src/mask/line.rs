@@ -1,8 +1,10 @@
 //! Which lines look like a secret: a value beside a word that names one, a name and password in a URL, keys as runs of
-//! letters and digits, PEM and YAML blocks.
+//! letters and digits, PEM blocks and YAML blocks.
 //!
-//! It would rather hide a harmless line than show a secret: of the words that name secrets, any counts, and every value
-//! beside one does that is not plainly something else. What it is not: a parser of any format.
+//! It prefers to hide a harmless line over showing a secret: every word that may name a secret counts, and so does
+//! every value beside one, unless it is plainly something else.
+//!
+//! What it is not: a parser of any format.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,11 @@
-//! What of contents may be shown to people: the one masker, for reasons of drift, diffs, plans, events, logs and
-//! conditions, which more people read than the files themselves. Pure.
+//! Decides how much of a file's contents people may see. It is the only masker, for reasons of drift, diffs, plans,
+//! events, logs and conditions, which more people can read than the files themselves. Pure.
 //!
-//! Contents are shown only where every side of a comparison is public by mode and by path ([`Privacy`]) and no line of any
-//! looks like a secret ([`looks_secret`]). Otherwise sizes are told, and no hash: that would tell whether a guess is right.
-//! What it is not: a proof. A secret that looks like ordinary text is taken for that.
+//! Contents are shown only if every side of a comparison is public by mode and by path ([`Privacy`]) and no line looks
+//! like a secret ([`looks_secret`]). Otherwise only sizes are reported, and no hash, because a hash would confirm a
+//! guess.
+//!
+//! What it is not: a proof. A secret that looks like ordinary text is treated as such.
 
 mod line;
 mod path;

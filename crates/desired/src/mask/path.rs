@@ -1,4 +1,4 @@
-//! Which paths hold what not everybody may read, whatever the mode of the file itself says.
+//! Which paths hold contents that not everybody may read, whatever the mode of the file itself says.
 //!
 //! What it is not: a look at a host. The host adds the folders that it finds closed.
 

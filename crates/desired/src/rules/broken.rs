@@ -1,6 +1,6 @@
-//! A rule that a config breaks: which part of it, where that stands, and what to do.
+//! A rule that a config breaks: which part of the config, the path, and what to do.
 //!
-//! What it is not: the rules (see the module above).
+//! What it is not: the rules (see the parent module).
 
 use super::section::Section;
 use ignition::Config;

@@ -1,8 +1,9 @@
-//! What machines that run cannot follow: one set of rules, which linting, rendering and the host call. Pure.
+//! What running machines cannot apply: one set of rules, which linting, rendering and the host share. Pure.
 //!
-//! Two kinds: what cannot change on a machine that is installed ([`FIXED`], and the FIPS switch), and what no running
-//! machine can do whatever it had before. What it is not: Ignition's own rules (`ignition::validate`), nor what one
-//! machine has in the way (`host`).
+//! There are two kinds: what cannot change on an installed machine ([`FIXED`], and the FIPS switch), and what no
+//! running machine can do, whatever its previous config.
+//!
+//! What it is not: Ignition's own rules (`ignition::validate`), or what is in the way on one machine (`host`).
 
 mod broken;
 mod section;

@@ -1,6 +1,6 @@
-//! The sections of an Ignition config that cannot change on a machine that is installed.
+//! The sections of an Ignition config that cannot change on an installed machine.
 //!
-//! What it is not: what no running machine can do whatever it had before (see the module above).
+//! What it is not: what no running machine can do, whatever its previous config (see the parent module).
 
 use ignition::{Config, KernelArguments};
 

@@ -1,4 +1,4 @@
-//! Spec 2.2: its model, and the ways to and from the 3.5 model. Spec 2 says the same things with other defaults.
+//! Spec 2.2: its model, and the conversion to and from the 3.5 model. Spec 2 has other defaults.
 //!
 //! What it is not: versions 2.3 to 2.5, which machines of this API never had.
 

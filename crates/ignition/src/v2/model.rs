@@ -1,6 +1,6 @@
 //! The model of spec 2.2: <https://coreos.github.io/ignition/configuration-v2_2/>.
 //!
-//! What it is not: what its fields mean in spec 3 (see `read`, `write`).
+//! What it is not: the meaning of its fields in spec 3 (see `read`, `write`).
 
 use crate::model as v3;
 use crate::model::{Dropin, Group, Owner, Raid, Resource, Timeouts};

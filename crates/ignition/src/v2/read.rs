@@ -1,5 +1,5 @@
-//! The way from spec 2.2 to the 3.5 model. Spec 2 allows the same file or unit many times, and has parts that spec 3 dropped;
-//! those are refused with their path.
+//! The conversion from spec 2.2 to the 3.5 model. Spec 2 allows the same file or unit several times, and has parts that
+//! spec 3 dropped; those parts are refused with their path.
 //!
 //! What it is not: the check of types and unknown fields (see `check`).
 

@@ -1,5 +1,6 @@
-//! The way from the 3.5 model back to spec 2.2. What it is not: the check for what spec 2 cannot say, which
-//! `translate` does first.
+//! The conversion from the 3.5 model back to spec 2.2.
+//!
+//! What it is not: the check for what spec 2 cannot express, which `translate` does first.
 
 use super::model::{
     Config, Directory2, Disk2, File2, Filesystem2, Ignition, IgnitionConfig, Link2, Mount, Networkd,

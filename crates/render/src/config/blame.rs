@@ -1,6 +1,6 @@
-//! Which MachineConfigs ask for what machines that run cannot follow. Pure.
+//! Which MachineConfigs ask for something that running machines cannot apply. Pure.
 //!
-//! What it is not: the rules, which `desired::rules` holds for rendering, linting and the host alike.
+//! What it is not: the rules, which are in `desired::rules`, for rendering, linting and the host alike.
 
 use crate::config::check::Component;
 use crate::config::provenance::Provenance;

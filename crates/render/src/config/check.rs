@@ -1,6 +1,6 @@
 //! The rules for one MachineConfig before it is merged. Pure; knows nothing of pools.
 //!
-//! What it is not: Ignition's own rules, which `ignition::validate` has.
+//! What it is not: Ignition's own rules (see `ignition::validate`).
 
 use crate::error::{Finding, Rule};
 use api::k8s::ResourceExt as _;

@@ -1,7 +1,8 @@
-//! What differs between two rendered MachineConfigs, as people read it: decoded contents, units, kernel arguments,
-//! single values, as unified diffs. Pure. What may be secret is shown only to who asks for it, else only that it differs.
+//! The differences between two rendered MachineConfigs, in a form for people: decoded contents, units, kernel arguments
+//! and single values, as unified diffs. Pure. What may be secret is shown only on request; otherwise only the fact that
+//! it differs.
 //!
-//! What it is not: what a host does about it; `host::plan` says that. Nor what is secret; `desired::mask` says that.
+//! What it is not: what a host does about a difference (see `host::plan`), or what is secret (see `desired::mask`).
 
 use crate::config::provenance;
 use api::v1::{MachineConfig, MachineConfigSpec};

@@ -1,4 +1,4 @@
-//! Looks things up in a provenance by what people call them. Pure.
+//! Finds origins in a provenance by the names that people use. Pure.
 
 use crate::config::provenance::{Kind, Origin, Provenance};
 use std::collections::BTreeSet;

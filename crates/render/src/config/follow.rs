@@ -1,7 +1,7 @@
-//! Whether the machines of a pool can follow to its new config: those that are in the present one, or any machine where there
-//! is none. Pure.
+//! Whether the machines of a pool can apply its new config. The machines are those in the pool's present config, or any
+//! machine if the pool has none. Pure.
 //!
-//! What it is not: the rules of what machines that run can do, which `desired::rules` holds.
+//! What it is not: the rules of what running machines can apply, which are in `desired::rules`.
 
 use crate::config::blame::blamed;
 use crate::config::check::validate_machine_config;

@@ -1,10 +1,10 @@
-//! What a pool's rendered configs were made of, one after the other: what each changed, which MachineConfig said it, and
-//! who wrote that. Pure.
+//! The history of a pool's rendered configs: what each one changed, which MachineConfig asked for it, and who wrote
+//! that MachineConfig. Pure.
 //!
-//! Contents are never shown; names are. Who wrote a MachineConfig stands in its `metadata.managedFields`: the program and
-//! the time of its last write. A person's name is known to the API server's audit log only.
+//! Contents are never shown; names are. The writer of a MachineConfig comes from its `metadata.managedFields`: the
+//! program and the time of its last write. Only the API server's audit log knows a person's name.
 //!
-//! What it is not: which config was in force when; the pool keeps that (see `rollout::past`).
+//! What it is not: when which config was in force; the pool records that (see `rollout::past`).
 
 use crate::config::provenance::{Kind, Origin, Provenance};
 use api::k8s::{ObjectMeta, ResourceExt as _, Time};

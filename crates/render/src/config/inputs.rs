@@ -1,6 +1,6 @@
-//! What a pool is rendered from.
+//! The inputs of a pool's rendering.
 //!
-//! What it is not: the reading of it from a cluster or from files.
+//! What it is not: the reading of them from a cluster or from files.
 
 use crate::config::streams::Stream;
 use crate::version::{Mode, Versions};

@@ -1,4 +1,4 @@
-//! Lays MachineConfigs over each other, in order, into one spec. Pure.
+//! Merges MachineConfigs, in order, into one spec. Pure.
 
 use crate::config::check::Component;
 use crate::error::{Finding, Rule};

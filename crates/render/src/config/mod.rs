@@ -1,7 +1,7 @@
-//! MachineConfigs to one rendered config of a pool: checked, merged, named, with where everything comes from; and what
-//! people ask of rendered configs: what differs, why, since when.
+//! Turns MachineConfigs into one rendered config for a pool: checked, merged, named, and with the origin of everything
+//! in it. Also answers questions about rendered configs: what differs, why, and since when.
 //!
-//! What it is not: MachineConfigs that are made here (see `template` and `settings`).
+//! What it is not: MachineConfigs that are generated (see `template` and `settings`).
 
 pub(crate) mod blame;
 pub(crate) mod check;

@@ -1,5 +1,7 @@
-//! The name of a rendered MachineConfig: `rendered-POOL-HASH`, where the hash is over the spec alone. Equal specs
-//! have equal names, in every implementation. What it is not: a digest to trust; MD5 only names here.
+//! The name of a rendered MachineConfig: `rendered-POOL-HASH`, where the hash covers only the spec. Equal specs have
+//! equal names, in every implementation.
+//!
+//! What it is not: a digest for security. MD5 is used only for naming.
 
 use crate::go_yaml;
 use api::v1::MachineConfigSpec;

@@ -1,4 +1,5 @@
-//! The rendered MachineConfig as an object: name, owner, annotations, provenance, and whether it fits into the API server.
+//! The rendered MachineConfig as an object: name, owner, annotations, provenance, and whether the API server can store
+//! it.
 //!
 //! What it is not: its spec (see `merge`).
 

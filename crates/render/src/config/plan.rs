@@ -1,6 +1,6 @@
-//! The plan of a pool's rendered config: its MachineConfigs are picked, checked, merged and named. Pure.
+//! Plans a pool's rendered config: selects its MachineConfigs, checks, merges and names them. Pure.
 //!
-//! What it is not: the rules of each step (see `check`, `merge`, `name`), and the object that comes out (see `object`).
+//! What it is not: the rules of each step (see `check`, `merge`, `name`), or the resulting object (see `object`).
 
 use crate::config::blame::{blame, mixed};
 use crate::config::check::{Component, validate_machine_config};

@@ -1,4 +1,4 @@
-//! Which MachineConfig set what in a rendered one, and which others wanted to. Pure; holds names, never contents.
+//! Which MachineConfig set what in a rendered one, and which others it overrode. Pure; holds names, never contents.
 
 use crate::config::check::Component;
 use crate::config::merge::is_generated;

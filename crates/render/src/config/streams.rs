@@ -1,8 +1,8 @@
-//! OS image streams: which images a pool's machines run when no MachineConfig says otherwise, and which container runtime
-//! does not go with them. Pure.
+//! OS image streams: which images a pool's machines run if no MachineConfig says otherwise, and which container runtime
+//! these images lack. Pure.
 //!
-//! What it is not: how streams are found. Whoever ships OS images writes the OSImageStream `cluster`; nothing here looks
-//! into an image.
+//! What it is not: the making of streams. Whoever ships OS images writes the OSImageStream `cluster`; nothing here
+//! looks into an image.
 
 use crate::config::merge::OsImages;
 use crate::config::provenance::Provenance;

@@ -1,8 +1,9 @@
 //! Writes a JSON value as the YAML text that the go-yaml library (v2.4) writes for it, byte for byte.
 //!
-//! Rendered names are hashes of that text, so it is part of the interface: another implementation computes the same
-//! names. A bootstrap's output is written with it too. What it is not: a YAML library; for everything else see
-//! `api::yaml`.
+//! Rendered names are hashes of that text, so it is part of the interface: every implementation must compute the same
+//! names. A bootstrap's output is written with it too.
+//!
+//! What it is not: a YAML library (see `api::yaml`).
 
 mod scalar;
 

@@ -1,6 +1,7 @@
-//! What a string's characters say about the ways to write it as YAML, and which strings YAML 1.1 reads as something else.
+//! In which styles a string may be written as YAML, judged by its characters, and which plain strings YAML 1.1 reads as
+//! something other than a string (<https://yaml.org/type/>).
 //!
-//! What it is not: the writing (see the module above).
+//! What it is not: the writing (see the parent module).
 
 /// What a string's characters say about the ways to write it.
 #[derive(Default)]

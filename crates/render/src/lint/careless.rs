@@ -1,4 +1,4 @@
-//! What one MachineConfig may say and seldom means.
+//! What a MachineConfig may say but rarely means.
 //!
 //! What it is not: what is refused (see `config::check`).
 

@@ -1,4 +1,4 @@
-//! A finding of linting, and how one of the renderer becomes one.
+//! A finding of the linter, and how a finding of the renderer becomes one.
 //!
 //! What it is not: the rules that are broken.
 

@@ -1,8 +1,8 @@
-//! Everything that can be said of manifests before they reach a cluster, each finding with object, JSON path, rule and
-//! remedy. Pure.
+//! Everything that can be found in manifests before they reach a cluster. Each finding has an object, a JSON path, a
+//! rule and a remedy. Pure.
 //!
-//! What it is not: new rules. Each one is that of `validate_machine_config`, `plan` or a generator; what is added here
-//! are warnings for what is allowed and seldom meant.
+//! What it is not: new rules. Errors come from `validate_machine_config`, `plan` and the generators; the linter adds
+//! only warnings about what is allowed but rarely meant.
 
 mod careless;
 mod finding;

@@ -1,4 +1,5 @@
-//! What the MachineConfigs of a pool make together: what rendering refuses, what several set, who can still log in.
+//! What the MachineConfigs of a pool result in together: what rendering refuses, what several of them set, and who can
+//! still log in.
 //!
 //! What it is not: each MachineConfig by itself.
 

@@ -1,4 +1,4 @@
-//! ContainerRuntimeConfig objects: drop-ins for CRI-O and the size of containers' file systems. Makes
+//! ContainerRuntimeConfig objects: drop-ins for CRI-O, and the size of containers' file systems. Makes
 //! `99-POOL-generated-containerruntime`. Pure; the objects are read as JSON.
 
 use crate::settings::kubelet;

@@ -1,7 +1,7 @@
-//! The kubelet's config as every pool gets it: from the templates, with the cluster's feature gates and its Node
+//! The kubelet's config that every pool gets: from the templates, with the cluster's feature gates and its Node
 //! settings. Makes `97-POOL-generated-kubelet` and `98-POOL-generated-kubelet`. Pure.
 //!
-//! What it is not: KubeletConfig objects, which say more for some pools.
+//! What it is not: KubeletConfig objects, which add to it for some pools.
 
 use crate::go_yaml;
 use crate::template::Part;

@@ -1,7 +1,7 @@
-//! KubeletConfig objects: what they may set, and how they lie over a pool's kubelet config. Makes
+//! KubeletConfig objects: what they may set, and how they are laid over a pool's kubelet config. Makes
 //! `99-POOL-generated-kubelet`. Pure; the objects are read as JSON.
 //!
-//! What it is not: the config that every pool has without one (see `kubelet`).
+//! What it is not: the config that every pool has without such an object (see `kubelet`).
 
 use crate::go_yaml;
 use crate::settings::kubelet::{self, Form, KubeletError};

@@ -1,5 +1,6 @@
-//! The fields of a `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`, Kubernetes 1.36) and what each holds, so that
-//! what a kubelet could not read is refused before it reaches one. Pure data, and the walk over it.
+//! The fields of a `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`, Kubernetes 1.36) and the type of each, so
+//! that what a kubelet could not read is refused before it reaches one. Source:
+//! <https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/>. Pure data, and the walk over it.
 //!
 //! What it is not: which fields may be set (see `kubelet_config`).
 

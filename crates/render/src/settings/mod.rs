@@ -1,7 +1,7 @@
-//! MachineConfigs that are made from the cluster's settings: KubeletConfigs, ContainerRuntimeConfigs, mirrors, registries and
-//! signatures.
+//! MachineConfigs that are generated from the cluster's settings: KubeletConfigs, ContainerRuntimeConfigs, mirrors,
+//! registries and signature policies.
 //!
-//! What it is not: MachineConfigs from templates (see `template`), which these lie over.
+//! What it is not: MachineConfigs from templates (see `template`), which these are merged over.
 
 pub(crate) mod container_runtime;
 pub mod generated;

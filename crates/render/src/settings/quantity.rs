@@ -1,7 +1,9 @@
-//! Kubernetes quantities (`10Gi`, `1.5G`, `100m`, `1e3`) as bytes, and in the form in which Go programs write them, so that
-//! equal settings make equal files and with them equal names. Pure.
+//! Kubernetes quantities (`10Gi`, `1.5G`, `100m`, `1e3`) as bytes, and in the form in which Go programs write them, so
+//! that equal settings make equal files, and so equal names. Pure.
 //!
-//! Rules: `k8s.io/apimachinery/pkg/api/resource`. What it is not: arithmetic.
+//! Rules: <https://pkg.go.dev/k8s.io/apimachinery/pkg/api/resource#Quantity>.
+//!
+//! What it is not: arithmetic.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! What templates may refer to: the ControllerConfig's fields by their JSON names, the pull secret, TLS settings,
-//! and a few functions. Undefined names are errors. Pure.
+//! What templates can refer to: the ControllerConfig's fields by their JSON names, the pull secret, TLS settings, and a
+//! few functions. Undefined names are errors. Pure.
 
 use crate::template::functions;
 use crate::template::platform::Platform;

@@ -1,4 +1,4 @@
-//! The functions that templates can call. Pure; what they answer comes from the ControllerConfig's Infrastructure.
+//! The functions that templates can call. Pure; their answers come from the ControllerConfig's Infrastructure.
 //!
 //! What it is not: the values that templates see (see `data`).
 

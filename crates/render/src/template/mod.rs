@@ -1,9 +1,9 @@
-//! Templates to MachineConfigs: which files of a template folder count on this platform, in which order, and what
-//! MachineConfigs they make. Pure: a template set is a map of relative paths to texts.
+//! Turns templates into MachineConfigs: which files of a template folder apply on this platform, in which order, and
+//! which MachineConfigs they make. Pure: a template set is a map of relative paths to texts.
 //!
-//! What it is not: what a template may refer to (see `template_data`).
+//! What it is not: what a template can refer to (see `data`).
 //!
-//! Layers: those of the platform (see `template_data`), then those that the ControllerConfig's annotation
+//! Layers: those of the platform (see `platform`), then those that the ControllerConfig's annotation
 //! `machineconfiguration.openshift.io/template-layers` names.
 //!
 //! Layout: `ROLE/NAME/LAYER/{files,units,extensions}/FILE` and `common/LAYER/{files,units,extensions}/FILE`. The

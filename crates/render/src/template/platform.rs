@@ -1,6 +1,6 @@
-//! The platform that a cluster runs on, as far as templates differ by it.
+//! The platform that a cluster runs on, as far as templates depend on it.
 //!
-//! What it is not: the facts (see ControllerConfig).
+//! What it is not: the facts themselves (see ControllerConfig).
 
 use api::v1::ControllerConfigSpec;
 use serde_json::Value;

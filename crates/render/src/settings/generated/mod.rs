@@ -1,7 +1,8 @@
-//! What controllers generate from the cluster's settings: `97-`, `98-` and `99-` MachineConfigs. Pure: the settings and
-//! what stands in the cluster in, what is to stand there out. Bootstrap and the controller call the same [`plan`].
+//! The `97-`, `98-` and `99-` MachineConfigs, which are generated from the cluster's settings. Pure: takes the settings
+//! and the present MachineConfigs, and returns the ones that should exist. Bootstrap and the controller call the same
+//! [`plan`].
 //!
-//! What it is not: templates (see `template`), nor writes. Whoever carries a [`Plan`] out chooses nothing.
+//! What it is not: templates (see `template`), or writes. Whoever carries a [`Plan`] out chooses nothing.
 //!
 //! | MachineConfig | from | for |
 //! | --- | --- | --- |
@@ -11,7 +12,8 @@
 //! | `99-POOL-generated-containerruntime[-N]` | a ContainerRuntimeConfig | the pools that it selects |
 //! | `99-POOL-generated-registries` | Image `cluster`, mirror sets, signature policies | built-in pools |
 //!
-//! What cannot be made is refused for its pools, with object, path and remedy; what was made for them before stays.
+//! If something cannot be made, it is refused for its pools, with object, path and remedy; what was made for them
+//! before stays.
 
 mod objects;
 mod status;

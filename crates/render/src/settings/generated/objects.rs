@@ -1,10 +1,10 @@
-//! KubeletConfigs and ContainerRuntimeConfigs in a cluster: which pools each is for, what its MachineConfigs are called,
-//! which finalizers it has, and which MachineConfigs nobody wants any more.
+//! KubeletConfigs and ContainerRuntimeConfigs of a cluster: which pools each selects, the names of its MachineConfigs,
+//! its finalizers, and which MachineConfigs nothing needs any more.
 //!
 //! What it is not: what such an object may say (see `kubelet_config`, `container_runtime`).
 //!
-//! Names: the first object for a pool makes `99-POOL-generated-kubelet`, later ones `…-1`, `…-2` and so on up to 9. The
-//! number stands in an annotation of the object, so that it never changes; a later MachineConfig wins over an earlier.
+//! Names: the first object for a pool makes `99-POOL-generated-kubelet`, later ones `…-1`, `…-2` and so on up to 9. An
+//! annotation of the object holds the number, so that it never changes; a later MachineConfig wins over an earlier one.
 
 use super::{Facts, GeneratedError, Inputs, ObjectPlan, Plan, Removal};
 use crate::version::Mode;

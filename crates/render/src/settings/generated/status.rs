@@ -1,4 +1,4 @@
-//! What the status of a KubeletConfig or ContainerRuntimeConfig says. Pure; the clock is an argument.
+//! The status of a KubeletConfig or ContainerRuntimeConfig. Pure; the clock is an argument.
 //!
 //! What it is not: the verdict itself.
 

@@ -1,4 +1,4 @@
-//! Tables for what is generated in a cluster: names, owners, what stays and what goes.
+//! Tables of what is generated in a cluster: names, owners, what stays and what is deleted.
 
 use super::*;
 use crate::template::TemplateSet;

@@ -1,4 +1,4 @@
-//! Mirrors of registries, from IDMS, ICSP and ITMS objects: per source one ordered list. Pure.
+//! Mirrors of registries, from IDMS, ICSP and ITMS objects: one ordered list for each source. Pure.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Mirrors, blocked and insecure registries to `registries.conf`, search registries and `policy.json`. Pure.
+//! Turns mirrors, and blocked and insecure registries, into `registries.conf`, search registries and `policy.json`.
+//! Pure.
 //!
 //! What it is not: what signature policies demand (see `signatures`).
 

@@ -1,7 +1,9 @@
-//! The content of `policy.json`: what may be pulled at all, and what must be signed. Pure.
+//! The content of `policy.json` (containers-policy.json(5)): what may be pulled at all, and what must be signed. Pure.
 //!
-//! What it is not: which registries are blocked or allowed (see `registries`) and what a signature must fulfil (see
-//! `signatures`). The text is the one that Go programs write: rendered names are hashes of it.
+//! What it is not: which registries are blocked or allowed (see `registries`), or what a signature must fulfil (see
+//! `signatures`).
+//!
+//! The text is exactly what Go programs write, because rendered names are hashes of it.
 
 use crate::settings::registries::error::RegistriesError;
 use crate::settings::registries::scopes::Effective;

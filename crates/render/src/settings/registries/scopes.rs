@@ -1,6 +1,8 @@
-//! Scopes of registries: which is within which, and which are blocked and allowed in the end.
+//! Scopes of registries: which lies inside which, and which are blocked and allowed in the end.
 //!
-//! The format is that of containers-registries.conf(5). What it is not: how they come to be blocked (see the module above).
+//! The format is that of containers-registries.conf(5).
+//!
+//! What it is not: how they come to be blocked (see the parent module).
 
 /// What is blocked and allowed once it is made sure that the release itself can be pulled.
 #[derive(Debug, Default)]

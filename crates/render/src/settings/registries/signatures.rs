@@ -1,8 +1,11 @@
-//! Signature policies: ClusterImagePolicy and ImagePolicy objects become requirements in `policy.json`, in one policy per
-//! namespace, and the list of registries whose signatures stand beside the images. Pure; the objects are read as JSON.
+//! Signature policies: ClusterImagePolicy and ImagePolicy objects become requirements in `policy.json`, in one policy
+//! for each namespace, and in the list of registries that store signatures beside the images. Pure; the objects are
+//! read as JSON.
 //!
-//! What it is not: which registries are blocked or allowed (see `registries`). The format is that of containers-policy.json;
-//! the order of fields is the one in which Go programs write it, since rendered names are hashes of the text.
+//! What it is not: which registries are blocked or allowed (see `registries`).
+//!
+//! The format is that of containers-policy.json(5). Fields are in the order in which Go programs write them, because
+//! rendered names are hashes of the text.
 
 use crate::settings::registries::scopes::nested;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Tables for registries, blocked and allowed scopes.
+//! Tables of registries, and of blocked and allowed scopes.
 
 use super::*;
 
