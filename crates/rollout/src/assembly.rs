@@ -13,18 +13,18 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A MachineConfig as far as a rollout looks at it.
+/// The part of a MachineConfig that a rollout reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigView {
-    /// The pool whose rendered config it is.
+    /// The pool that it was rendered for.
     pub pool: Option<Arc<str>>,
-    /// `spec.osImageURL`; empty: none.
+    /// `spec.osImageURL`; empty if there is none.
     pub os_image_url: Box<str>,
 }
 
-/// The MachineConfigs that there are.
+/// The MachineConfigs of the cluster.
 pub trait Configs {
-    /// The one of that name.
+    /// The one with this name.
     fn view(&self, name: &str) -> Option<ConfigView>;
 }
 
@@ -34,16 +34,16 @@ impl Configs for BTreeMap<String, ConfigView> {
     }
 }
 
-/// What is known of OpenShift's streams of OS images.
+/// What is known about OpenShift's OS image streams.
 #[derive(Clone, Copy, Debug)]
 pub enum Streams<'a> {
-    /// Nothing: what a pool's status says of them stays.
+    /// Nothing: what a pool's status says about them stays.
     Unknown,
-    /// The OSImageStream `cluster`, where streams are used.
+    /// The OSImageStream `cluster`, if streams are used.
     Known(Option<&'a Value>),
 }
 
-/// Everything that inputs are made from.
+/// Everything that the inputs of a plan are made from.
 #[expect(missing_debug_implementations, reason = "it is borrowed for one call, and holds a trait object")]
 #[derive(Clone)]
 pub struct Sources<'a> {
@@ -51,7 +51,7 @@ pub struct Sources<'a> {
     pub pools: Vec<&'a MachineConfigPool>,
     /// All nodes.
     pub nodes: Vec<&'a NodeView>,
-    /// All MachineConfigs; `None`: nobody knows which there are, and each pool's is taken to exist.
+    /// All MachineConfigs; `None` if they are not known. Each pool's is then assumed to exist.
     pub configs: Option<&'a dyn Configs>,
     /// All MachineOSConfigs.
     pub os_configs: Vec<&'a OsConfig>,
@@ -61,14 +61,14 @@ pub struct Sources<'a> {
     pub controller_config: Option<&'a ControllerConfig>,
     /// Streams of OS images.
     pub streams: Streams<'a>,
-    /// For each pod of the operator its node; `None`: it has none, or is on its way out.
+    /// The node of each pod of the operator; `None` for a pod that has no node or is being deleted.
     pub operator_nodes: Vec<Option<Arc<str>>>,
     /// `spec.mastersSchedulable` of OpenShift's Scheduler `cluster`.
     pub masters_schedulable: Option<bool>,
 }
 
 impl<'a> Sources<'a> {
-    /// What is known beside pools and nodes.
+    /// What is known besides pools and nodes.
     pub fn facts(&self) -> Facts {
         let booted = self.nodes.iter().filter(|n| !n.custom_pool_labels_applied);
         let booted = booted.filter_map(|n| n.first_pivot_config.clone());
@@ -84,7 +84,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// The inputs of a plan at a time, with [`Sources::facts`].
+    /// The inputs of a plan at a point in time, with the result of [`Sources::facts`].
     pub fn inputs(&self, facts: &'a Facts, now: Time) -> Inputs<'a> {
         let input = |pool: &'a MachineConfigPool| {
             let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
@@ -163,7 +163,7 @@ mod tests {
         let input = &inputs.pools[0];
         assert_eq!((input.stream, input.config_exists), (Some("second"), true));
         assert!(input.layering.is_layered());
-        // Two pods, or none with a node: nobody is the one that goes last.
+        // With two pods, or none on a node, no single node has to go last.
         for operator_nodes in [vec![], vec![None], vec![Some("a".into()), Some("b".into())]] {
             assert_eq!(Sources { operator_nodes, ..sources.clone() }.facts().operator_node, None);
         }

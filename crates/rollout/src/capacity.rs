@@ -9,11 +9,11 @@ use crate::view::NodeView;
 use api::k8s::IntOrString;
 use api::names::{ARBITER, MASTER};
 
-/// `maxUnavailable` as a number of nodes: a percentage is rounded down, and at least one node may always go.
-/// Control-plane pools go one at a time whatever stands there: etcd's quorum does not survive more.
+/// `maxUnavailable` as a number of nodes. A percentage is rounded down, and at least one node may always go.
+/// Control-plane pools go one at a time, whatever the value: etcd's quorum does not survive more.
 ///
 /// # Errors
-/// A negative number or percentage, or a string that is not a whole number followed by `%`; as it stands.
+/// A negative number or percentage, or a string that is not a whole number followed by `%`; the error quotes it.
 pub fn max_unavailable(pool: &str, value: Option<&IntOrString>, nodes: usize) -> Result<usize, String> {
     let wanted = match value {
         None => 1,
@@ -23,21 +23,21 @@ pub fn max_unavailable(pool: &str, value: Option<&IntOrString>, nodes: usize) ->
                 .strip_suffix('%')
                 .and_then(|number| number.parse::<usize>().ok())
                 .ok_or_else(|| text.clone())?;
-            // Above 100 % means all: the product must not overflow.
+            // Values above 100 % mean all nodes. The product must not overflow.
             nodes.saturating_mul(percent) / 100
         }
     };
     Ok(if matches!(pool, MASTER | ARBITER) { 1 } else { wanted.max(1) })
 }
 
-/// The free slots: nodes that are not available take one each, nodes that fail to reach the pool's config too, and so do
-/// those that may have been sent.
+/// The free slots. A node that is not available takes one, and so does a node that fails to reach the pool's config, or
+/// one that may have been sent by a patch without an answer.
 pub(crate) fn measure(max: usize, nodes: &[(&NodeView, Flags)]) -> Capacity {
     let names = |pick: fn(&Flags) -> bool| {
         nodes.iter().filter(|(_, f)| pick(f)).map(|(n, _)| n.name.clone()).collect::<Vec<_>>()
     };
     let unavailable = names(|f| f.unavailable);
-    // A node may be both not ready and failing; the reference lets it take two slots, and so do we.
+    // A node can be both not ready and failing. The reference then counts two slots, and so do we.
     let failing = names(|f| f.failing && !f.candidate);
     let unanswered = names(|f| f.maybe_sent);
     let taken = unavailable.len() + failing.len() + unanswered.len();
@@ -45,7 +45,8 @@ pub(crate) fn measure(max: usize, nodes: &[(&NodeView, Flags)]) -> Capacity {
     Capacity { max, unavailable, broken: names(|f| f.broken), failing, unanswered, free }
 }
 
-/// Who goes first: zone by zone, in each the oldest; nodes without a zone last. Names decide between equals.
+/// The order in which nodes go: zone by zone, and within a zone the oldest first. Nodes without a zone come last. Names
+/// decide between equals.
 pub(crate) fn order(a: &NodeView, b: &NodeView) -> std::cmp::Ordering {
     let key = |n: &NodeView| (n.zone().is_none(), n.created);
     a.zone().is_none().cmp(&b.zone().is_none()).then_with(|| {

@@ -18,19 +18,20 @@ use std::sync::Arc;
 
 const NO_SCHEDULE: &str = "NoSchedule";
 
-/// Whether a node with these labels is one of the control plane: it has one of the two role labels. k3s gives them the
-/// value `true`, kubeadm none: the value says nothing.
+/// Whether a node with these labels belongs to the control plane: it has one of the two role labels. The value does not
+/// matter: k3s sets `true`, kubeadm an empty value.
 pub fn is_control_plane(labels: &Labels) -> bool {
     [MASTER_LABEL, CONTROL_PLANE_LABEL].iter().any(|key| labels.get(key).is_some())
 }
 
-/// Whether a node with these labels is a member of etcd's, beside the control plane or alone.
+/// Whether a node with these labels is a member of etcd, either as part of the control plane or running etcd alone.
 pub(crate) fn is_etcd(labels: &Labels) -> bool {
     labels.get(ETCD_ROLE).is_some()
 }
 
-/// The topology that a node's annotation is to name. Its daemon drains nothing where that is `SingleReplica`, which is
-/// right for the one control-plane node. Workers beside it can take each other's pods; OpenShift tells it to them too.
+/// The topology that a node's annotation should name. If that is `SingleReplica`, the node's daemon drains nothing,
+/// which is right for a single control-plane node. Workers beside it can take each other's pods, so they do not get
+/// that value; OpenShift sets it on them too.
 pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
     let (wanted, has) = (&facts.control_plane_topology, &node.control_plane_topology);
     let is_single = |t: &Arc<str>| &**t == SINGLE_REPLICA;
@@ -43,24 +44,24 @@ pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
     }
 }
 
-/// The control-plane nodes of the whole cluster that are out of service, or on their way: while there is one, no other
-/// goes. A pool bounds its own nodes only, and etcd's members may be spread over several: with a worker's label beside, or
-/// where there is no pool `master`.
+/// The control-plane nodes of the whole cluster that are out of service or on their way. While there is one, no other
+/// goes. A pool's limit covers only its own nodes, but etcd's members may be in several pools: if they also have a
+/// worker's label, or if there is no pool `master`.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     out: Vec<Arc<str>>,
-    /// Those that count as out and are in service, see [`Flags::broken`]: the others wait for them, they for nodes that are
-    /// really out.
+    /// Nodes that count as out but are still in service (see [`Flags::broken`]). The other nodes wait for these; these
+    /// wait only for nodes that are really out.
     broken: Vec<Arc<str>>,
 }
 
 impl Turn {
-    /// Is the node bound by it? Nodes that run etcd alone are, too: it is their quorum that is kept.
+    /// Whether the node is bound by this. Nodes that run etcd alone are too: it is their quorum that is protected.
     fn binds(node: &NodeView) -> bool {
         is_control_plane(&node.labels) || is_etcd(&node.labels)
     }
 
-    /// A node of a pool, before anybody is chosen.
+    /// Records a node of a pool, before anything is chosen.
     pub(crate) fn see(&mut self, node: &NodeView, flags: Flags) {
         let out = flags.unavailable || flags.failing && !flags.candidate || flags.maybe_sent;
         if out && Self::binds(node) {
@@ -69,14 +70,15 @@ impl Turn {
         }
     }
 
-    /// A node that no pool owns.
+    /// Records a node that no pool owns.
     pub(crate) fn see_unmanaged(&mut self, node: &NodeView) {
         if !node.ready() && Self::binds(node) {
             self.out.push(node.name.clone());
         }
     }
 
-    /// Lets the node go, or says which nodes it waits for. One that is out of service already takes nobody's turn.
+    /// Lets the node go, or returns the nodes that it waits for. A node that is already out of service takes no one's
+    /// turn.
     pub(crate) fn take(&mut self, node: &NodeView, flags: Flags) -> Result<(), Arc<[Arc<str>]>> {
         if flags.unavailable && !flags.broken || !Self::binds(node) {
             return Ok(());
@@ -92,7 +94,7 @@ impl Turn {
     }
 }
 
-/// Adds to the patch what a control-plane node lacks. Without a Scheduler, nothing.
+/// Adds what a control-plane node lacks to the patch. Without a Scheduler object, nothing.
 pub(crate) fn adjust(node: &NodeView, facts: &Facts, patch: &mut NodePatch) {
     let Some(schedulable) = facts.masters_schedulable.filter(|_| node.is_master()) else { return };
     if node.labels.get(CONTROL_PLANE_LABEL).is_none() {

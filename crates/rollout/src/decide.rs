@@ -24,7 +24,7 @@ use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Names of nodes, shared by all who wait for them.
+/// Names of nodes, shared by all nodes that wait for them.
 type Names = Arc<[Arc<str>]>;
 
 /// Decides for all pools at once.
@@ -125,15 +125,15 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     RolloutPlan { pools, unmanaged, pool_alerts: alerts, look_again }
 }
 
-/// A pool, its nodes with their predicates, and what stands in the way.
+/// A pool, its nodes with their predicates, and what holds it.
 struct Eval<'a> {
     input: &'a PoolInput<'a>,
     nodes: Vec<(&'a NodeView, Flags)>,
     hold: Option<Hold>,
-    /// Taints and topology are kept in order: the pool is held by its turn only, or not at all.
+    /// Whether taints and topology are still maintained: the pool is held only until its turn comes, or not at all.
     tends: bool,
     capacity: Capacity,
-    /// What the pool's policy lets go.
+    /// What the pool's policy allows.
     leave: Leave,
 }
 
@@ -184,13 +184,13 @@ impl<'a> Eval<'a> {
             }
         }
         let capacity = measure(max, &nodes);
-        // What is under way ends also while a policy holds the pool, taints of nodes that are done go.
+        // Updates under way finish even while a policy holds the pool, and taints are removed from nodes that are done.
         let tends = hold.is_none();
         let hold = hold.or_else(|| leave.hold.clone());
         Self { input, tends, hold, capacity, nodes, leave }
     }
 
-    /// Nodes that could be asked now.
+    /// The nodes that could be sent now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
         self.nodes.iter().copied().filter(|(_, f)| can_be_asked(f))
     }
@@ -221,7 +221,7 @@ impl<'a> Eval<'a> {
         let mut after = Vec::with_capacity(self.nodes.len());
         for (node, before) in &self.nodes {
             let goes = choice.picks.contains(&*node.name);
-            // Bound to its node below: most nodes need none, and thousands are looked at.
+            // Bound to its node below. Most of the thousands of nodes need no patch.
             let mut patch = NodePatch::default();
             let mut flags_after = *before;
             if goes {
@@ -239,7 +239,7 @@ impl<'a> Eval<'a> {
                 patch.set_update_taint(node, !flags_after.at_target);
                 patch.topology = control_plane::topology(node, inputs.facts);
             }
-            // Which nodes are the pool's is not known: none is touched.
+            // If it is not known which nodes belong to the pool, none is touched.
             if !matches!(self.hold, Some(Hold::SelectsAll | Hold::Selector { .. })) {
                 patch.drift = drift_rules(self.input.pool, node);
                 control_plane::adjust(node, inputs.facts, &mut patch);
@@ -317,7 +317,7 @@ impl<'a> Eval<'a> {
         plan
     }
 
-    /// Who goes. Labels are given whatever the capacity: they disrupt nothing.
+    /// Chooses the nodes that go. Labels are set regardless of capacity, because they disrupt nothing.
     fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>, turn: &mut Turn) -> Choice {
         let mut choice = Choice::default();
         let mut candidates = vec![];
@@ -333,23 +333,23 @@ impl<'a> Eval<'a> {
                 }
                 Booted::Ordinary => {}
             }
-            // One that was sent before goes on, to where the pool goes now.
+            // A node that was sent before is sent on to the pool's present target.
             let allowed = self.leave.allows(&node.name) || flags.stranded || flags.waiting;
             if can_be_asked(&flags) && allowed {
                 candidates.push((node, flags));
             }
         }
         if self.input.name() == MASTER && candidates.len() > 1 {
-            // One that is broken holds the slot that the others wait for.
+            // A broken node already holds the slot that the others wait for.
             let runs_operator =
                 |(n, f): &(&NodeView, Flags)| facts.operator_node.as_ref() == Some(&n.name) && !f.broken;
             choice.deferred = candidates.iter().find(|c| runs_operator(c)).map(|(n, _)| n.name.clone());
             candidates.retain(|c| !runs_operator(c));
         }
-        // A node that is out of service anyway takes no further slot; the others take one each. A node that comes back
-        // into service by its patch frees its slot only when that is seen: the patch may be refused.
-        // Broken ones are in service all the same: of those, too, no more go than there are slots beside the nodes that
-        // are really out. While one of them waits there is no slot for any other node.
+        // A node that is out of service anyway takes no further slot; every other node takes one. If a patch brings a
+        // node back into service, its slot becomes free only once that is seen, because the patch may be refused.
+        // Broken nodes are still in service: no more of them go than there are slots left by the nodes that are really
+        // out. While one of them waits, there is no slot for any other node.
         let out = |f: &Flags| f.unavailable && !f.broken || f.failing && !f.candidate || f.maybe_sent;
         let out = self.nodes.iter().filter(|(_, f)| out(f)).count();
         let mut free = self.capacity.free;
@@ -375,8 +375,8 @@ impl<'a> Eval<'a> {
         choice
     }
 
-    /// The nodes that hold the slots once the choice is carried out: one list for all who wait, and one for those that are
-    /// broken and wait, which others of that kind do not stand in the way of.
+    /// The nodes that hold the slots once the choice is carried out: one list for all nodes that wait, and one for
+    /// waiting broken nodes, which do not block each other.
     fn taken(&self, choice: &Choice) -> (Names, Names) {
         let Capacity { max: _, unavailable, broken, failing, unanswered, free: _ } = &self.capacity;
         let slots = unavailable.iter().chain(failing).chain(unanswered);
@@ -429,8 +429,8 @@ fn sent_message(names: &[&str], target: &Target) -> String {
 }
 
 impl PoolPlan {
-    /// What to tell of the nodes that were really sent on their way: some patches may have been refused. True whatever
-    /// becomes of the status.
+    /// The events about the nodes that were really sent; some patches may have been refused. They are true even if the
+    /// status is not written.
     pub fn told_of_sent(&self, sent: &[&str]) -> Vec<EventPlan> {
         let Some(target) = self.target.as_ref().filter(|_| !sent.is_empty()) else { return vec![] };
         let about_sent = self.events.iter().filter(|e| is_of_sent(e.reason));
@@ -442,24 +442,24 @@ impl PoolPlan {
             .collect()
     }
 
-    /// What to tell once the status is written.
+    /// The events to record once the status is written.
     pub fn told_of_status(&self) -> impl Iterator<Item = &EventPlan> {
         self.events.iter().filter(|e| !is_of_sent(e.reason))
     }
 }
 
-/// Who goes, and who is treated otherwise.
+/// The nodes that go, and those that are treated differently.
 #[derive(Default)]
 struct Choice {
     picks: HashSet<Arc<str>>,
     deferred: Option<Arc<str>>,
-    /// Labels of the custom pool that a node booted into, and that pool.
+    /// Labels of the custom pool that a node booted into, with that pool.
     labels: BTreeMap<Arc<str>, (Arc<str>, LabelSet)>,
-    /// Nodes that say that they booted into a pool that does not expect them, and that pool.
+    /// Nodes that claim to have booted into a pool that does not expect them, with that pool.
     unvouched: Vec<(Arc<str>, Arc<str>)>,
-    /// Control-plane nodes for which there is a slot, and those of their kind that they wait for.
+    /// Control-plane nodes that have a slot but wait for other control-plane nodes, with the nodes that they wait for.
     turned: BTreeMap<Arc<str>, Arc<[Arc<str>]>>,
-    /// Nodes that booted into the pool that they are in.
+    /// Nodes that booted into the pool that they are in now.
     booted_here: HashSet<Arc<str>>,
 }
 
@@ -477,7 +477,7 @@ fn send(node: &NodeView, target: &Target, patch: &mut NodePatch) {
 }
 
 /// Where a node stands that was asked to be in the pool's config before.
-/// The pool's rules for drift on a node that does not have them; a paused pool's too, as they are no update.
+/// The pool's drift policy, for a node that has another one. It is set in a paused pool too, because it is no update.
 fn drift_rules(pool: &MachineConfigPool, node: &NodeView) -> Change<Arc<str>> {
     let rules = pool.metadata.annotations.as_ref().and_then(|a| a.get(annotation::DRIFT));
     match (rules.filter(|r| !r.is_empty()), &node.drift) {
@@ -499,9 +499,9 @@ fn moving(node: &NodeView, f: Flags) -> Step {
     }
 }
 
-/// Two masters and an arbiter are one quorum: the arbiter moves when all masters are done, or stay where they are and
-/// are available; masters do not move while the arbiter is unavailable. One that is broken, and so keeps the masters where
-/// they are, goes first: it is in service, and so are they.
+/// Two masters and an arbiter form one quorum. The arbiter moves when all masters are done, or when they stay where
+/// they are and are available. Masters do not move while the arbiter is unavailable. A broken arbiter, which keeps the
+/// masters where they are, goes first: it is in service, and so are they.
 fn hold_control_plane(evals: &mut [Eval<'_>]) {
     let at = |evals: &[Eval<'_>], name: &str| evals.iter().position(|e| e.input.name() == name);
     let Some(arbiter) = at(evals, ARBITER) else { return };

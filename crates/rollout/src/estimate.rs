@@ -6,27 +6,27 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use std::fmt;
 
-/// A pause this many times the longest one so far means that something has changed: nothing is estimated from it.
+/// If the present pause is this many times the longest one so far, something has changed and nothing is estimated.
 const STALLED: i32 = 3;
-/// No pause shorter than this counts as a stall, however fast the nodes before were.
+/// A shorter pause never counts as a stall, however fast the earlier nodes were.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A node of the pool that is in the pool's config, as its MachineConfigNode says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finished(pub Timestamp);
 
-/// Where a pool's rollout stands.
+/// The progress of a pool's rollout.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     /// When the rollout began: the pool's `Updating` became `True`.
     pub began: Option<Timestamp>,
-    /// When nodes were done, also before that; in any order.
+    /// When nodes finished, in any order; may include times before the rollout began.
     pub finished: Vec<Finished>,
-    /// Nodes that are not done.
+    /// How many nodes are not done.
     pub left: usize,
-    /// Of these, nodes that do not go on by themselves: they fail, or are out of service.
+    /// How many of these make no progress by themselves: they fail, or are out of service.
     pub stuck: usize,
-    /// Nothing new goes now.
+    /// Whether no further node is sent now.
     pub held: bool,
 }
 
@@ -36,22 +36,22 @@ pub struct Pace {
 pub enum Estimate {
     /// No node is left.
     Done,
-    /// Nobody can say, and why.
+    /// It cannot be estimated.
     Unknown {
         /// Why.
         because: String,
     },
-    /// At this pace.
+    /// If the pace stays the same.
     #[serde(rename_all = "camelCase")]
     About {
         /// Seconds from now.
         seconds: i64,
-        /// From how many nodes that is known.
+        /// How many finished nodes the estimate is based on.
         from_nodes: usize,
     },
 }
 
-/// At the pace of the nodes that were done in this rollout.
+/// Estimates at the pace of the nodes that finished in this rollout.
 pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
     let unknown = |because: &str| Estimate::Unknown { because: because.to_owned() };
     if pace.left == 0 {
@@ -61,7 +61,7 @@ pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
         return unknown("the pool is held");
     }
     let Some(began) = pace.began else { return unknown("the rollout has not begun") };
-    // Clocks of nodes differ; a node done in the future is done now.
+    // Clocks of nodes differ. A node that finished in the future counts as finished now.
     let mut done: Vec<Timestamp> =
         pace.finished.iter().map(|f| f.0.min(now)).filter(|at| *at >= began).collect();
     done.sort_unstable();
@@ -79,7 +79,7 @@ pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
     let nodes = i64::try_from(done.len()).unwrap_or(i64::MAX).max(1);
     let left = i64::try_from(pace.left).unwrap_or(i64::MAX);
     let spent = last.duration_since(began).as_secs().max(1);
-    // What the nodes under way have done since the last one was done is done.
+    // The time since the last node finished already counts for the nodes under way.
     let seconds = spent.saturating_mul(left) / nodes - pause.as_secs();
     Estimate::About { seconds: seconds.max(1), from_nodes: done.len() }
 }
@@ -123,7 +123,7 @@ mod tests {
         let rows = [
             (pace(&[1_100], 0, 0, false), 1_200, "done"),
             (pace(&[], 5, 0, false), 1_200, "unknown: no node is done in this rollout yet"),
-            // Done before it began: an earlier rollout's.
+            // Finished before the rollout began, so in an earlier one.
             (pace(&[900, 950], 5, 0, false), 1_200, "unknown: no node is done in this rollout yet"),
             (pace(&[1_100, 1_200], 4, 0, false), 1_200, "about 6 min 40 s, by 2 done so far"),
             (pace(&[1_200, 1_100, 900], 4, 0, false), 1_250, "about 5 min 50 s, by 2 done so far"),

@@ -10,7 +10,7 @@ use crate::policy::GateState;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-/// How many names a list shows before it says how many more there are.
+/// How many names a list shows; for the rest it gives a number.
 const SHOWN_NAMES: usize = 5;
 
 struct Names<'a>(&'a [Arc<str>]);
@@ -126,7 +126,7 @@ impl Reason {
 }
 
 impl Step {
-    /// State and reason in one word each, out of a small set: what metrics are labelled with.
+    /// State and reason in one word each, out of a small set, as labels of metrics.
     pub fn words(&self) -> (&'static str, &'static str) {
         match self {
             Self::Done => ("Updated", ""),

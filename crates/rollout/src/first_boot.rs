@@ -21,15 +21,15 @@ use std::sync::Arc;
 /// Labels to set.
 pub(crate) type LabelSet = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Which pool's config a machine first booted into, where that matters.
+/// Which pool's config a machine first booted into, if that matters.
 pub(crate) enum Booted {
-    /// A custom pool's, which it is not in, and which expects it: it gets these labels before any other config.
+    /// A custom pool's that it is not in, and that expects it: it gets these labels before any other config.
     Elsewhere { pool: Arc<str>, labels: LabelSet },
-    /// A custom pool's, as its Node says, and nobody vouches for that.
+    /// A custom pool's, according to its own Node, but the pool does not expect it.
     Unvouched { pool: Arc<str> },
-    /// The custom pool's that it is in: to be remembered, so that a label that is removed later stays away.
+    /// That of the custom pool that it is in. This is recorded, so that a label that is removed later stays removed.
     Here,
-    /// Neither.
+    /// None of these.
     Ordinary,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn booted_into(
     let Some(pool) = pools.get(&**owner) else { return Booted::Ordinary };
     let labels = selector_labels(pool.spec.node_selector.as_ref());
     if labels.is_empty() {
-        // No label would bring it into that pool. It stays in this one and is updated, rather than left alone for ever.
+        // No label could bring it into that pool. It stays in this one and is updated, rather than left alone for ever.
         return Booted::Ordinary;
     }
     if !expected(pool).any(|name| *name == *node.name) {
@@ -64,7 +64,7 @@ fn expected(pool: &MachineConfigPool) -> impl Iterator<Item = &str> {
     list.into_iter().flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// The pool's list without the nodes that it has served: those that are in the pool, or had labels given to them.
+/// The pool's list without the names that were used: nodes that are in the pool, or that were given its labels.
 pub(crate) fn without_served(pool: &MachineConfigPool, served: impl Fn(&str) -> bool) -> Change<Arc<str>> {
     if !expected(pool).any(&served) {
         return Change::Keep;
@@ -73,7 +73,7 @@ pub(crate) fn without_served(pool: &MachineConfigPool, served: impl Fn(&str) -> 
     if left.is_empty() { Change::Remove } else { Change::Set(left.join(",").into()) }
 }
 
-/// The labels that a selector asks for, where it leaves no choice.
+/// The labels that a selector requires. A requirement that leaves a choice adds none.
 fn selector_labels(selector: Option<&LabelSelector>) -> LabelSet {
     let mut labels = BTreeMap::new();
     let Some(selector) = selector else { return labels };
@@ -90,7 +90,7 @@ fn selector_labels(selector: Option<&LabelSelector>) -> LabelSet {
     labels
 }
 
-/// Pools whose nodes get labels from elsewhere are never these.
+/// Whether it is a built-in pool, whose nodes get their labels elsewhere.
 fn is_built_in(pool: &str) -> bool {
     matches!(pool, MASTER | WORKER)
 }

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Applying plans comes to rest; the longest way is cordon, drain, labels, move, status. More is a fault of ours.
+/// Applying plans must come to rest; the longest way is cordon, drain, labels, move, status. More rounds mean a bug in
+/// the plans.
 const ROUNDS: usize = 16;
 
 /// What the controller does next.
@@ -27,9 +28,9 @@ pub struct Forecast {
     pub pools: Vec<PoolForecast>,
     /// Nodes that no pool owns.
     pub unmanaged: Vec<NodeForecast>,
-    /// Control-plane nodes that a custom pool wants too; the pool is ignored.
+    /// Control-plane nodes that a custom pool also selects; the custom pool is ignored.
     pub pool_alerts: Vec<Arc<str>>,
-    /// What was not known and assumed.
+    /// What was not known, and what was assumed instead.
     pub notes: Vec<String>,
 }
 
@@ -41,14 +42,14 @@ pub struct PoolForecast {
     pub pool: Arc<str>,
     /// Where its nodes are to go.
     pub target: Option<Target>,
-    /// Why none of its nodes is given anything new, in words; absent where nodes may move.
+    /// Why no node of the pool gets anything new, in words; absent if nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
     /// How many nodes may be on their way, before anything is done.
     pub capacity: Capacity,
-    /// The status that the pool is left with.
+    /// The pool's status afterwards.
     pub status: MachineConfigPoolStatus,
-    /// What is told.
+    /// The events that are recorded.
     pub events: Vec<EventPlan>,
     /// Its nodes, by name.
     pub nodes: Vec<NodeForecast>,
@@ -60,16 +61,16 @@ pub struct PoolForecast {
 pub struct NodeForecast {
     /// The node.
     pub node: Arc<str>,
-    /// What it does or waits for; absent where no pool owns it.
+    /// What it does or waits for; absent if no pool owns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
     /// The same in words, or why no pool owns it.
     pub why: String,
     /// What is written to the Node, in words, in order.
     pub changes: Vec<String>,
-    /// How the Node stands then.
+    /// The Node afterwards.
     pub after: NodeAfter,
-    /// Its drain, where it is under way then.
+    /// Its drain, if one is under way afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainForecast>,
 }
@@ -99,7 +100,7 @@ pub struct NodeAfter {
     pub taints: Vec<String>,
 }
 
-/// A drain under way.
+/// A drain that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainForecast {
@@ -107,7 +108,7 @@ pub struct DrainForecast {
     pub request: String,
     /// Pods that are evicted now.
     pub evict: Vec<String>,
-    /// Pods that it waits for, those among them.
+    /// Pods that it waits for, including those that are evicted now.
     pub waiting: Vec<Waiting>,
     /// Pods that stay.
     pub skipped: Vec<Skipped>,
@@ -116,15 +117,15 @@ pub struct DrainForecast {
     pub refused: Option<String>,
 }
 
-/// A node on its way to a changed pool's config, and when it goes.
+/// A node that still has to move to a changed pool's config, and when it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Queued {
     /// The node.
     pub node: Arc<str>,
-    /// It goes at once.
+    /// Whether it goes at once.
     pub now: bool,
-    /// What it waits for before its turn comes, where that is not only its turn.
+    /// What it waits for before its turn, if there is anything but its turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
 }
@@ -188,7 +189,7 @@ impl Situation {
         }
     }
 
-    /// The same cluster with another config for a pool, which exists.
+    /// The same cluster with another config for an existing pool.
     #[must_use]
     pub fn with_target(mut self, pool: &str, config: &str) -> Self {
         if let Some(all) = &mut self.configs {
@@ -200,7 +201,7 @@ impl Situation {
         self
     }
 
-    /// The nodes of a pool that are to move to its config, in the order in which they go.
+    /// The nodes of a pool that still have to move to its config, in the order in which they go.
     pub fn queue(&self, pool: &str, now: &Time) -> Vec<Queued> {
         let (pools, nodes): (Vec<_>, Vec<_>) =
             (self.pools.values().cloned().collect(), self.nodes.values().cloned().collect());
@@ -228,7 +229,7 @@ impl Situation {
     }
 }
 
-/// Pools and nodes as they become.
+/// Pools and nodes as plans change them.
 struct Run<'a> {
     situation: &'a Situation,
     pools: Vec<MachineConfigPool>,
@@ -242,7 +243,7 @@ impl Run<'_> {
         (self.situation.pods.iter().collect(), self.situation.budgets.iter().collect())
     }
 
-    /// Serves every node's request as far as it goes without pods leaving.
+    /// Serves every node's request as far as possible without pods leaving.
     fn drain_round(&mut self, now: &Time) -> bool {
         let (pods, budgets) = (
             self.situation.pods.iter().collect::<Vec<_>>(),

@@ -23,7 +23,7 @@ pub struct Layering {
 pub struct OsConfigView {
     /// Its name.
     pub name: Arc<str>,
-    /// `status.currentImagePullSpec`; empty: none.
+    /// `status.currentImagePullSpec`; empty if there is none.
     pub image: Arc<str>,
 }
 
@@ -34,13 +34,13 @@ pub struct OsBuildView {
     pub name: Arc<str>,
     /// The rendered config that it builds for.
     pub machine_config: Arc<str>,
-    /// How far it is.
+    /// Its progress.
     pub state: BuildState,
-    /// `status.digestedImagePushSpec`; empty: none.
+    /// `status.digestedImagePushSpec`; empty if there is none.
     pub image: Arc<str>,
 }
 
-/// How far a build is: its one condition that is `True`.
+/// The progress of a build: its one condition that is `True`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BuildState {
@@ -63,22 +63,22 @@ pub enum BuildState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ImageWait {
-    /// A build without its MachineOSConfig: an error.
+    /// A build without its MachineOSConfig. This is an error.
     Orphan(Arc<str>),
     /// There is no build yet.
     NoBuild(Arc<str>),
     /// The MachineOSConfig does not name an image yet.
     NoImage(Arc<str>),
-    /// The build's image is not the MachineOSConfig's yet.
+    /// The build's image is not yet the one that the MachineOSConfig names.
     OtherImage(Arc<str>),
-    /// The build is not over.
+    /// The build has not finished.
     Build(Arc<str>, BuildState),
-    /// The build failed: an error.
+    /// The build failed. This is an error.
     Failed(Arc<str>),
 }
 
 impl ImageWait {
-    /// Whether somebody must do something, rather than wait.
+    /// Whether somebody must act, rather than wait.
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Orphan(_) | Self::Failed(_))
     }
@@ -107,17 +107,17 @@ impl fmt::Display for ImageWait {
 }
 
 impl Layering {
-    /// Either object is there.
+    /// Whether either object exists.
     pub fn is_layered(&self) -> bool {
         self.config.is_some() || self.build.is_some()
     }
 
-    /// The image that nodes are to be in; empty names none.
+    /// The image that nodes should run; `None` or empty if there is none.
     pub fn image(&self) -> Option<&Arc<str>> {
         self.config.as_ref().map(|c| &c.image).filter(|i| !i.is_empty())
     }
 
-    /// Where the nodes of a pool with this rendered config are to go.
+    /// The target of the nodes of a pool with this rendered config.
     pub(crate) fn target(&self, config: Arc<str>) -> Target {
         match &self.build {
             Some(build) if self.config.is_some() => {
@@ -127,7 +127,7 @@ impl Layering {
         }
     }
 
-    /// May nodes go? Only when the build for the pool's config succeeded and its image is the one in force.
+    /// Whether nodes may go: only if the build for the pool's config succeeded and its image is the one in force.
     pub fn ready(&self) -> Result<(), ImageWait> {
         let (config, build) = match (&self.config, &self.build) {
             (None, None) => return Ok(()),
@@ -145,7 +145,7 @@ impl Layering {
         }
     }
 
-    /// The build that the pool's status waits for, failed ones among it.
+    /// Whether the pool's status shows that it waits for a build. Failed builds count too.
     pub(crate) fn building(&self) -> bool {
         let (Some(config), Some(build)) = (&self.config, &self.build) else { return false };
         match build.state {

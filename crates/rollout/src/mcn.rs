@@ -34,18 +34,19 @@ const KNOWN: [&str; 14] = [
 /// One change to the set of MachineConfigNodes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Action {
-    /// A node has none.
+    /// A node has no MachineConfigNode.
     Create(Box<MachineConfigNode>),
-    /// Its spec is behind.
+    /// The spec is out of date.
     Spec {
         /// The object.
         name: String,
-        /// The precondition. Not its version: that moves with every step of the status, which is not this one's.
+        /// The precondition. Not the version: that changes with every step in the status, which this write does not
+        /// touch.
         uid: Option<String>,
         /// What the spec is to be.
         spec: MachineConfigNodeSpec,
     },
-    /// Its node is gone, or another one has its name.
+    /// Its node is gone, or another node has its name.
     Delete {
         /// The object.
         name: String,
@@ -54,7 +55,7 @@ pub enum Action {
     },
 }
 
-/// What a MachineConfigNode's spec says of a node in a pool.
+/// The MachineConfigNode spec of a node in a pool.
 pub fn spec(node: &NodeView, pool: Option<&str>) -> MachineConfigNodeSpec {
     let or_unset = |text: Option<&str>| text.filter(|t| !t.is_empty()).unwrap_or(NOT_YET_SET).to_owned();
     MachineConfigNodeSpec {
@@ -64,7 +65,7 @@ pub fn spec(node: &NodeView, pool: Option<&str>) -> MachineConfigNodeSpec {
     }
 }
 
-/// A new MachineConfigNode, owned by its node and removed with it.
+/// A new MachineConfigNode, owned by its node and deleted with it.
 pub fn new(node: &NodeView, pool: Option<&str>) -> MachineConfigNode {
     let owner = OwnerReference {
         api_version: "v1".to_owned(),
@@ -84,7 +85,7 @@ pub fn new(node: &NodeView, pool: Option<&str>) -> MachineConfigNode {
     }
 }
 
-/// What is to be created, corrected and deleted. Nodes whose machine is not there yet get none.
+/// Which MachineConfigNodes to create, correct and delete. Nodes without a machine yet get none.
 pub fn lifecycle<'a>(
     nodes: impl IntoIterator<Item = (&'a NodeView, Option<&'a str>)>,
     existing: &[&MachineConfigNode],
@@ -152,14 +153,14 @@ pub struct StepCondition {
 }
 
 impl StepCondition {
-    /// A condition whose reason is its type.
+    /// A condition whose reason equals its type.
     pub fn new(type_: &str, status: &str, message: impl Into<String>) -> Self {
         let text = |t: &str| t.to_owned();
         Self { type_: text(type_), status: text(status), reason: text(type_), message: message.into() }
     }
 }
 
-/// A step of an update: a phase and, where there is one, the part of it that it is about.
+/// A step of an update: a phase and, if the step has one, the part of the phase that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The phase.
@@ -169,12 +170,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A step of a phase alone.
+    /// A step that is a whole phase.
     pub fn of(type_: &str, status: &str, message: impl Into<String>) -> Self {
         Self { parent: StepCondition::new(type_, status, message), child: None }
     }
 
-    /// A part of a phase. The phase's reason is the part, the part's is both.
+    /// A part of a phase. The phase's reason is the part; the part's type and reason are both the part.
     pub fn part(
         (parent, status): (&str, &str),
         (child, child_status): (&str, &str),
@@ -194,19 +195,19 @@ impl Progress {
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::CORDONED, "True"), message)
     }
 
-    /// It is to be cordoned, and that does not work.
+    /// The node should be cordoned, and that fails.
     pub fn not_cordoned(node: &str, why: &str) -> Self {
         let message = format!("Node {node} cannot be cordoned, and is tried again: {why}");
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::CORDONED, "Unknown"), message)
     }
 
-    /// It is to be given back, and that does not work.
+    /// The node should be uncordoned, and that fails.
     pub fn not_uncordoned(node: &str, why: &str) -> Self {
         let message = format!("Node {node} cannot be given back, and is tried again: {why}");
         Self::part((c::UPDATE_COMPLETE, "Unknown"), (c::UNCORDONED, "Unknown"), message)
     }
 
-    /// Its pods leave; what they wait for, where that is known.
+    /// Its pods leave; with what they wait for, if that is known.
     pub fn draining(node: &str, waits_for: Option<&str>) -> Self {
         let mut message = format!("Node {node} is being drained");
         if let Some(text) = waits_for {
@@ -221,7 +222,7 @@ impl Progress {
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::DRAINED, "True"), message)
     }
 
-    /// It is given back; `kept`: it stays cordoned, as a person had left it.
+    /// The node was uncordoned; `kept` means that it stays cordoned, because a person had cordoned it.
     pub fn uncordoned(node: &str, kept: bool) -> Self {
         let message = match kept {
             false => format!("Node {node} takes pods again"),
@@ -231,7 +232,7 @@ impl Progress {
     }
 }
 
-/// The status after a step; `None`: nothing but times would change.
+/// The status after a step; `None` if nothing but times would change.
 pub fn advance(
     old: Option<&MachineConfigNodeStatus>,
     progress: &Progress,
@@ -268,7 +269,7 @@ pub fn advance(
             }
         }
     } else if [c::UPDATE_PREPARED, c::UPDATE_EXECUTED].contains(&parent.type_.as_str()) {
-        // An update that nobody announced: the node is no longer in its config.
+        // An update began that was not announced: the node is no longer in its config.
         for have in list.iter_mut().filter(|h| h.type_ == c::UPDATED && h.status == "True") {
             "False".clone_into(&mut have.status);
             have.last_transition_time = now.clone();
@@ -296,7 +297,7 @@ fn new_without_generation(status: &MachineConfigNodeStatus) -> MachineConfigNode
     MachineConfigNodeStatus { observed_generation: None, ..status.clone() }
 }
 
-/// Into the list in place; the time moves only with the status.
+/// Updates the list in place; the transition time moves only with the status.
 fn put(list: &mut Vec<NodeStepCondition>, step: &StepCondition, now: &Time) {
     let StepCondition { type_, status, reason, message } = step.clone();
     match list.iter_mut().find(|have| have.type_ == type_) {

@@ -21,25 +21,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Up to this many different keys in all pools' selectors are looked up in a node's labels; beyond, the labels in them.
+/// Up to this many different keys in all pools' selectors are looked up in a node's labels. Beyond that, the node's
+/// labels are looked up in the selectors.
 const FEW_KEYS: usize = 8;
 
 /// Who labels the nodes with their roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cluster {
-    /// There is no ControllerConfig, so nobody knows. Nothing moves that either of the others would leave where it is:
-    /// nobody is taken for a worker, and a control-plane node for no custom pool's.
+    /// There is no ControllerConfig, so this is not known. Nothing moves that either of the other two would leave
+    /// alone: no node is assumed to be a worker, and no control-plane node belongs to a custom pool.
     #[default]
     Unknown,
-    /// kubeadm, k3s and the like: roles are followed where they are, and assumed where they are not.
+    /// kubeadm, k3s and the like: role labels are followed if they exist, and assumed if they do not.
     Plain,
     /// OpenShift labels each node for its pool: selectors alone decide.
     OpenShift,
 }
 
 impl Cluster {
-    /// As the ControllerConfig says. Every part can read that object: agents, controller and people alike.
+    /// As the ControllerConfig says. Agents, the controller and people can all read that object.
     pub fn of(config: Option<&ControllerConfigSpec>) -> Self {
         match config.map(ControllerConfigSpec::is_openshift) {
             Some(true) => Self::OpenShift,
@@ -49,7 +50,7 @@ impl Cluster {
     }
 }
 
-/// A pool whose selector cannot be evaluated. Nodes that may be its own stay where they are, see [`Index::unsure`].
+/// A pool whose selector cannot be evaluated. Nodes that may belong to it stay where they are (see [`Index::unsure`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("MachineConfigPool {pool}: spec.nodeSelector.{source}; fix the selector")]
 pub struct BrokenSelector {
@@ -59,12 +60,12 @@ pub struct BrokenSelector {
     pub source: SelectorError,
 }
 
-/// The pools of one node, as indices of the pools given; the first owns it.
+/// The pools of one node, as indices into the given pools; the first one owns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     /// The owner.
     pub primary: Option<usize>,
-    /// Another pool that matches and does not own it: worker beside a custom pool or master.
+    /// Another pool that matches but does not own it: worker beside a custom pool or master.
     pub secondary: Option<usize>,
     /// The owner is `worker` only because the node has no role label at all.
     pub assumed: bool,
@@ -74,7 +75,7 @@ pub struct Owners {
     pub several: Vec<usize>,
 }
 
-/// Selectors, ordered so that a node is compared with the few pools that it can be in.
+/// The selectors, indexed so that a node is compared only with the few pools that it can be in.
 #[derive(Debug)]
 pub struct Index<'a> {
     pools: Vec<(&'a str, Option<&'a LabelSelector>)>,
@@ -82,13 +83,13 @@ pub struct Index<'a> {
     by_key: HashMap<&'a str, Vec<usize>>,
     /// Pools without `matchLabels`.
     rest: Vec<usize>,
-    /// The built-in pools that take nodes beside those that their selectors pick.
+    /// The built-in pools that also take nodes which their selectors do not pick.
     assumed: Assumed,
-    /// Pools whose selector cannot be evaluated: they own no node for sure.
+    /// Pools whose selector cannot be evaluated: they certainly own no node.
     broken: Vec<(usize, BrokenSelector)>,
 }
 
-/// On a plain cluster the pools `master` and `worker`, on an unknown one `master`; on OpenShift none.
+/// On a plain cluster the pools `master` and `worker`, on an unknown one `master`, on OpenShift none.
 #[derive(Debug, Default)]
 struct Assumed {
     master: Option<usize>,
@@ -118,7 +119,7 @@ fn has_role(labels: &Labels) -> bool {
 }
 
 impl<'a> Index<'a> {
-    /// Over all pools of the cluster: names and node selectors.
+    /// Builds the index over all pools of the cluster: names and node selectors.
     pub fn new(
         cluster: Cluster,
         pools: impl IntoIterator<Item = (&'a str, Option<&'a LabelSelector>)>,
@@ -127,7 +128,7 @@ impl<'a> Index<'a> {
         let assumed = Assumed::new(cluster, &pools);
         let mut index = Self { pools, by_key: HashMap::new(), rest: vec![], assumed, broken: vec![] };
         for (i, (name, selector)) in index.pools.iter().enumerate() {
-            // Against no labels at all, every requirement is evaluated: errors show here and never again.
+            // Without any labels, every requirement is evaluated. So errors show here and never later.
             if let Err(source) = selector::matches_by(*selector, &|_| None) {
                 index.broken.push((i, BrokenSelector { pool: (*name).into(), source }));
                 continue;
@@ -145,13 +146,13 @@ impl<'a> Index<'a> {
         self.broken.iter().find(|(i, _)| *i == pool).map(|(_, broken)| broken)
     }
 
-    /// The pool with a broken selector that may own this node, whatever [`Index::owners`] says: its nodes must not be
-    /// taken for another pool's. A node may be its own where all of the selector that can be read fits its labels, and
-    /// where it is in, or was sent to, a config that was rendered for that pool (`configs`).
+    /// The pool with a broken selector that may own this node, whatever [`Index::owners`] says; its nodes must not
+    /// count for another pool. A node may belong to it if the readable part of the selector fits the node's labels, or
+    /// if the node is in, or was sent to, a config that was rendered for that pool (`configs`).
     pub fn unsure(&self, labels: &Labels, owners: &Owners, configs: &[Option<&str>]) -> Option<usize> {
         let owner = owners.primary.and_then(|i| self.pools.get(i)).map(|(name, _)| *name);
         let may_own = |(i, broken): &&(usize, BrokenSelector)| {
-            // Whoever owns it for sure keeps it from this pool.
+            // A pool that certainly owns the node keeps it from this pool.
             let settled = match (&*broken.pool, owner) {
                 (MASTER, _) => false,
                 (_, Some(MASTER)) => true,
@@ -174,22 +175,23 @@ impl<'a> Index<'a> {
         self.broken.iter().find(may_own).map(|(i, _)| *i)
     }
 
-    /// The pools of a node as they count it: [`Index::owners`], without an owner that is only assumed while no daemon has
-    /// reported.
+    /// The pools of a node for counting: [`Index::owners`], but without an owner that is only assumed while no daemon
+    /// has reported.
     pub fn owners_of(&self, node: &NodeView) -> Owners {
         let owners = self.owners(&node.labels);
         let primary = owners.primary.filter(|_| !owners.assumed || node.has_reported());
         Owners { primary, ..owners }
     }
 
-    /// The pools of a node with these labels, whether or not a daemon runs on it: what a daemon asks for itself.
+    /// The pools of a node with these labels, whether or not a daemon runs on it. A daemon asks this about its own
+    /// node.
     pub fn owners(&self, labels: &Labels) -> Owners {
         let mut owners = Owners::default();
         if labels.get(label::OS) == Some("windows") {
             return owners;
         }
         let (mut master, mut worker, mut custom) = (None, None, vec![]);
-        // From the shorter side: a few pools' keys, or one node's labels.
+        // Uses the shorter side: a few pools' keys, or one node's labels.
         let few = self.by_key.len() <= FEW_KEYS;
         let by_pool = self.by_key.iter().filter(|(key, _)| few && labels.get(key).is_some()).map(|(_, i)| i);
         let by_label = labels.iter().filter_map(|(key, _)| if few { None } else { self.by_key.get(key) });
@@ -222,22 +224,22 @@ impl<'a> Index<'a> {
     }
 }
 
-/// All nodes, by the pool that owns them.
+/// All nodes, by owning pool.
 #[derive(Debug, Default)]
 pub(crate) struct Membership<'a> {
-    /// For each pool its nodes, by name; of a pool with a broken selector those that may be its own.
+    /// The nodes of each pool, by name. For a pool with a broken selector, the nodes that may belong to it.
     pub(crate) members: Vec<Vec<&'a NodeView>>,
     /// Nodes without a pool.
     pub(crate) unmanaged: Vec<Unmanaged>,
-    /// The same nodes as they are.
+    /// The views of the same nodes.
     pub(crate) unowned: Vec<&'a NodeView>,
-    /// Control-plane nodes that a custom pool wants too.
+    /// Control-plane nodes that a custom pool also selects.
     pub(crate) alerts: Vec<Arc<str>>,
-    /// For each pool what is wrong with its selector.
+    /// For each pool, what is wrong with its selector.
     pub(crate) broken: Vec<Option<BrokenSelector>>,
 }
 
-/// Sorts all nodes into the pools.
+/// Assigns all nodes to the pools.
 pub(crate) fn resolve<'a>(
     pools: &[PoolInput<'_>],
     nodes: &[&'a NodeView],

@@ -8,7 +8,7 @@ use crate::layered::Layering;
 use crate::plan::{Reason, Unanswered};
 use crate::view::{CordonMark, DaemonState, NodeView};
 
-/// What the pool wants of its nodes.
+/// What the pool wants its nodes to be in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal<'a> {
     /// `spec.configuration.name`.
@@ -17,7 +17,7 @@ pub(crate) struct Goal<'a> {
     pub(crate) layering: &'a Layering,
 }
 
-/// What the node is asked to be in: its own annotations, or what a plan is about to write.
+/// What the node was asked to be in: its own annotations, or what a plan is about to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Desired<'a> {
     pub(crate) config: Option<&'a str>,
@@ -34,32 +34,33 @@ impl<'a> Desired<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags {
     pub(crate) ready: bool,
-    /// The daemon is where it was asked to be.
+    /// The daemon has reached what it was asked to be in.
     pub(crate) done: bool,
-    /// The daemon cannot get where it was asked to be.
+    /// The daemon cannot reach what it was asked to be in.
     pub(crate) failing: bool,
     pub(crate) unavailable: bool,
     pub(crate) degraded: bool,
-    /// Done, and it is the pool's config.
+    /// It is done, and in the pool's config.
     pub(crate) updated: bool,
-    /// Asked to be in the pool's config: bears no update taint.
+    /// It was asked to be in the pool's config, so it carries no update taint.
     pub(crate) at_target: bool,
-    /// To be asked.
+    /// It can be sent.
     pub(crate) candidate: bool,
-    /// It failed at something else after its drain, and is still under the cordon of that update: only another config
-    /// gives it back. It holds its slot until then. The reference leaves it so, as its pods' nodes are not looked at while
-    /// they are cordoned.
+    /// It failed at something else after its drain, and is still under the cordon of that update; only another config
+    /// brings it back. It holds its slot until then. The reference leaves such a node alone, because it does not
+    /// consider cordoned nodes.
     pub(crate) stranded: bool,
-    /// It was sent to something else and has changed nothing yet: it has not begun, or its pods have not left. It may be
-    /// sent on in the slot that it holds, which saves it an update. The reference lets it go where it was sent first.
+    /// It was sent to another config and has changed nothing yet: it has not begun, or its pods have not left. It may
+    /// be sent on in the slot that it holds, which saves it one update. The reference lets it reach the first config
+    /// before that.
     pub(crate) waiting: bool,
-    /// To go, in service, and counted as out of it: where it was asked to be its daemon has found fault with it, say a file
-    /// that somebody changed. It goes in the slot that it holds. The reference gives it no config while that slot is the
-    /// last one, so neither it nor any other node of the pool goes until a person has mended it.
+    /// It has to go and is in service, but counts as out of service: its daemon reports a fault in the present config,
+    /// for example a file that somebody changed. It goes in the slot that it holds. The reference does not send it
+    /// while that slot is the last one, so neither it nor any other node of the pool moves until a person repairs it.
     pub(crate) broken: bool,
-    /// A patch of it has no answer yet: it is left alone.
+    /// One of its patches has no answer yet, so it is left alone.
     pub(crate) unanswered: bool,
-    /// That patch may have sent it, and nothing else takes a slot for it.
+    /// That patch may have sent it, and it does not hold a slot for another reason.
     pub(crate) maybe_sent: bool,
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
     let image_done = (image.is_none() && desired.image.is_none()) || both_equal(image, desired.image);
     let ready = node.ready();
     let done = config_done && image_done && node.state == DaemonState::Done;
-    // An absent annotation and an empty one are the same here.
+    // An absent annotation and an empty one mean the same here.
     let failing = current.unwrap_or_default() != desired.config.unwrap_or_default() && node.state.is_bad();
     let wanted = desired.config == Some(goal.config);
     let (updated, at_target, candidate) = if goal.layering.is_layered() {
@@ -106,17 +107,18 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
 }
 
 impl Flags {
-    /// The same, where a patch of the node has no answer yet.
+    /// The same flags for a node with an unanswered patch.
     pub(crate) fn without_answer(self, patch: Option<&Unanswered>) -> Self {
         let Some(patch) = patch else { return self };
         let holds_slot = self.unavailable || self.failing && !self.candidate;
-        // On its way, for all that is known: it is not one that is in service.
+        // The patch may have sent it on its way, so it does not count as in service.
         let broken = self.broken && !patch.moves;
         Self { unanswered: true, maybe_sent: patch.moves && !holds_slot, broken, ..self }
     }
 }
 
-/// Sent, and nothing was changed for it: its daemon has not begun, or has asked for a drain that is not done.
+/// Whether the node was sent but nothing was changed for it yet: its daemon has not begun, or has asked for a drain
+/// that is not done.
 fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
     let in_service = ready || node.not_ready.is_none() && ours;
     let sent = node.current_config.is_some() && node.desired_config.is_some();
@@ -126,7 +128,8 @@ fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
     in_service && sent && (begins || node.state == DaemonState::Working && asked && !answered)
 }
 
-/// Are these two rendered configs of the same pool? A node that has come from another pool goes where that sent it first.
+/// Whether both are rendered configs of the same pool. A node that came from another pool first reaches what that pool
+/// sent it to.
 fn of_one_pool(a: Option<&str>, b: &str) -> bool {
     let stem =
         |name: &str| name.starts_with("rendered-").then(|| name.rsplit_once('-').map(|n| n.0.to_owned()));

@@ -10,10 +10,10 @@ const OLD: &str = "rendered-worker-0";
 const FIRST: &str = "rendered-worker-1";
 const SECOND: &str = "rendered-worker-2";
 
-/// What a node is like, its annotations, the mark of its cordon, and whether it is sent on.
+/// A name, the node's annotations, the mark of its cordon, and whether it is sent on.
 type Row = (&'static str, Vec<(&'static str, &'static str)>, Option<&'static str>, bool);
 
-/// A worker that is in `OLD`, with these annotations; cordoned by this mark.
+/// A worker in `OLD` with these annotations, and with this mark of its cordon.
 fn node(name: &str, notes: &[(&str, &str)], cordon: Option<&str>) -> NodeView {
     let mut node = json!({
         "metadata": {"name": name, "uid": name, "resourceVersion": "7",

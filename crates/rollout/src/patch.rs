@@ -14,12 +14,12 @@ use std::sync::Arc;
 /// A change of one optional value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change<T> {
-    /// As it is.
+    /// No change.
     #[default]
     Keep,
-    /// To this.
+    /// Set to this value.
     Set(T),
-    /// Away.
+    /// Removed.
     Remove,
 }
 
@@ -52,8 +52,8 @@ impl<T: Clone> Change<T> {
 pub struct NodePatch {
     /// The node.
     pub node: Arc<str>,
-    /// The version that it was decided on: if the node has moved on, the API server answers 409 and the next plan
-    /// decides anew.
+    /// The version that it was decided on. If the node has changed since, the API server answers 409 and the next plan
+    /// decides again.
     pub resource_version: Box<str>,
     /// The config to move to.
     pub desired_config: Change<Arc<str>>,
@@ -61,26 +61,26 @@ pub struct NodePatch {
     pub desired_image: Change<Arc<str>>,
     /// A copy of the control plane's topology.
     pub topology: Change<Arc<str>>,
-    /// A copy of the pool's rules for drift.
+    /// A copy of the pool's drift policy.
     pub drift: Change<Arc<str>>,
     /// The last drain request that was completed.
     pub last_applied_drain: Change<Arc<str>>,
-    /// Whose cordon it is.
+    /// Who cordoned it.
     pub cordon: Change<CordonMark>,
     /// What a drain waits for.
     pub drain_wait: Change<Arc<str>>,
-    /// Labels of the custom pool that the machine booted into were applied with this patch.
+    /// Whether this patch applies the labels of the custom pool that the machine booted into.
     pub pool_labels_applied: bool,
     /// Labels to set; `None` removes.
     pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    /// All taints of the node after the patch, where they change.
+    /// All taints of the node after the patch, if they change.
     pub taints: Option<Vec<Taint>>,
-    /// `spec.unschedulable`, where it changes.
+    /// `spec.unschedulable`, if it changes.
     pub unschedulable: Option<bool>,
 }
 
 impl NodePatch {
-    /// The patch as one of this node in this version.
+    /// Binds the patch to this node in this version.
     #[must_use]
     pub(crate) fn bound_to(mut self, node: &NodeView) -> Self {
         self.node = node.name.clone();
@@ -88,7 +88,7 @@ impl NodePatch {
         self
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         let Self {
             node: _,
@@ -118,7 +118,7 @@ impl NodePatch {
             && unschedulable.is_none()
     }
 
-    /// The update taint on or off, where it is not so already; all other taints stay.
+    /// Adds or removes the update taint if needed; all other taints stay.
     pub(crate) fn set_update_taint(&mut self, node: &NodeView, wanted: bool) {
         if node.has_update_taint() == wanted {
             return;
@@ -131,7 +131,7 @@ impl NodePatch {
         self.edit_taints(node, is_update_taint, wanted.then_some(taint));
     }
 
-    /// Takes the taints that `away` picks from the list and adds one, on top of what the patch does already.
+    /// Removes the taints that `away` selects and adds one, on top of the changes that the patch already has.
     pub(crate) fn edit_taints(&mut self, node: &NodeView, away: fn(&Taint) -> bool, add: Option<Taint>) {
         let list = self.taints.get_or_insert_with(|| node.taints.to_vec());
         list.retain(|t| !away(t));
@@ -178,8 +178,8 @@ impl NodePatch {
         patch.into()
     }
 
-    /// What the node looks like after the patch, for callers that plan on before its echo arrives. The resource
-    /// version is the old one: only the API server gives a new one.
+    /// The node after the patch, for callers that continue planning before its echo arrives. It keeps the old resource
+    /// version, because only the API server assigns a new one.
     #[must_use]
     pub fn applied_to(&self, node: &NodeView) -> NodeView {
         let mut after = node.clone();

@@ -13,7 +13,7 @@ use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use serde::{Deserialize, Serialize};
 
-/// How many configs a pool remembers; more than are kept.
+/// How many configs a pool remembers; more than are kept by default.
 const REMEMBERED: usize = 20;
 
 /// A config that was in force.
@@ -22,7 +22,7 @@ const REMEMBERED: usize = 20;
 pub struct InForce {
     /// The rendered MachineConfig.
     pub config: String,
-    /// Since when the pool named it; absent where that was before anybody wrote it down.
+    /// Since when the pool named it; absent if that was before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
@@ -31,17 +31,17 @@ fn note<'a>(pool: &'a MachineConfigPool, key: &str) -> Option<&'a str> {
     pool.metadata.annotations.as_ref()?.get(key).map(|text| text.trim()).filter(|text| !text.is_empty())
 }
 
-/// The config that the pool is held in, by name.
+/// The config that the pool is pinned to, by name.
 pub fn pinned(pool: &MachineConfigPool) -> Option<&str> {
     note(pool, own::PINNED)
 }
 
-/// The configs that the pool was to be in, oldest first. What cannot be read counts as nothing.
+/// The configs that the pool was in, oldest first. If the record cannot be read, it counts as empty.
 pub fn past(pool: &MachineConfigPool) -> Vec<InForce> {
     note(pool, own::CONFIG_HISTORY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// What [`own::CONFIG_HISTORY`] is to say when the pool comes to name a config.
+/// The new value of [`own::CONFIG_HISTORY`] when the pool names another config.
 pub fn with_next(pool: &MachineConfigPool, config: &str, now: &Time) -> String {
     let mut all = past(pool);
     let current = &pool.spec.configuration.name;
@@ -55,13 +55,14 @@ pub fn with_next(pool: &MachineConfigPool, config: &str, now: &Time) -> String {
     serde_json::to_string(&all.get(from..).unwrap_or_default()).unwrap_or_default()
 }
 
-/// The config before the current one that still exists. `existing`: the pool's rendered configs, oldest first; where
-/// nothing is written down, the newest other one counts.
+/// The config before the current one that still exists. `existing` are the pool's rendered configs, oldest first;
+/// without a record, the newest of the others is taken.
 pub fn before<'a>(pool: &MachineConfigPool, existing: &[&'a str]) -> Option<&'a str> {
     let current = &pool.spec.configuration.name;
     let find = |name: &str| existing.iter().copied().find(|e| *e == name && name != current);
     let past = past(pool);
-    // Of what came after the current one was last named nothing counts: a record of an earlier controller may be older.
+    // Whatever was recorded after the current one was last named does not count: the record may come from an earlier
+    // controller.
     past.iter()
         .rev()
         .find_map(|p| find(&p.config))
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(names(&b), ["a", "b"]);
         assert_eq!(names(&with_next(&pool("b", &b), "b", &now)), ["a", "b"], "the same is no step");
         assert_eq!(names(&with_next(&pool("b", &b), "a", &now)), ["a", "b", "a"]);
-        // A pool from before this was written, or whose note was damaged.
+        // A pool from before this record existed, or with a damaged record.
         assert_eq!(names(&with_next(&pool("x", ""), "y", &now)), ["x", "y"]);
         assert_eq!(names(&with_next(&pool("x", "{"), "y", &now)), ["x", "y"]);
         let mut text = String::new();
@@ -112,7 +113,7 @@ mod tests {
         };
         for (current, past, existing, want) in [
             ("b", &["a", "b"][..], &["a", "b"][..], Some("a")),
-            // Went back by hand once: the one that was left counts.
+            // A rollback by hand has happened once: the config that was left counts.
             ("a", &["a", "b", "a"], &["a", "b"], Some("b")),
             ("c", &["a", "b", "c"], &["a", "c"], Some("a")),
             ("b", &[], &["z", "a", "b"], Some("a")),

@@ -24,7 +24,7 @@ pub struct Inputs<'a> {
     pub pools: Vec<PoolInput<'a>>,
     /// All nodes of the cluster, in any order.
     pub nodes: Vec<&'a NodeView>,
-    /// What is known beside them.
+    /// What is known besides pools and nodes.
     pub facts: &'a Facts,
     /// The time, for transition times of conditions.
     pub now: Time,
@@ -35,15 +35,16 @@ pub struct Inputs<'a> {
 pub struct PoolInput<'a> {
     /// The pool.
     pub pool: &'a MachineConfigPool,
-    /// On-cluster image builds for it; the default: none.
+    /// On-cluster image builds for it; by default none.
     pub layering: Layering,
     /// Whether the MachineConfig that `spec.configuration` names exists. No node is sent to one that does not.
     pub config_exists: bool,
-    /// The OS image stream that the rendered config's image belongs to, where streams are used.
+    /// The OS image stream that the rendered config's image belongs to, if streams are used.
     pub stream: Option<&'a str>,
-    /// Why a change of one of its nodes was refused just now: no node is changed by this plan, and the status says so.
+    /// Why a change of one of its nodes was refused just now. This plan then changes no node of the pool, and the
+    /// status says so.
     pub refused: Option<&'a str>,
-    /// How the rollout is to go, and what is known for that; `None`: as `spec.maxUnavailable` says, at any time.
+    /// The policy of the rollout and its facts; `None` means as `spec.maxUnavailable` says, at any time.
     pub policy: Option<Policed<'a>>,
 }
 
@@ -66,39 +67,42 @@ impl<'a> PoolInput<'a> {
     }
 }
 
-/// Cluster facts beside pools and nodes. The default is a plain Kubernetes cluster about which nothing is known.
+/// Facts about the cluster besides pools and nodes. The default is a plain Kubernetes cluster about which nothing is
+/// known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
     /// Who labels its nodes.
     pub cluster: Cluster,
-    /// `HighlyAvailable`, `SingleReplica` and so on; empty: unknown, and not copied to nodes.
+    /// `HighlyAvailable`, `SingleReplica` and so on; empty if unknown, and then not copied to nodes.
     pub control_plane_topology: Arc<str>,
     /// `status.controllerCertificates` of the ControllerConfig.
     pub certificates: Vec<ControllerCertificate>,
-    /// The one node that runs the operator; where there are several pods, nothing.
+    /// The one node that runs the operator; `None` if there are several pods.
     pub operator_node: Option<Arc<str>>,
-    /// For each MachineConfig that a node first booted into: the pool that owns it.
+    /// For each MachineConfig that a node first booted into, the pool that owns it.
     pub first_pivot_pools: BTreeMap<Arc<str>, Arc<str>>,
-    /// Nodes with a patch that the API server has not answered: it may have arrived, arrive yet, or never.
+    /// Nodes with a patch that the API server has not answered: the patch may have arrived, may still arrive, or never
+    /// will.
     pub unanswered: BTreeMap<Arc<str>, Unanswered>,
-    /// `spec.mastersSchedulable` of OpenShift's Scheduler; `None`: there is none, control-plane nodes are left alone.
+    /// `spec.mastersSchedulable` of OpenShift's Scheduler; `None` if there is none. Control-plane nodes are then left
+    /// alone.
     pub masters_schedulable: Option<bool>,
-    /// What else goes wrong: it holds nothing up, and pools say it in the message of `Updating`.
+    /// Other problems. They delay nothing; pools report them in the message of `Updating`.
     pub troubles: Vec<Trouble>,
 }
 
-/// Something that goes wrong beside the rollout.
+/// A problem besides the rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trouble {
-    /// Whose it is.
+    /// Which pools report it.
     pub of: TroubleOf,
     /// What it is, with the object and the remedy.
     pub text: String,
 }
 
-/// Which pools say a [`Trouble`].
+/// Which pools report a [`Trouble`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum TroubleOf {
@@ -113,14 +117,14 @@ pub enum TroubleOf {
 /// A patch without an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
-    /// It sends its node to another config: the node may be on its way.
+    /// It sends its node to another config, so the node may be on its way.
     pub moves: bool,
-    /// An answer takes longer than it should.
+    /// The answer takes longer than it should.
     pub overdue: bool,
 }
 
 impl Facts {
-    /// Those that the ControllerConfig and the nodes tell; the rest is as in the default.
+    /// The facts that come from the ControllerConfig and the nodes; all others have their default.
     pub fn of<'a>(config: Option<&ControllerConfig>, nodes: impl IntoIterator<Item = &'a NodeView>) -> Self {
         let spec = config.map(|c| &c.spec);
         let certificates = config.and_then(|c| c.status.as_ref()?.controller_certificates.clone());
@@ -132,49 +136,50 @@ impl Facts {
         }
     }
 
-    /// The topology with an arbiter beside two masters, or nobody knows: an arbiter's pool is held for its masters then.
+    /// Whether the topology has an arbiter beside two masters, or is not known. An arbiter's pool is then held for its
+    /// masters.
     pub fn has_arbiter(&self) -> bool {
         self.cluster == Cluster::Unknown || &*self.control_plane_topology == "HighlyAvailableArbiter"
     }
 }
 
-/// What is to be done now, and where everything stands.
+/// What to do now, and the state of everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutPlan {
-    /// One for each pool of the input, in its order.
+    /// One plan for each pool of the input, in the same order.
     pub pools: Vec<PoolPlan>,
     /// Nodes that no pool can own, and why.
     pub unmanaged: Vec<Unmanaged>,
     /// Control-plane nodes that also match a custom pool, which is ignored (metric `mcc_pool_alert`).
     pub pool_alerts: Vec<Arc<str>>,
-    /// When another plan is to be made though nothing has changed: a window opens or closes, or a soak time is over.
+    /// When to plan again although nothing has changed: a window opens or closes, or a soak time ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_again: Option<Timestamp>,
 }
 
-/// What is to be done for one pool.
+/// What to do for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolPlan {
     /// The pool.
     pub pool: Arc<str>,
-    /// Where its nodes are to go; `None`: nothing is rendered yet.
+    /// Where its nodes should go; `None` if nothing is rendered yet.
     pub target: Option<Target>,
-    /// Why no node of the pool is given anything new, whatever its state; `None`: nodes may move.
+    /// Why no node of the pool gets anything new, whatever its state; `None` if nodes may move.
     pub hold: Option<Hold>,
     /// How many nodes may be on their way, and which are.
     pub capacity: Capacity,
     /// One patch for each node that changes. They are independent: send them at once.
     pub patches: Vec<NodePatch>,
-    /// The pool's status after the patches, where it differs from what is there.
+    /// The pool's status after the patches, if it differs from the present one.
     pub status: Option<MachineConfigPoolStatus>,
-    /// Transitions to tell people about.
+    /// Transitions to report to people.
     pub events: Vec<EventPlan>,
-    /// The pool's annotation with the nodes whose first boot into it is expected, where it changes.
+    /// The pool's annotation with the nodes whose first boot into it is expected, if it changes.
     pub first_boot_nodes: Change<Arc<str>>,
-    /// Nodes of this pool whose Nodes say that they first booted into that other one, which nobody vouches for: they are
-    /// given no labels.
+    /// Nodes of this pool that claim to have first booted into another pool, with that pool, which does not expect
+    /// them. They get no labels.
     pub unvouched: Vec<(Arc<str>, Arc<str>)>,
     /// Every node of the pool, by name.
     pub nodes: Vec<NodeStep>,
@@ -183,7 +188,7 @@ pub struct PoolPlan {
     pub look_again: Option<Timestamp>,
 }
 
-/// Where nodes are to go.
+/// Where nodes should go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
@@ -201,12 +206,12 @@ pub struct Capacity {
     pub max: usize,
     /// Nodes that are not ready, or on their way, before this plan.
     pub unavailable: Vec<Arc<str>>,
-    /// Those of them that are in service and to go: their daemons have found fault with them where they are. They go in
-    /// the slots that they hold.
+    /// Those of them that are in service but have to go, because their daemons report a fault in the present config.
+    /// They go in the slots that they hold.
     pub broken: Vec<Arc<str>>,
     /// Nodes that fail to reach the pool's config: each holds a slot.
     pub failing: Vec<Arc<str>>,
-    /// Nodes beside all of these that a patch without an answer may have sent: each holds a slot.
+    /// Further nodes that a patch without an answer may have sent: each holds a slot.
     pub unanswered: Vec<Arc<str>>,
     /// How many more may go, before this plan.
     pub free: usize,

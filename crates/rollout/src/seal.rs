@@ -14,8 +14,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl PoolPlan {
-    /// The nodes that are to be sealed before this plan's nodes are sent: all of the pool that are in service and not sent.
-    /// Those that the caller has seen or made change since its term began need none: older patches are void there.
+    /// The nodes to write to before this plan's nodes are sent: all of the pool that are in service and not sent. Nodes
+    /// that the caller has seen change, or has changed, since its term began need no write: older patches are void
+    /// there.
     pub fn exposed(&self) -> Vec<Arc<str>> {
         if !self.nodes.iter().any(|n| n.step == Step::Goes) {
             return vec![];
@@ -23,7 +24,7 @@ impl PoolPlan {
         let Capacity { unavailable, failing, unanswered, .. } = &self.capacity;
         let out = unavailable.iter().chain(failing).chain(unanswered);
         let out: HashSet<&str> = out.map(|n| &**n).collect();
-        // These hold a slot, and are in service all the same.
+        // These hold a slot but are still in service.
         let broken: HashSet<&str> = self.capacity.broken.iter().map(|n| &**n).collect();
         let in_service = |n: &str| !out.contains(n) || broken.contains(n);
         let free = self.nodes.iter().filter(|n| n.step != Step::Goes && in_service(&n.node));

@@ -17,11 +17,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An object that is of a kind that matters and cannot be read.
+/// An object of a relevant kind that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{origin}: {kind} {name} cannot be read; correct it or leave it out")]
 pub struct SituationError {
-    /// The file, or where else it comes from.
+    /// The file, or the other source.
     pub origin: String,
     /// Its kind.
     pub kind: String,
@@ -31,7 +31,7 @@ pub struct SituationError {
     pub source: ShapeError,
 }
 
-/// A cluster at one moment, as far as rollout and drains look at it.
+/// A cluster at one moment, as far as rollout and drains need it.
 #[derive(Debug, Default)]
 pub struct Situation {
     /// By name.
@@ -42,18 +42,18 @@ pub struct Situation {
     pub pods: Vec<PodView>,
     /// All budgets.
     pub budgets: Vec<BudgetView>,
-    /// MachineConfigs by name; `None`: none was among the objects, and each pool's is taken to exist.
+    /// MachineConfigs by name; `None` if there was none among the objects. Each pool's is then assumed to exist.
     pub configs: Option<BTreeMap<String, ConfigView>>,
-    /// Facts beside them.
+    /// Facts besides them.
     pub facts: Facts,
     os_configs: Vec<OsConfig>,
     os_builds: Vec<OsBuild>,
     streams: Option<Value>,
-    /// What is not known and was assumed, in words.
+    /// What is not known and what was assumed instead, in words.
     pub notes: Vec<String>,
 }
 
-/// Kind and, where its kind is read only there, API group.
+/// Kind and, for kinds that are read only in one API group, that group.
 const KINDS: [(&str, &str); 10] = [
     ("MachineConfigPool", GROUP),
     ("MachineConfig", GROUP),
@@ -79,7 +79,8 @@ fn kind_of(object: &Value) -> Option<&'static str> {
     KINDS.iter().find(|(kind, of)| *kind == text(object, "/kind") && group == *of).map(|(kind, _)| *kind)
 }
 
-/// Of two copies of an object (a dump may hold several) the newer one is kept, of equally old ones the later.
+/// Of two copies of an object (a dump may hold several) the newer one is kept; if equally old, the later one in the
+/// input.
 fn newest<'a>(
     objects: impl IntoIterator<Item = (&'a str, &'a Value)>,
 ) -> BTreeMap<(&'static str, &'a str, &'a str), (&'a str, &'a Value)> {
@@ -96,10 +97,10 @@ fn newest<'a>(
 }
 
 impl Situation {
-    /// From objects, each with where it comes from. Other kinds are passed over.
+    /// Reads objects, each with its source. Other kinds are ignored.
     ///
     /// # Errors
-    /// An object of a kind that matters and that cannot be read: without it another answer would come out.
+    /// An object of a relevant kind that cannot be read: without it the answer could be wrong.
     pub fn from_objects<'a>(
         objects: impl IntoIterator<Item = (&'a str, &'a Value)>,
     ) -> Result<Self, SituationError> {
@@ -193,7 +194,7 @@ impl Situation {
         }
     }
 
-    /// The inputs of a plan for pools and nodes as they stand here.
+    /// The inputs of a plan for the pools and nodes of this situation.
     pub fn inputs<'a>(
         &'a self,
         pools: &'a [MachineConfigPool],
@@ -203,7 +204,7 @@ impl Situation {
         self.sources(pools.iter().collect(), nodes.iter().collect()).inputs(&self.facts, now.clone())
     }
 
-    /// All but what only facts are made from.
+    /// The sources, except those that only facts are made from.
     fn sources<'a>(&'a self, pools: Vec<&'a MachineConfigPool>, nodes: Vec<&'a NodeView>) -> Sources<'a> {
         Sources {
             pools,
@@ -212,7 +213,7 @@ impl Situation {
             os_configs: self.os_configs.iter().collect(),
             os_builds: self.os_builds.iter().collect(),
             controller_config: None,
-            // A dump without streams says nothing of them.
+            // A dump without streams does not show whether there are any.
             streams: self.streams.as_ref().map_or(Streams::Unknown, |all| Streams::Known(Some(all))),
             operator_nodes: vec![],
             masters_schedulable: None,

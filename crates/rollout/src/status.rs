@@ -20,7 +20,7 @@ use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfi
 
 /// The bundle whose certificates a pool's status lists.
 const API_SERVER_BUNDLE: &str = "KubeAPIServerServingCAData";
-/// How many nodes a condition names: a message is for people, and the pool is written on every change of it.
+/// How many nodes a condition names. Messages are for people, and the pool is written whenever one changes.
 const NAMED_NODES: usize = 10;
 
 /// What a status is made from.
@@ -31,13 +31,13 @@ pub(crate) struct PoolFacts<'a> {
     pub(crate) nodes: &'a [(&'a NodeView, Flags)],
     pub(crate) conflicts: &'a [String],
     pub(crate) certificates: &'a [ControllerCertificate],
-    /// Nodes whose last patch has no answer, and should have.
+    /// Nodes whose last patch has no answer although it should have one by now.
     pub(crate) overdue: &'a [&'a str],
-    /// What else goes wrong.
+    /// Other problems.
     pub(crate) troubles: &'a [&'a str],
 }
 
-/// The status, where it differs from what is there, and what to tell people.
+/// The status, if it differs from the present one, and the events.
 pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
     let PoolFacts { input, target, hold, nodes, conflicts, certificates, overdue, troubles } = facts;
     let pool = input.pool;
@@ -97,7 +97,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         }
         message.push_str(text);
     };
-    // Also where all nodes are updated: a taint or a label of one of them is not as it should be.
+    // Also if all nodes are updated: a taint or a label of one of them may still be wrong.
     if let Some(hold) = hold
         && hold.is_told()
     {
@@ -147,7 +147,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
 }
 
 impl Hold {
-    /// `Updating` says it, whatever else it says.
+    /// Whether `Updating` reports this hold, whatever else it says.
     fn is_told(&self) -> bool {
         match self {
             Self::Refused(_)
@@ -171,7 +171,7 @@ impl Hold {
     }
 }
 
-/// What is said of a pin wherever it shows.
+/// The text about a pin, the same wherever it is shown.
 pub fn pinned_text(pool: &MachineConfigPool, config: &str) -> String {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     format!(
@@ -181,7 +181,8 @@ pub fn pinned_text(pool: &MachineConfigPool, config: &str) -> String {
     )
 }
 
-/// Only the membership condition, for a pool whose nodes cannot be known; where that is a mistake, `Degraded` as well.
+/// Sets only the membership condition, for a pool whose nodes cannot be known; if that is a mistake in the pool,
+/// `Degraded` too.
 pub(crate) fn conflict_only(
     pool: &MachineConfigPool,
     reason: ControllerEvent,
@@ -192,7 +193,7 @@ pub(crate) fn conflict_only(
     let mut list = new.conditions.take().unwrap_or_default();
     let why = cut(why, MAX_ANSWER_CHARS);
     let told = set_conflict(&mut list, &[why.clone().into_owned()], now);
-    // Who waits for `Updated` must not be told so of nodes that nobody knows.
+    // Whoever waits for `Updated` must not see it while the pool's nodes are not known.
     let mut mistake = |type_: &str, status, message: &str| {
         reason == ControllerEvent::MembershipConflict
             && conditions::set(&mut list, Condition::new(type_, status, "", message), now)
@@ -224,7 +225,7 @@ fn expiry(c: &ControllerCertificate) -> CertExpiry {
     CertExpiry { bundle: c.bundle_file.clone(), subject: c.subject.clone(), expiry: c.not_after.clone() }
 }
 
-/// The config that the pool speaks of; with the image where one is in force.
+/// The config that the pool's messages name, with the image if one is in force.
 fn line(pool: &MachineConfigPool, target: &Target) -> String {
     let config = &pool.spec.configuration.name;
     match &target.image {
@@ -236,7 +237,7 @@ fn line(pool: &MachineConfigPool, target: &Target) -> String {
 fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
     let bad: Vec<_> = nodes.iter().filter(|(_, f)| f.degraded).map(|(n, _)| n).collect();
     let named = bad.iter().take(NAMED_NODES).map(|n| match &n.reason {
-        // Quoted before it is cut: a control character takes several.
+        // Quoted before it is cut, because a control character takes several characters.
         Some(reason) => {
             format!("Node {} is reporting: {}", n.name, cut(&format!("{reason:?}"), MAX_NODE_WORDS))
         }
@@ -249,7 +250,7 @@ fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
     text
 }
 
-/// What is said of patches without an answer.
+/// The text about patches without an answer.
 fn unanswered(overdue: &[&str]) -> Option<String> {
     let (named, more) =
         (overdue.get(..NAMED_NODES).unwrap_or(overdue), overdue.len().saturating_sub(NAMED_NODES));
@@ -265,7 +266,7 @@ fn unanswered(overdue: &[&str]) -> Option<String> {
     })
 }
 
-/// What `Updating` says of a pool with an image build, where it says anything else than otherwise.
+/// What `Updating` says of a pool with an image build, if that differs from a pool without one.
 fn layered_updating(input: &PoolInput<'_>, old: &[Condition], all_updated: bool) -> Option<(bool, String)> {
     let config = input.layering.config.as_ref()?;
     let paused = input.pool.spec.paused;
@@ -321,7 +322,7 @@ fn event(pool: &str, reason: ControllerEvent, message: String) -> EventPlan {
     EventPlan::new(reason, About::Pool(pool.into()), message)
 }
 
-/// Only what changed between two statuses.
+/// The events for what changed between two statuses.
 fn events(
     pool: &str,
     old: &MachineConfigPoolStatus,

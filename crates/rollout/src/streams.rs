@@ -5,9 +5,9 @@
 use api::v1::MachineConfigPool;
 use serde_json::Value;
 
-/// The stream of a pool, by its rendered config's `osImageURL` and those of the MachineConfigs that it was rendered from; a
-/// MachineConfig that cannot be read counts as one without. `None` where one of them chose the image itself, or no stream
-/// of the OSImageStream `cluster` has it.
+/// The stream of a pool, from its rendered config's `osImageURL` and those of the MachineConfigs that it was rendered
+/// from; a MachineConfig that cannot be read counts as having none. `None` if one of them chose the image itself, or if
+/// no stream of the OSImageStream `cluster` has the image.
 pub fn stream_of<'a>(
     pool: &MachineConfigPool,
     os_image_url: impl Fn(&str) -> Option<String>,

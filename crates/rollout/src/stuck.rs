@@ -9,7 +9,7 @@ use crate::view::DaemonState;
 use std::collections::BTreeSet;
 
 impl Hold {
-    /// It stays until a person changes something.
+    /// Whether it stays like this until a person changes something.
     pub fn needs_a_person(&self) -> bool {
         match self {
             Self::SelectsAll
@@ -42,7 +42,7 @@ impl Reason {
 }
 
 impl Step {
-    /// It stays so until a person changes something, whatever other nodes do.
+    /// Whether it stays like this until a person changes something, whatever other nodes do.
     fn needs_a_person(&self) -> bool {
         match self {
             Self::Unavailable(why) | Self::Failing(why) | Self::Waits(Wait::Node(why)) => {
@@ -54,11 +54,11 @@ impl Step {
 }
 
 impl PoolPlan {
-    /// Why the pool cannot get to its config before a person has changed something; `None`: it may, or it is there.
+    /// Why the pool cannot reach its config until a person changes something; `None` if it may, or has reached it.
     pub fn stuck(&self) -> Option<String> {
         let left: Vec<&NodeStep> = self.nodes.iter().filter(|n| n.step != Step::Done).collect();
         if let Some(hold) = self.hold.as_ref().filter(|hold| hold.needs_a_person()) {
-            // Nodes that were sent before finish all the same.
+            // Nodes that were sent before still finish.
             let waits = left.iter().any(|n| n.step == Step::Waits(Wait::Pool));
             return (waits || self.target.is_none()).then(|| hold.to_string());
         }
@@ -67,7 +67,7 @@ impl PoolPlan {
         if stuck.is_empty() {
             return None;
         }
-        // The others come to rest behind them, or go on.
+        // The others come to rest behind these, or continue.
         let behind = |n: &&NodeStep| match &n.step {
             Step::Waits(Wait::Capacity { by, .. }) => by.iter().all(|node| stuck.contains(&**node)),
             _ => stuck.contains(&*n.node),

@@ -19,17 +19,17 @@ use api::names::topology::{HIGHLY_AVAILABLE, SINGLE_REPLICA};
 use api::v1::ControllerConfig;
 use serde_json::{Map, Value, json};
 
-/// What the nodes say.
+/// The topology according to the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Of the control plane; `None`: no node is one of it.
+    /// Of the control plane; `None` if no node belongs to it.
     pub control_plane: Option<&'static str>,
-    /// Of the nodes that run the workload: the control plane's, where there are no others.
+    /// Of the nodes that run the workload; if there are no others, the control plane's.
     pub infrastructure: Option<&'static str>,
 }
 
 impl Topology {
-    /// Counts the nodes. One that is not ready counts: it comes back.
+    /// Counts the nodes. A node that is not ready counts: it is expected to come back.
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Self {
         let (mut control_plane, mut workers) = (0_usize, 0_usize);
         for node in nodes.into_iter().filter(|n| !n.is_windows()) {
@@ -52,8 +52,8 @@ impl Topology {
     }
 }
 
-/// Whether a value in the ControllerConfig is nobody's decision: it is what was found out before, or what the kind's own
-/// default puts where nobody says anything.
+/// Whether nobody chose the value in the ControllerConfig: it is what was detected before, or the default of the kind
+/// when nothing is given.
 fn is_ours(record: &Found, field: &str, value: &str) -> bool {
     match record.get(field) {
         Some(recorded) => recorded == value,
@@ -61,7 +61,7 @@ fn is_ours(record: &Found, field: &str, value: &str) -> bool {
     }
 }
 
-/// The values of a plain cluster that are to be written, of those that are ours.
+/// The values of a plain cluster that must be updated, out of those that are ours.
 fn stale(config: &ControllerConfig, found: Topology) -> impl Iterator<Item = (&'static str, &'static str)> {
     let record = Found::of(&config.metadata);
     let plain = Cluster::of(Some(&config.spec)) == Cluster::Plain;
@@ -72,8 +72,9 @@ fn stale(config: &ControllerConfig, found: Topology) -> impl Iterator<Item = (&'
     })
 }
 
-/// The control plane's topology as it counts now: as the ControllerConfig says, unless that is out of date. Without one it
-/// is not known, and no Node is told: on OpenShift the count of nodes is not what decides.
+/// The control plane's topology in force: as the ControllerConfig says, unless that is out of date. Without a
+/// ControllerConfig it is not known and not copied to any Node, because on OpenShift the number of nodes does not
+/// decide it.
 pub fn control_plane(config: Option<&ControllerConfig>, found: Topology) -> &str {
     let Some(config) = config else { return "" };
     let mut stale = stale(config, found);
@@ -81,8 +82,8 @@ pub fn control_plane(config: Option<&ControllerConfig>, found: Topology) -> &str
     current.map_or_else(|| config.spec.control_plane_topology(), |(_, found)| found)
 }
 
-/// The merge patch that brings the ControllerConfig to what the nodes say; `None`: it says so, or somebody decided
-/// otherwise. It is bound to the version that it was decided on.
+/// The merge patch that updates the ControllerConfig to what the nodes say; `None` if it is up to date, or if somebody
+/// chose another value. The patch is bound to the version that it was decided on.
 pub fn patch(config: &ControllerConfig, found: Topology) -> Option<Value> {
     let mut record = Found::of(&config.metadata);
     let mut status = Map::new();
@@ -95,7 +96,7 @@ pub fn patch(config: &ControllerConfig, found: Topology) -> Option<Value> {
     }
     let mut infra = json!({ "status": status });
     if config.spec.infra.is_none() {
-        // The kind asks for these of an object within it.
+        // The kind requires these of the embedded object.
         infra["apiVersion"] = json!("config.openshift.io/v1");
         infra["kind"] = json!("Infrastructure");
         infra["spec"] = json!({});
@@ -165,23 +166,23 @@ mod tests {
     #[test]
     fn what_nobody_decided_follows_the_nodes_and_an_administrators_value_stays() {
         let (single, three) = (Topology::of(&nodes(1, 2)), Topology::of(&nodes(3, 2)));
-        // Value, record, what the nodes say, the value that counts, and whether it is written.
+        // Value, record, what the nodes say, the value in force, and whether it is written.
         let rows = [
-            // What the kind's default and earlier installations put there.
+            // Written by the kind's default, or by earlier installations.
             (HIGHLY_AVAILABLE, None, single, SINGLE_REPLICA, true),
             ("", None, single, SINGLE_REPLICA, true),
             (HIGHLY_AVAILABLE, None, three, HIGHLY_AVAILABLE, false),
-            // Kept up to date, both ways.
+            // Kept up to date, in both directions.
             (SINGLE_REPLICA, ONE, three, HIGHLY_AVAILABLE, true),
             (SINGLE_REPLICA, ONE, single, SINGLE_REPLICA, false),
             (HIGHLY_AVAILABLE, MORE, single, SINGLE_REPLICA, true),
-            // The administrator's own.
+            // The administrator's own value.
             (HIGHLY_AVAILABLE, ONE, single, HIGHLY_AVAILABLE, false),
             (SINGLE_REPLICA, None, three, SINGLE_REPLICA, false),
             (SINGLE_REPLICA, MORE, three, SINGLE_REPLICA, false),
             ("DualReplica", None, three, "DualReplica", false),
             ("External", ONE, single, "External", false),
-            // Nobody can say: it stays.
+            // The nodes do not show it: the value stays.
             (SINGLE_REPLICA, ONE, Topology::default(), SINGLE_REPLICA, false),
         ];
         for (value, record, found, counts, written) in rows {
@@ -193,7 +194,7 @@ mod tests {
             let Some(patch) = patch else { continue };
             assert_eq!(patch["spec"]["infra"]["status"][CONTROL_PLANE_TOPOLOGY], counts, "{about}");
             assert_eq!(patch["metadata"]["resourceVersion"], "7");
-            // Written once: what stands then is in order.
+            // After one write, everything is in order.
             let mut after = config;
             let text = patch["metadata"]["annotations"][FOUND_OUT].as_str().unwrap().to_owned();
             after.metadata.annotations = Some([(FOUND_OUT.to_owned(), text)].into());

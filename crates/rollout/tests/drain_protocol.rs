@@ -26,7 +26,7 @@ enum Pod {
     Gone,
 }
 
-/// What the daemon is at.
+/// What the daemon is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Before,
@@ -36,7 +36,7 @@ enum Phase {
     Finished,
 }
 
-/// What stands on the Node.
+/// The contents of the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Node {
     unschedulable: bool,
@@ -52,15 +52,15 @@ struct State {
     pods: [Pod; 2],
     cache: Node,
     fresh: bool,
-    /// A patch's effect, and whether the version that it is bound to is still the node's.
+    /// The effect of a patch in flight, and whether the version that it is bound to is still the node's.
     flight: Option<(Node, bool)>,
-    /// The daemon cordons by itself.
+    /// Whether the daemon cordons the node itself.
     cordons: bool,
-    /// A person wants the node cordoned.
+    /// Whether a person wants the node cordoned.
     person: bool,
-    /// How many times they change their mind.
+    /// How many times that person still changes their mind.
     moods: u8,
-    /// The node is sent on to another config while its drain waits: so many times yet.
+    /// How many times the node is still sent on to another config while its drain waits.
     targets: u8,
 }
 
@@ -100,7 +100,7 @@ fn pods(s: &State) -> Vec<PodView> {
         .collect()
 }
 
-/// The Node changed: what is cached or on its way is bound to an older version.
+/// Changes the Node: what is cached or in flight is then bound to an older version.
 fn write(s: &State, change: impl FnOnce(&mut State)) -> State {
     let mut t = s.clone();
     t.fresh = false;
@@ -111,7 +111,7 @@ fn write(s: &State, change: impl FnOnce(&mut State)) -> State {
     t
 }
 
-/// The config that the node is on its way to.
+/// The config that the node is moving to.
 fn config(s: &State) -> String {
     format!("v{}", 2 - s.targets)
 }
@@ -123,7 +123,7 @@ fn daemon(s: &State, out: &mut Vec<State>) {
             t.phase = phase;
         })
     };
-    // Also when the answer to the first request is there and not seen yet.
+    // Also if the answer to the first request exists and was not seen yet.
     if s.phase == Phase::WaitsForDrain && s.targets > 0 {
         out.push(write(s, |t| {
             t.targets -= 1;
@@ -133,8 +133,8 @@ fn daemon(s: &State, out: &mut Vec<State>) {
     let answered = s.node.desired == s.node.applied;
     let go = |phase| State { phase, ..s.clone() };
     match s.phase {
-        // A daemon of ours cordons a node that takes pods together with its request, and only if the node is still as it
-        // was seen: what it sees late is refused, and decided anew.
+        // Our daemon cordons a schedulable node together with its request, and only if the node is still as it was
+        // seen. If its view was out of date the write is refused, and it decides again.
         Phase::Before if s.cordons && !s.node.unschedulable => out.push(write(s, |t| {
             t.node.desired = Some(format!("drain-{}", config(t)).into());
             (t.node.unschedulable, t.node.mark) = (true, Some(CordonMark::Daemon.text()));
@@ -169,7 +169,7 @@ fn controller(s: &State, out: &mut Vec<State>) {
         out.push(lost);
         return;
     }
-    // Pods are listed when the node was seen cordoned: they are those of now.
+    // Pods are listed after the node was seen cordoned, so the list is current.
     let pods = pods(s);
     let plan = plan(&view(&s.cache), &pods.iter().collect::<Vec<_>>(), &[], &Drain::Idle, at(0));
     assert!(plan.evict.is_empty() || s.cache.unschedulable, "evicted before it was cordoned: {s:#?}");
@@ -217,7 +217,7 @@ fn explore(start: State) -> usize {
     while let Some(s) = queue.pop_front() {
         let id = index[&s];
         if s.phase == Phase::Finished {
-            // A person who changes their mind twice within one update cannot be told from nobody.
+            // A person who changes their mind twice within one update cannot be told apart from one who does nothing.
             assert!(s.node.unschedulable == s.person, "{s:#?}");
             ends.push(id);
         }

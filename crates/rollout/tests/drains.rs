@@ -72,7 +72,7 @@ fn a_cordon_that_is_refused_is_told_of_as_such() {
             node("uncordon-v1", "drain-v1").cordoned().view(),
             Some(("UpdateComplete", "Uncordoned", "given back")),
         ),
-        // Only that it is drained cannot be written.
+        // The refused patch only records that the node is drained.
         (node("drain-v1", "").cordoned().note("cordon", "drain").view(), None),
         (node("drain-v1", "drain-v1").view(), None),
     ];
@@ -306,11 +306,11 @@ fn a_cordon_of_ours_is_known_after_a_restart_and_after_a_second_target() {
     let mut node = node("drain-v1", "uncordon-v0").view();
     let first = run(&node, &[], &[], &Drain::Idle, 0);
     apply(&mut node, &first);
-    // The controller restarts here: its state is gone, the mark is on the node.
+    // The controller restarts here: its state is lost, but the mark is on the node.
     let drained = run(&node, &[], &[], &Drain::Idle, 1);
     apply(&mut node, &drained);
     assert_eq!(node.cordon, Some(CordonMark::Drain));
-    // The pool's config changes mid-update: another drain without an uncordon between.
+    // The pool's config changes in the middle of the update: another drain without an uncordon in between.
     node.desired_drain = Some("drain-v2".into());
     let again = run(&node, &[], &[], &Drain::Idle, 2);
     apply(&mut node, &again);
@@ -318,7 +318,7 @@ fn a_cordon_of_ours_is_known_after_a_restart_and_after_a_second_target() {
     let last = run(&node, &[], &[], &Drain::Idle, 3);
     apply(&mut node, &last);
     assert!(!node.unschedulable);
-    // A drain by another controller leaves no mark, only its echo.
+    // A drain by another controller leaves no mark, only its last applied request.
     let mut foreign = common::moved("n", "v0", "v2")
         .cordoned()
         .note("desiredDrain", "drain-v2")

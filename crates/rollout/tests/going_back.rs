@@ -7,14 +7,14 @@ use common::{World, goes, moved, pool};
 use rollout::view::{DaemonState, NodeView};
 use serde_json::{Value, json};
 
-/// One round of the controller; who was sent off.
+/// One round of the controller; returns the nodes that were sent.
 fn round(world: &mut World) -> Vec<String> {
     let plan = world.plan();
     world.apply(&plan);
     plan.pools.iter().flat_map(goes).collect()
 }
 
-/// Every daemon that has something to do gets there, or fails at it.
+/// Every daemon that has something to do reaches its config, or fails at it.
 fn daemons(world: &mut World, broken: &str) {
     for node in world.nodes.iter_mut().filter(|n| n.current_config != n.desired_config) {
         if node.desired_config.as_deref() == Some(broken) {
@@ -82,7 +82,7 @@ fn a_bad_config_breaks_no_more_than_the_bound_and_a_revert_frees_its_nodes() {
         for _ in 0..8 {
             round(&mut world);
             daemons(&mut world, "v1");
-            // A daemon whose desired config is the one that it is in is done with it.
+            // A daemon whose desired config is its current one has nothing left to do.
             for node in world.nodes.iter_mut().filter(|n| n.current_config == n.desired_config) {
                 node.state = DaemonState::Done;
             }
@@ -93,7 +93,7 @@ fn a_bad_config_breaks_no_more_than_the_bound_and_a_revert_frees_its_nodes() {
     }
 }
 
-/// A node that failed after its drain is under the cordon of its own update. A person's cordon is another matter.
+/// A node that failed after its drain is still under its own update's cordon. A person's cordon is treated differently.
 #[test]
 fn a_node_that_failed_under_its_own_cordon_goes_back_and_takes_no_further_slot() {
     use rollout::view::CordonMark::{Daemon, Drain, Kept};
@@ -160,7 +160,7 @@ fn nodes_change_pools_mid_way() {
             .into_iter()
             .collect();
     }
-    // n0 is on its way to v1 and holds infra's one slot; worker's is free.
+    // n0 is on its way to v1 and holds infra's only slot; worker's is free.
     assert_eq!(round(&mut world), ["n1"]);
     daemons(&mut world, "");
     assert_eq!(round(&mut world), ["n2", "n0"]);

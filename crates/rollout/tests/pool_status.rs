@@ -62,7 +62,7 @@ fn done_and_available_are_as_the_reference_counts_them() {
     ];
     for (about, mk, layering, done, available) in rows {
         let mut world = World::workers(json!(1), vec![mk]);
-        // Held, so that the plan changes nothing: what is counted is the node as it stands.
+        // Paused, so that the plan changes nothing and the node is counted as it is.
         world.pools[0].spec.paused = true;
         world.layering.insert("worker".to_owned(), layering);
         let got = status(&world);
@@ -77,7 +77,7 @@ fn nodes_go_to_an_image_when_its_build_is_the_one_in_force() {
     let build = |state, image: &str| {
         Some(OsBuildView { name: "mosb".into(), machine_config: "v1".into(), state, image: image.into() })
     };
-    // `None`: go; `Some(error?)`: wait.
+    // `None`: nodes go. `Some(error?)`: they wait.
     let rows = [
         ("no image build at all", None, None, None),
         ("72", config(""), None, Some(false)),
@@ -101,7 +101,7 @@ fn a_status_counts_and_says_where_the_pool_stands() {
     let old = |name: &str| moved(name, "v0", "v0");
     let ok = |name: &str| moved(name, "v1", "v1");
 
-    // The pool is paused where the plan would change the counts.
+    // The pool is paused if the plan would change the counts.
     let mut world = World::workers(json!(1), all(3, old));
     world.pools[0].spec.paused = true;
     let got = status(&world);
@@ -255,7 +255,7 @@ fn a_refused_change_is_told_on_the_pool_and_events_are_of_those_who_were_sent() 
     }
     assert!(plan.told_of_sent(&[]).is_empty());
     assert!(plan.told_of_status().all(|e| e.reason.text() != "SetDesiredConfig"));
-    // Two went, one was refused.
+    // Two were sent, and one patch was refused.
     for node in ["a", "b"] {
         let patch = plan.patches.iter().find(|p| &*p.node == node).unwrap();
         let at = world.nodes.iter().position(|n| &*n.name == node).unwrap();
@@ -351,12 +351,12 @@ fn what_one_node_says_never_makes_a_status_too_large_to_write() {
         assert_eq!(message, says(&status, "Degraded").1);
         (serde_json::to_string(&status).unwrap().len(), message)
     };
-    // What fits is told whole, and quoted as it always was.
+    // Text that fits is shown whole, and quoted as before.
     let (_, message) = of("disk \"a\" is full", 1);
     assert_eq!(message, r#"Node n0 is reporting: "disk \"a\" is full""#);
     let (size, message) = of(&"x".repeat(240_000), 1);
     assert!(size < 10_000 && message.contains("… (cut: "), "{size}");
-    // Twelve of them, and the longest ways to write a character.
+    // Twelve nodes, and the characters that take the most space when quoted.
     for text in ["ü", "\u{1}", "🦀", "\u{10ffff}"] {
         let (size, message) = of(&text.repeat(240_000), 12);
         assert!(size < 200_000, "{size} bytes");

@@ -85,7 +85,7 @@ fn any_world() -> impl Strategy<Value = (World, Vec<Mk>)> {
     )
 }
 
-/// The rule in its own words, not the crate's.
+/// The rule written independently of the crate.
 fn out_of_service(n: &NodeView, target: &str) -> bool {
     let ready = n.not_ready.is_none() && !n.unschedulable;
     let text = |t: &Option<std::sync::Arc<str>>| t.as_deref().unwrap_or_default().to_owned();
@@ -157,7 +157,8 @@ proptest! {
         let goes = |name: &str| plan.pools.iter().any(|p| p.nodes.iter().any(|n| n.step == Step::Goes && *n.node == *name));
         let stays = |n: &&NodeView| n.current_config == n.desired_config && goes(&n.name);
         if world.nodes.iter().find(stays).is_some() || world.facts.masters_schedulable.is_some() {
-            // Told to stay where it is, a node is back in service and its slot is free: one more round. So with labels.
+            // A node that is told to stay where it is comes back into service and frees its slot, which takes one more
+            // round. Labels do the same.
             world.settle();
             return Ok(());
         }

@@ -19,7 +19,7 @@ fn labelled(labels: &[(&str, &str)]) -> Mk {
 fn a_node_of_a_plain_cluster_needs_no_label_of_ours() {
     let role = |r: &'static str| format!("node-role.kubernetes.io/{r}");
     let pools = || ["infra", "master", "worker"].map(|p| pool(p, "v1", Value::Null)).to_vec();
-    // About, roles with their values, the pool on a plain cluster, and on OpenShift.
+    // Description, roles with their values, the pool on a plain cluster, and the pool on OpenShift.
     type Row<'a> = (&'a str, &'a [(&'static str, &'a str)], Option<&'a str>, Option<&'a str>);
     let rows: [Row<'_>; 14] = [
         ("a worker of kubeadm", &[], Some("worker"), None),
@@ -68,7 +68,7 @@ fn a_node_without_role_and_agent_takes_no_slot_and_is_not_sent() {
     assert_eq!(why, [("lost", NoPool::NoDaemon), ("virtual", NoPool::NoDaemon)]);
     assert!(plan.unmanaged[0].to_string().contains("no agent has reported"), "{plan}");
     assert_eq!(plan.pools[0].status.as_ref().unwrap().machine_count, 1);
-    // Any word of an agent makes it a worker; so does the role's label.
+    // Any annotation of an agent makes it a worker; so does the role's label.
     let words = [("state", "Working"), ("currentConfig", "v1"), ("desiredConfig", "v1")];
     let counted = words.map(|(key, value)| bare("n").note(key, value)).into_iter();
     for node in counted.chain([bare("n").label("node-role.kubernetes.io/worker", "true")]) {
@@ -118,7 +118,7 @@ fn the_controller_config_says_which_cluster_it_is() {
     assert_eq!(Cluster::of(Some(&spec("quay.io/release@sha256:1"))), Cluster::OpenShift);
 }
 
-/// A control-plane node that is in a pool of workers: without a pool `master` its worker's label decides.
+/// A control-plane node in a pool of workers: without a pool `master`, its worker's label decides.
 fn hybrid(name: &str, current: &str) -> Mk {
     moved(name, current, current).label("node-role.kubernetes.io/control-plane", "true")
 }
@@ -150,16 +150,16 @@ fn pools_share_the_one_turn_of_the_control_plane() {
     let sent = |world: &World| -> Vec<String> { world.plan().pools.iter().flat_map(goes).collect() };
     let world = World::new(pools().to_vec(), vec![etcd("e1"), etcd("e2"), master("m1"), master("m2")]);
     assert_eq!(sent(&world), ["e1"]);
-    // One that is not ready, also where no pool owns it, holds the turn.
+    // A control-plane node that is not ready holds the turn, even if no pool owns it.
     let lost = node("lost").roles(&["etcd", "infra2"]).unready();
     let unowned =
         [pool("infra2", "v1", json!(1)), pool("etcd", "v1", json!(1)), pool("master", "v1", json!(1))];
     let world = World::new(unowned.to_vec(), vec![lost, master("m1")]);
     assert!(!world.plan().unmanaged.is_empty() && sent(&world).is_empty(), "{}", world.plan());
-    // One that holds it is sent on itself: nothing else would bring it back.
+    // A node that holds the turn is itself sent: nothing else would bring it back.
     let world = World::new(pools().to_vec(), vec![etcd("e1").unready(), master("m1")]);
     assert_eq!(sent(&world), Vec::<String>::new(), "it is not ready: it goes when it is");
-    // Paused or not: a member that is out is out.
+    // A member that is out counts, whether its pool is paused or not.
     let mut world = World::new(pools().to_vec(), vec![etcd("e1").unready(), master("m1")]);
     world.pools[0].spec.paused = true;
     assert!(sent(&world).is_empty());

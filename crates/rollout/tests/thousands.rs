@@ -14,7 +14,7 @@ fn world(nodes: usize) -> World {
     let mut world =
         World::new(vec![pool("master", "v1", json!(1)), pool("worker", "v1", json!("10%"))], vec![]);
     for i in 0..nodes {
-        // Some done, some on their way, most waiting: the dearest case, each waiting node has a reason.
+        // Some done, some on their way, most waiting. This is the most expensive case: each waiting node has a reason.
         let (current, desired) =
             [("v1", "v1"), ("v0", "v1"), ("v0", "v0")][if i % 50 == 0 { 1 } else { 2 * (i % 2) }];
         let node = moved(&format!("node-{i:05}.example.com"), current, desired)

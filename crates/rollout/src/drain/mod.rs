@@ -23,27 +23,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How long a drain may wait before the node says what for. Most pods are gone by then; people ask within a minute.
+/// How long a drain may wait before the node reports what for. Most pods are gone by then, and people ask within a
+/// minute.
 pub const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(10);
-/// How often that text may change: it costs a write to the node.
+/// How often that text may change, since each change costs a write to the node.
 pub const REPORT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
-/// From here on a drain is slow: event `DrainThresholdExceeded`. As the reference.
+/// After this time a drain is slow: event `DrainThresholdExceeded`. Same value as the reference.
 pub const SLOW_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// From here on it has failed for the daemon, which gives up waiting: event `DrainFailed` and metric. It goes on.
+/// After this time the daemon stops waiting and treats the drain as failed: event `DrainFailed`, and a metric. The
+/// drain itself goes on.
 pub const LATE_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// The first wait after a refused eviction.
 pub const RETRY_MIN: SignedDuration = SignedDuration::from_secs(1);
 /// The longest wait between two evictions of one pod. The reference tries every 5 s.
 pub const RETRY_MAX: SignedDuration = SignedDuration::from_secs(10);
-/// The shortest, where a budget was seen to allow it: its status may lag behind the eviction that used it up.
+/// The shortest wait, if the budget's status allows an eviction: that status may lag behind the eviction that used it
+/// up.
 pub const RETRY_ALLOWED: SignedDuration = SignedDuration::from_millis(200);
-/// How long an accepted eviction may take to show in the cache before it is sent again.
+/// How long an accepted eviction may take to appear in the cache before it is sent again.
 pub const ECHO: SignedDuration = SignedDuration::from_secs(5);
 
 /// What the daemon asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Nothing, or what was done already.
+    /// Nothing, or something that was already done.
     None,
     /// `drain-CONFIG`.
     Drain(&'a str),
@@ -68,7 +71,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a request asks for, served or not: it is written `VERB-CONFIG`.
+/// The verb of a request, served or not. A request has the form `VERB-CONFIG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Drain,
@@ -77,7 +80,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// That of a request.
+    /// The verb of this request.
     pub(crate) fn of(request: &str) -> Self {
         match request.split('-').next() {
             Some("drain") => Self::Drain,
@@ -87,28 +90,28 @@ impl Verb {
     }
 }
 
-/// How far a node's drain is. Held in memory by the controller, one for each node that has a request.
+/// The progress of a node's drain. The controller holds one in memory for each node that has a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Drain {
-    /// Nothing goes on.
+    /// No drain is under way.
     #[default]
     Idle,
     /// Pods are leaving.
     Draining {
         /// The request.
         request: Arc<str>,
-        /// When the node was cordoned for it, or first seen so.
+        /// When the node was cordoned for it, or first seen cordoned.
         since: Timestamp,
-        /// What people were told.
+        /// What was reported.
         told: Told,
-        /// When the node's text was last written.
+        /// When the report on the node was last written.
         reported: Option<Timestamp>,
         /// Evictions, by pod UID.
         tries: BTreeMap<Box<str>, Try>,
     },
 }
 
-/// What people were told of a drain that does not end. Each is said once.
+/// What was reported about a drain that does not end. Each is reported once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Told {
     /// Nothing yet.
@@ -133,7 +136,7 @@ pub struct Try {
     pub answer: Answer,
 }
 
-/// The API server's answer to an eviction.
+/// The API server's answer to an eviction (Kubernetes documentation, "API-initiated Eviction").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// The pod is being deleted.
@@ -159,7 +162,7 @@ impl Answer {
 }
 
 impl Drain {
-    /// Notes the answer to an eviction.
+    /// Records the answer to an eviction.
     pub fn record(&mut self, pod_uid: &str, answer: Answer, now: Timestamp) {
         let Self::Draining { tries, .. } = self else { return };
         let count = tries.get(pod_uid).map_or(0, |t| t.count).saturating_add(1);
@@ -175,27 +178,28 @@ pub struct DrainPlan {
     pub node: Arc<str>,
     /// The state to keep for the next plan.
     pub state: Drain,
-    /// The node's change, where there is one. Evictions below go on only in a plan made after it is in.
+    /// The change of the node, if there is one. The evictions below continue only in a plan that is made after it was
+    /// applied.
     pub patch: Option<NodePatch>,
     /// Pods to evict now, all at once, each with a precondition on its UID.
     pub evict: Vec<Evict>,
     /// Pods that stay, and why.
     pub skipped: Vec<Skipped>,
-    /// Pods that are waited for, and why they are still there.
+    /// Pods that are waited for, and why they still exist.
     pub waiting: Vec<Waiting>,
-    /// Transitions to tell people about.
+    /// Transitions to report to people.
     pub events: Vec<EventPlan>,
-    /// The MachineConfigNode's progress, where it changed.
+    /// The progress of the MachineConfigNode, if it changed.
     pub progress: Option<Progress>,
-    /// Plan again after this long even if nothing is seen to change.
+    /// Plan again after this long, even if no change is seen.
     pub recheck: Option<SignedDuration>,
     /// The drain takes more than [`LATE_AFTER`] (metric `mcc_drain_err`).
     pub late: bool,
-    /// What is wrong with the request, where it cannot be served.
+    /// What is wrong with the request, if it cannot be served.
     pub refused: Option<String>,
 }
 
-/// Decides for one node. `pods` may be those of other nodes too; `budgets` are all there are.
+/// Decides for one node. `pods` may contain pods of other nodes; `budgets` must contain all budgets.
 ///
 /// # Guarantees
 /// - No pod is evicted before the node is seen cordoned, and `lastAppliedDrain` is written only while it is and no
@@ -255,8 +259,8 @@ pub fn plan(
     plan
 }
 
-/// Decides for a node whose pods, or the budgets that guard them, cannot be read: nothing is evicted, and the node says
-/// why. When they can be read again, [`plan`] goes on.
+/// Decides for a node whose pods, or whose disruption budgets, cannot be read: nothing is evicted, and the node reports
+/// why. Once they can be read again, [`plan`] continues.
 pub fn blind(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> DrainPlan {
     let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
     let Request::Drain(request) = Request::of(node) else { return plan };
@@ -279,7 +283,7 @@ pub fn blind(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> Drain
     plan
 }
 
-/// Tells what a drain waits for, once for each time that it has taken.
+/// Reports what a drain waits for, once for each threshold that it passes.
 fn tell_wait(
     node: &NodeView,
     waited: SignedDuration,
@@ -303,8 +307,8 @@ fn tell_wait(
     due
 }
 
-/// A daemon that cordons its node itself also says on the MachineConfigNode how far the drain is, together with its
-/// other steps; what the drain waits for is known here only.
+/// Whether this crate reports the drain on the MachineConfigNode. A daemon that cordons its node itself reports the
+/// drain's progress together with its other steps; but only this side knows what the drain waits for.
 fn told_here(node: &NodeView) -> bool {
     node.cordon != Some(CordonMark::Daemon)
 }
@@ -330,7 +334,7 @@ fn finish(node: &NodeView, request: &str, patch: &mut NodePatch) {
     drop_wait(node, patch);
 }
 
-/// The node is cordoned: pods leave, or have left.
+/// The node is cordoned: its pods leave, or have left.
 fn drain(
     node: &NodeView,
     request: &str,
@@ -347,7 +351,7 @@ fn drain(
     let waited = now.duration_since(*since);
     if found.waiting.is_empty() {
         finish(node, request, patch);
-        // Unschedulable, not by us, and not by an earlier drain of this update: a person did it.
+        // The node is unschedulable, and neither we nor an earlier drain of this update did that: a person did.
         let earlier = node.last_applied_drain.as_deref().is_some_and(|text| Verb::of(text) == Verb::Drain);
         if node.cordon.is_none() && !earlier {
             patch.cordon = Change::Set(CordonMark::Kept);
@@ -394,7 +398,7 @@ fn say(node: &Arc<str>, told: Told, text: &str) -> EventPlan {
 }
 
 impl DrainPlan {
-    /// What the MachineConfigNode says when the plan's patch is refused; nothing, where that is not about a cordon.
+    /// What the MachineConfigNode reports when the plan's patch is refused; `None` if the patch is not about a cordon.
     pub fn told_of_refusal(&self, why: &str) -> Option<Progress> {
         let patch = self.patch.as_ref()?;
         match (&patch.last_applied_drain, patch.unschedulable) {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// How many pods a text names before it says how many more there are.
+/// How many pods a text names; for the rest it gives a number.
 const NAMED_PODS: usize = 3;
 
 /// A pod to evict.
@@ -24,13 +24,13 @@ pub struct Evict {
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// The precondition: another pod of the same name is not meant.
+    /// The precondition of the eviction: another pod with the same name is not meant.
     pub uid: Box<str>,
     /// The grace period to ask for; `None`: the pod's own.
     pub grace: Option<i64>,
-    /// Nothing will make it again: it has no controller.
+    /// It has no controller, so nothing will create it again.
     pub unmanaged: bool,
-    /// Its emptyDir volumes go with it.
+    /// The contents of its emptyDir volumes are lost with it.
     pub loses_data: bool,
 }
 
@@ -48,13 +48,13 @@ pub struct Skipped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Skip {
-    /// Its DaemonSet would put it back at once.
+    /// Its DaemonSet would create it again at once.
     DaemonSet,
-    /// The kubelet runs it from a file.
+    /// The kubelet runs it from a file (static pod).
     Mirror,
 }
 
-/// A pod that is waited for.
+/// A pod that the drain waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
@@ -62,17 +62,17 @@ pub struct Waiting {
     pub pod: String,
     /// Its UID.
     pub uid: Box<str>,
-    /// Why it is still there.
+    /// Why it still exists.
     pub why: Blocker,
 }
 
-/// Why a pod is still there.
+/// Why a pod still exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Blocker {
-    /// It is to be evicted now.
+    /// It is evicted now.
     Asked,
-    /// It has its grace period to end, in seconds.
+    /// It is terminating, with this grace period in seconds.
     Terminating(Option<i64>),
     /// A budget guards it.
     Budget {
@@ -85,13 +85,13 @@ pub enum Blocker {
         /// How many must be.
         needed: i32,
     },
-    /// A budget guards it that is not known here, in the API server's words.
+    /// A budget that is not in our cache guards it; the API server's words.
     UnknownBudget(String),
     /// The eviction was refused or not answered.
     Refused(String),
 }
 
-/// What the pods of a node come to.
+/// The result for the pods of a node.
 pub(super) struct Found {
     pub(super) evict: Vec<Evict>,
     pub(super) skipped: Vec<Skipped>,
@@ -110,7 +110,8 @@ pub(super) fn sort(
     let mut found = Found { evict: vec![], skipped: vec![], waiting: vec![], next: RETRY_MAX };
     let mut mine: Vec<&PodView> = pods.iter().copied().filter(|p| p.node == node.name).collect();
     mine.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    // What each budget still allows within this plan: many pods of one budget are not all tried for one free place.
+    // What each budget still allows within this plan, so that many pods of one budget do not all try for one free
+    // place.
     let mut left: Vec<i32> = budgets.iter().map(|b| b.disruptions_allowed).collect();
     for pod in mine {
         if let Some(why) = stays(pod) {
@@ -156,7 +157,7 @@ fn evict(pod: &PodView) -> Evict {
     }
 }
 
-/// How long until the pod is to be evicted (zero: now), and why it is still there.
+/// How long until the pod is evicted (zero: now), and why it still exists.
 fn next_try(
     pod: &PodView,
     budgets: &[&BudgetView],
@@ -202,8 +203,8 @@ fn take(pod: &PodView, budgets: &[&BudgetView], left: &mut [i32]) {
     }
 }
 
-/// Doubles from [`RETRY_MIN`] to [`RETRY_MAX`], less up to a quarter that differs from pod to pod: the pods of one
-/// budget do not all come back in the same instant.
+/// Doubles from [`RETRY_MIN`] to [`RETRY_MAX`], minus up to a quarter that differs from pod to pod, so that the pods of
+/// one budget do not all come back at the same instant.
 fn backoff(pod: &PodView, count: u32) -> SignedDuration {
     let whole = RETRY_MIN.saturating_mul(1 << count.saturating_sub(1).min(8)).min(RETRY_MAX);
     let mut hasher = std::hash::DefaultHasher::new();
@@ -212,9 +213,9 @@ fn backoff(pod: &PodView, count: u32) -> SignedDuration {
     whole - (whole / 4).saturating_mul(part) / 256
 }
 
-/// The list for a text, an event or a condition.
+/// The list of pods for a text, an event or a condition.
 pub(super) fn in_words(waiting: &[Waiting]) -> String {
-    // Those that somebody may have to help come first.
+    // Pods that may need a person's help come first.
     let helpless = |w: &&Waiting| matches!(w.why, Blocker::Asked | Blocker::Terminating(_));
     let (calm, stuck): (Vec<_>, Vec<_>) = waiting.iter().partition(helpless);
     let all: Vec<_> = stuck.into_iter().chain(calm).collect();

@@ -11,12 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Fields of a cron expression.
 const FIELDS: usize = 5;
-/// Clocks are moved by an hour or two: a start as the local clock has it may be that far from where it is looked for.
+/// Clock changes are an hour or two. A start in local time may be that far from where it is searched.
 const CLOCK_SHIFT: SignedDuration = SignedDuration::from_hours(2);
-/// Nobody waits for a start further away than this: 29 February comes every eight years at the longest.
+/// Nobody waits for a start further away than this: 29 February comes at least every eight years.
 const NEVER: SignedDuration = SignedDuration::from_hours(9 * 366 * 24);
 
-/// A time that comes again and again, in which nodes may begin.
+/// A recurring time in which nodes may begin.
 #[derive(Clone, Debug)]
 pub struct Window {
     text: String,
@@ -25,24 +25,24 @@ pub struct Window {
     lasts: SignedDuration,
 }
 
-/// Nothing begins from one time to another.
+/// A span of time in which nothing begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freeze {
     /// From when.
     pub from: Timestamp,
-    /// Until when, that time not included; `None`: until it is taken back.
+    /// Until when, exclusive; `None` means until it is removed.
     pub until: Option<Timestamp>,
     /// Why, for people.
     pub reason: String,
 }
 
-/// A window that cannot be.
+/// A window that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    /// Not five fields. A time zone is a field of its own beside the expression.
+    /// Not five fields. The time zone is given separately, not in the expression.
     #[error("{0:?}: a cron expression has five fields: minute, hour, day of month, month, day of week")]
     Fields(String),
-    /// A field that cannot be read.
+    /// A field that cannot be parsed.
     #[error("{expression:?}: {why}")]
     Expression {
         /// As it was given.
@@ -50,25 +50,25 @@ pub enum WindowError {
         /// What is wrong with it.
         why: String,
     },
-    /// It lasts no time at all.
+    /// It has no duration.
     #[error("a window lasts longer than {0}")]
     Duration(String),
 }
 
-/// Where the time stands to a window.
+/// A point in time in relation to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// It is open until then.
+    /// The window is open until then.
     Open(Timestamp),
-    /// It opens then; `None`: never.
+    /// The window opens then; `None` if never.
     Shut(Option<Timestamp>),
 }
 
 impl Window {
-    /// From a cron expression for its starts, the zone that it is read in, and how long it lasts.
+    /// Makes a window from a cron expression for its starts, the zone that the expression is read in, and its duration.
     ///
     /// # Errors
-    /// An expression that cannot be read, or a duration of nothing.
+    /// An expression that cannot be parsed, or an empty duration.
     pub fn new(cron: &str, zone: TimeZone, lasts: SignedDuration) -> Result<Self, WindowError> {
         if cron.split_whitespace().count() != FIELDS {
             return Err(WindowError::Fields(cron.to_owned()));
@@ -77,7 +77,7 @@ impl Window {
             return Err(WindowError::Duration(format!("{lasts:#}")));
         }
         let mut options = ParseOptions::default();
-        // Read as if clocks were UTC's; the zone is ours.
+        // Parsed as if clocks showed UTC; the zone is applied by us.
         options.fallback_timezone_option = FallbackTimezoneOption::UTC;
         let starts = parse_crontab_with(cron, options).map_err(|e| WindowError::Expression {
             expression: cron.to_owned(),
@@ -108,7 +108,7 @@ impl Window {
         }
     }
 
-    /// Where this time stands to the window.
+    /// This point in time in relation to the window.
     pub(crate) fn at(&self, now: Timestamp) -> Opening {
         let Some(first) = now.checked_sub(self.lasts).ok().and_then(|from| self.next(from)) else {
             return Opening::Shut(None);
@@ -121,7 +121,7 @@ impl Window {
 }
 
 impl Freeze {
-    /// Is it in force?
+    /// Whether it is in force.
     pub(crate) fn holds(&self, now: Timestamp) -> bool {
         self.from <= now && self.until.is_none_or(|until| now < until)
     }

@@ -25,18 +25,20 @@ use std::sync::Arc;
 /// What people ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// Nodes begin only while one of these is open; empty: at any time. What is under way when it closes ends.
+    /// Nodes begin only while one of these is open; empty means at any time. Updates under way when it closes still
+    /// finish.
     pub windows: Vec<Window>,
     /// No node begins within these, whatever the windows say.
     pub freezes: Vec<Freeze>,
-    /// Which nodes go before which others. Nodes of no wave go last, when all waves are proved. Empty: all at once.
+    /// Which nodes go before which others. Nodes of no wave go last, when all waves have proved themselves. Empty means
+    /// all at once.
     pub waves: Vec<Wave>,
     /// Gates that must hold whenever a node begins.
     pub gates: Vec<Arc<str>>,
 }
 
 impl Policy {
-    /// It asks for nothing.
+    /// Whether it restricts nothing.
     pub fn is_default(&self) -> bool {
         let Self { windows, freezes, waves, gates } = self;
         windows.is_empty() && freezes.is_empty() && waves.is_empty() && gates.is_empty()
@@ -48,9 +50,9 @@ impl Policy {
 pub struct PolicyFacts {
     /// Gates by name. One that is missing is unknown.
     pub gates: BTreeMap<Arc<str>, GateState>,
-    /// Waves that a person has let go, each for this rendered config.
+    /// Waves that a person has approved, each for this rendered config.
     pub approved: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// Since when nodes are done in the pool's config: where a soak time counts from. A node that is missing here counts
+    /// Since when nodes are done in the pool's config; soak times count from there. A node that is missing here counts
     /// from now.
     pub done_since: BTreeMap<Arc<str>, Timestamp>,
 }
@@ -61,13 +63,13 @@ pub struct PolicyFacts {
 pub enum GateState {
     /// It holds.
     Passed,
-    /// It does not, and why.
+    /// It does not hold, and why.
     Failed(String),
-    /// Nobody could ask it, and why. No node begins because a gate could not be read.
+    /// It could not be asked, and why. No node begins because of a gate that could not be read.
     Unknown(String),
 }
 
-/// A policy with what is known for it.
+/// A policy, and what is known for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Policed<'a> {
     /// The policy.
@@ -87,13 +89,13 @@ impl PolicyFacts {
     }
 }
 
-/// A time for a plan's reader: whole seconds, as API objects write it.
+/// A time for readers of a plan: whole seconds, as API objects write it.
 pub(crate) fn time(at: Timestamp) -> Time {
     let second = at.as_second();
     Time(Timestamp::from_second(second).unwrap_or(at))
 }
 
-/// The earlier of two times to look again.
+/// The earlier of two times to plan again.
 pub(crate) fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -15,7 +15,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Central Europe's clocks, by rule and not by a file.
+/// Central European Time as a rule, not read from a file.
 fn berlin() -> TimeZone {
     TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
 }
@@ -36,12 +36,12 @@ fn a_window_opens_by_the_clock_of_its_zone_and_closes_when_its_time_is_over() {
         ("0 22 * * *", 4, "2026-12-01T20:30:00Z", Shut(Some(at("2026-12-01T21:00:00Z")))),
         // Saturdays.
         ("30 6 * * 6", 1, "2026-07-01T00:00:00Z", Shut(Some(at("2026-07-04T04:30:00Z")))),
-        // Clocks go from two to three on 29 March: what begins at half past two begins an hour later.
+        // On 29 March clocks go from two to three: a start at half past two is an hour later.
         ("30 2 * * *", 1, "2026-03-29T00:00:00Z", Shut(Some(at("2026-03-29T01:30:00Z")))),
-        // And from three to two on 25 October: the first half past two.
+        // On 25 October clocks go from three to two: the first half past two counts.
         ("30 2 * * *", 1, "2026-10-25T00:00:00Z", Shut(Some(at("2026-10-25T00:30:00Z")))),
         ("30 2 * * *", 1, "2026-10-25T01:30:00Z", Shut(Some(at("2026-10-26T01:30:00Z")))),
-        // Longer than from one start to the next: always open.
+        // It lasts longer than the time between two starts, so it is always open.
         ("0 * * * *", 2, "2026-07-01T12:30:00Z", Open(at("2026-07-01T13:00:00Z"))),
         ("0 0 30 2 *", 1, "2026-07-01T12:30:00Z", Shut(None)),
         ("0 0 29 2 *", 1, "2026-07-01T12:30:00Z", Shut(Some(at("2028-02-28T23:00:00Z")))),
@@ -192,7 +192,7 @@ fn outside_of_windows_and_within_freezes_nothing_begins_and_what_is_under_way_en
         let updating = plan.status.as_ref().and_then(|s| s.conditions.as_deref());
         let updating = api::conditions::get(updating.unwrap(), "Updating").unwrap();
         assert!(updating.message.contains(hold), "{now}: {}", updating.message);
-        // A node that has ended loses its taint meanwhile, and one on its way is not called back.
+        // A node that has finished loses its taint meanwhile, and one on its way is not called back.
         assert!(plan.patches.iter().all(|p| p.desired_config.is_keep() || want.contains(&*p.node)), "{plan}");
     }
     let mut ended = six(1, 0);
@@ -200,7 +200,7 @@ fn outside_of_windows_and_within_freezes_nothing_begins_and_what_is_under_way_en
     ended[0].taints = [serde_json::from_value(taint).unwrap()].into();
     let plan = planned(&ended, &policy, &PolicyFacts::default(), NOON);
     assert!(plan.hold.is_some() && plan.patches.iter().any(|p| &*p.node == "a"), "{plan}");
-    // Where nobody is to go there is nothing to wait for.
+    // If no node has to go, there is nothing to wait for.
     let plan = planned(&six(6, 0), &policy, &PolicyFacts::default(), NOON);
     assert_eq!((plan.hold, plan.look_again), (None, None));
 }
@@ -215,14 +215,14 @@ fn a_wave_begins_when_the_one_before_it_is_done_and_has_soaked() {
         ..PolicyFacts::default()
     };
     let rows = [
-        // Nodes on their way and done, since when, who goes, what the last node says, when to look again.
+        // Moving and done nodes, since when, who goes, what the last node reports, and when to plan again.
         ((0, 0), NOON, "a", "waits: wave canary goes first", None),
         ((0, 1), NOON, "", "waits: wave canary goes first", None),
         ((1, 0), "2026-07-01T11:30:00Z", "", "waits: its pool is held", Some("2026-07-01T12:30:00Z")),
         ((1, 0), "2026-07-01T11:00:00Z", "b", "waits: wave half goes first", None),
         ((1, 1), "2026-07-01T11:00:00Z", "", "waits: wave half goes first", None),
         ((3, 1), "2026-07-01T11:00:00Z", "", "waits: wave half goes first", None),
-        // All waves are proved: the rest goes, as many as the pool allows.
+        // All waves have proved themselves: the rest goes, as many as the pool allows.
         ((4, 0), "2026-07-01T11:00:00Z", "ef", "goes now", None),
     ];
     for ((done, moving), since, want, last, again) in rows {
@@ -234,7 +234,7 @@ fn a_wave_begins_when_the_one_before_it_is_done_and_has_soaked() {
     }
     let soaking = planned(&six(1, 0), &policy, &facts("2026-07-01T11:30:00Z"), NOON);
     assert_eq!(soaking.hold.unwrap().to_string(), "wave canary is done and soaks until 2026-07-01T12:30:00Z");
-    // Nobody knows since when: from now.
+    // Since when is not known, so it counts from now.
     let plan = planned(&six(1, 0), &policy, &PolicyFacts::default(), NOON);
     assert_eq!(plan.look_again, Some(at("2026-07-01T13:00:00Z")));
     // A canary that fails keeps the others where they are.
@@ -288,11 +288,11 @@ fn a_gate_that_fails_or_cannot_be_read_stops_the_next_node_and_an_approval_is_of
     let rows = [
         (facts(passed(), GateState::Passed, "new"), 0, "a", ""),
         (facts(passed(), GateState::Passed, "other"), 0, "", "wave canary waits for an approval"),
-        // Once it has begun nobody is asked again.
+        // Once the wave has begun, no further approval is needed.
         (facts(passed(), GateState::Passed, "other"), 1, "bcd", ""),
         (facts(Some(failed()), GateState::Passed, "new"), 0, "", "gate ready fails: 3 of 5 replicas"),
         (facts(passed(), failed(), "new"), 0, "", "gate canary-ok fails: 3 of 5 replicas"),
-        // The canary's gate holds for those after it, too.
+        // The canary's gate also holds the waves after it.
         (facts(passed(), failed(), "new"), 1, "", "gate canary-ok fails: 3 of 5 replicas"),
         (
             facts(Some(unknown()), GateState::Passed, "new"),
@@ -334,7 +334,8 @@ fn no_wave_sends_more_than_the_pool_allows_and_what_was_sent_before_goes_where_t
         NOON,
     );
     assert!(matches!(plan.hold, Some(Hold::MaxUnavailable(text)) if text == "many"));
-    // Sent to a config that the pool has left again, and not begun: it is told so at once, though its wave comes later.
+    // Sent to a config that the pool has left again, and not begun yet: it is sent on at once, although its wave comes
+    // later.
     let mut back = six(0, 0);
     back[5] = node("f", "z", "rendered-worker-1", "rendered-worker-2");
     back[5].state = crate::view::DaemonState::Done;

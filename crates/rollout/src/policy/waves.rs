@@ -19,13 +19,14 @@ use std::sync::Arc;
 pub struct Wave {
     /// Its name, for people and for approvals.
     pub name: Arc<str>,
-    /// Which nodes it takes, of those that no wave before it takes.
+    /// Which nodes it takes, out of those that no earlier wave takes.
     pub members: Members,
-    /// How many of it may be on their way at once, never more than the pool's own `maxUnavailable`; `None`: as many.
+    /// How many of its nodes may be on their way at once, never more than the pool's own `maxUnavailable`; `None` means
+    /// that one.
     pub max_unavailable: Option<IntOrString>,
-    /// For how long all its nodes must have been done before the next wave begins.
+    /// How long all its nodes must have been done before the next wave begins.
     pub soak: SignedDuration,
-    /// It begins only when a person has let it go, for this very config.
+    /// It begins only once a person has approved it, for this very config.
     pub needs_approval: bool,
     /// Gates that must hold before it begins, while it goes and soaks, and from then on.
     pub gates: Vec<Arc<str>>,
@@ -36,27 +37,27 @@ pub struct Wave {
 pub enum Members {
     /// Those with these labels.
     Selected(LabelSelector),
-    /// So many, in the order in which nodes go: by zone, then age.
+    /// This many, in the order in which nodes go: by zone, then by age.
     Number(usize),
-    /// So many of a hundred of the pool's nodes, rounded up, in the same order.
+    /// This percentage of the pool's nodes, rounded up, in the same order.
     Percent(u8),
 }
 
-/// What may go.
+/// What a policy allows now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leave {
     /// Nothing new begins.
     pub(crate) hold: Option<Hold>,
     /// The wave whose turn it is, and its nodes; `None`: all nodes.
     pub(crate) turn: Option<(Arc<str>, HashSet<Arc<str>>)>,
-    /// The wave's own bound, as it stands there.
+    /// The wave's own limit, as it is written in the policy.
     pub(crate) max_unavailable: Option<IntOrString>,
-    /// When this is out of date though nothing has changed.
+    /// When to plan again although nothing has changed.
     pub(crate) look_again: Option<Timestamp>,
 }
 
 impl Leave {
-    /// May this node begin?
+    /// Whether this node may begin.
     pub(crate) fn allows(&self, node: &str) -> bool {
         self.turn.as_ref().is_none_or(|(_, nodes)| nodes.contains(node))
     }
@@ -65,7 +66,7 @@ impl Leave {
 /// The name of the nodes that no wave takes.
 const REST: &str = "rest";
 
-/// What may go of a pool's nodes.
+/// What the policy allows for a pool's nodes now.
 pub(crate) fn leave(
     policed: Policed<'_>,
     config: &str,
@@ -84,7 +85,7 @@ pub(crate) fn leave(
     let mut look_again = policy.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
     if !policy.windows.is_empty() {
         let openings: Vec<Opening> = policy.windows.iter().map(|w| w.at(now)).collect();
-        // The one that closes last.
+        // The window that closes last.
         let closes =
             openings.iter().filter_map(|o| if let Opening::Open(end) = o { Some(*end) } else { None });
         let Some(closes) = closes.max() else {
@@ -119,7 +120,7 @@ pub(crate) fn leave(
             rest = Some((wave.name.clone(), Some((mine, wave.max_unavailable.clone()))));
             break;
         }
-        // A node of which nobody knows since when it is done is done since now.
+        // If it is not known since when a node is done, it counts from now.
         let done = of_it().map(|(n, _)| facts.done_since.get(&n.name).copied().unwrap_or(now).min(now)).max();
         let soaked = done.and_then(|done| done.checked_add(wave.soak).ok()).filter(|until| *until > now);
         if let Some(until) = soaked {
@@ -135,12 +136,12 @@ pub(crate) fn leave(
         Some((name, Some((nodes, max_unavailable)))) => {
             Leave { hold: None, turn: Some((name, nodes)), max_unavailable, look_again }
         }
-        // All waves are proved.
+        // All waves have proved themselves.
         _ => Leave { look_again, ..Leave::default() },
     }
 }
 
-/// Which nodes each wave takes: the same ones whatever has become of them.
+/// Which nodes each wave takes. This does not depend on the nodes' progress.
 fn members(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> HashMap<Arc<str>, HashSet<Arc<str>>> {
     let mut left: Vec<&NodeView> = nodes.iter().map(|(n, _)| *n).collect();
     left.sort_unstable_by(|a, b| order(a, b));

@@ -53,7 +53,7 @@ impl OsBuild {
             .filter(|c| c["status"] == "True")
             .filter_map(|c| c["type"].as_str())
             .collect();
-        // A build has one of them; where it has several, the one that ends it counts.
+        // A build has one of them. If it has several, the one that ends the build counts.
         let state = [
             ("Failed", BuildState::Failed),
             ("Interrupted", BuildState::Interrupted),
@@ -77,7 +77,8 @@ impl OsBuild {
 }
 
 impl Layering {
-    /// The image build objects of a pool: its MachineOSConfig, and the build in force or else any for the pool's config.
+    /// The image build objects of a pool: its MachineOSConfig, and the build in force, else any build for the pool's
+    /// config.
     pub fn find(
         pool: &str,
         config: &str,

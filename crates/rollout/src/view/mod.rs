@@ -20,14 +20,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Characters that are kept of a daemon's state that is none of ours.
+/// How many characters of an unknown daemon state are kept.
 const MAX_STATE_CHARS: usize = 100;
 
-/// Node conditions that must be `True` or `False` for the node to be ready, where they are present.
+/// Node conditions that must have this status for the node to be ready, if they are present.
 const READINESS: [(&str, &str); 3] =
     [("Ready", "True"), ("DiskPressure", "False"), ("NetworkUnavailable", "False")];
 
-/// What the daemon says of itself, [`annotation::STATE`].
+/// The daemon's own state, [`annotation::STATE`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DaemonState {
@@ -42,7 +42,7 @@ pub enum DaemonState {
     Degraded,
     /// The desired config cannot be reached from here.
     Unreconcilable,
-    /// Anything else, `Rebooting` of older daemons among it.
+    /// Anything else, including `Rebooting` of older daemons.
     Other(Arc<str>),
 }
 
@@ -77,15 +77,15 @@ impl fmt::Display for DaemonState {
     }
 }
 
-/// Whose cordon a node is under during an update, [`own::CORDON`].
+/// Who cordoned a node during an update, [`own::CORDON`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CordonMark {
-    /// `drain`: ours; the node takes pods again when the update is over.
+    /// `drain`: we did. The node is uncordoned when the update is over.
     Drain,
-    /// `daemon`: as `drain`, made by the node's daemon together with its request. It gives the node back itself, and
-    /// tells these steps on its MachineConfigNode.
+    /// `daemon`: as `drain`, but done by the node's daemon together with its request. The daemon also uncordons the
+    /// node, and reports these steps on its MachineConfigNode.
     Daemon,
-    /// `kept`: it was cordoned when the drain began; it stays so.
+    /// `kept`: it was cordoned when the drain began, and stays cordoned.
     Kept,
 }
 
@@ -110,13 +110,13 @@ impl CordonMark {
 pub struct NodeView {
     /// Its name.
     pub name: Arc<str>,
-    /// Its identity: a node deleted and made again with the same name is another one.
+    /// Its identity: a node that is deleted and created again with the same name is another one.
     pub uid: Box<str>,
-    /// What patches are bound to.
+    /// The version that patches are bound to.
     pub resource_version: Box<str>,
-    /// All of its labels: any of them may be in a pool's selector.
+    /// All of its labels, because any of them may be in a pool's selector.
     pub labels: Labels,
-    /// When it was made, in seconds since 1970; 0 where unknown.
+    /// When it was created, in seconds since 1970; 0 if unknown.
     pub created: i64,
     /// It is being deleted.
     pub deleting: bool,
@@ -124,9 +124,9 @@ pub struct NodeView {
     pub pending: bool,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
-    /// Why its conditions say that it is not ready; `None`: ready, as far as they go.
+    /// Why its conditions say that it is not ready; `None` if they say that it is.
     pub not_ready: Option<Arc<str>>,
-    /// All of its taints: a merge patch replaces the list as a whole.
+    /// All of its taints, because a merge patch replaces the whole list.
     pub taints: Box<[Taint]>,
     /// [`annotation::CURRENT_CONFIG`].
     pub current_config: Option<Arc<str>>,
@@ -166,7 +166,7 @@ impl NodeView {
         Self::interned(node, &mut Names::default())
     }
 
-    /// The view of one Node whose strings are shared with all others made with the same `names`.
+    /// The view of one Node. Its strings are shared with all views made with the same `names`.
     pub fn interned(node: &Node, names: &mut Names) -> Self {
         let ObjectMeta { name, uid, resource_version, labels, annotations, .. } = &node.metadata;
         let note = |key: &str| annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
@@ -212,22 +212,22 @@ impl NodeView {
         }
     }
 
-    /// A daemon has written what it is in, or the node was sent somewhere.
+    /// Whether a daemon has written its config, or the node was sent somewhere.
     pub fn has_reported(&self) -> bool {
         self.state != DaemonState::Absent || self.current_config.is_some() || self.desired_config.is_some()
     }
 
-    /// Conditions are fine and the node takes pods.
+    /// Whether its conditions are good and it is not cordoned.
     pub fn ready(&self) -> bool {
         self.not_ready.is_none() && !self.unschedulable
     }
 
-    /// Windows nodes are not ours.
+    /// Whether it is a Windows node, which we do not manage.
     pub fn is_windows(&self) -> bool {
         self.labels.get(label::OS) == Some("windows")
     }
 
-    /// Labelled as OpenShift labels its control plane.
+    /// Whether it is labelled as OpenShift labels its control plane.
     pub fn is_master(&self) -> bool {
         self.labels.get(label::MASTER_ROLE).is_some()
     }
@@ -237,19 +237,19 @@ impl NodeView {
         self.labels.get(label::ZONE)
     }
 
-    /// It bears the taint of nodes that wait for an update.
+    /// Whether it carries the taint of nodes that wait for an update.
     pub fn has_update_taint(&self) -> bool {
         self.taints.iter().any(is_update_taint)
     }
 
-    /// A daemon has been there: it manages this node.
+    /// Whether a daemon manages this node.
     pub fn is_managed(&self) -> bool {
         !self.is_windows() && self.current_config.as_deref().is_some_and(|c| !c.is_empty())
     }
 
-    /// The two lead to the same plan: they differ in the resource version at most. A heartbeat does that.
+    /// Whether the two lead to the same plan: they differ at most in the resource version, as after a heartbeat.
     pub fn alike(&self, other: &Self) -> bool {
-        // Compared in place: cloning to blank the version would cost more than the rest.
+        // Compared in place: cloning to blank the version would cost more than all the rest.
         let Self {
             name,
             uid,
@@ -294,12 +294,12 @@ impl NodeView {
     }
 }
 
-/// Is it the taint of nodes that wait for an update?
+/// Whether it is the taint of nodes that wait for an update.
 pub fn is_update_taint(taint: &Taint) -> bool {
     taint.key == UPDATE_TAINT && taint.effect == UPDATE_TAINT_EFFECT
 }
 
-/// The first of the present conditions that speaks against the node, with its reason and message.
+/// The first present condition that makes the node not ready, with its reason and message.
 fn why_not_ready(node: &Node) -> Option<String> {
     let conditions = node.status.as_ref()?.conditions.as_deref()?;
     let bad = conditions

@@ -4,12 +4,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Interned strings. 5,000 nodes name the same few configs, label keys and zones: each is stored once.
+/// Interned strings. 5,000 nodes name the same few configs, label keys and zones; each is stored once.
 #[derive(Debug, Default)]
 pub struct Names(HashSet<Arc<str>>);
 
 impl Names {
-    /// The one copy of a string.
+    /// The shared copy of a string.
     pub fn get(&mut self, text: &str) -> Arc<str> {
         if let Some(have) = self.0.get(text) {
             return have.clone();
@@ -19,7 +19,7 @@ impl Names {
         new
     }
 
-    /// Forgets strings that nobody else holds. Cheap enough to call once a minute.
+    /// Drops strings that nothing else holds. Cheap enough to call once a minute.
     pub fn prune(&mut self) {
         self.0.retain(|s| Arc::strong_count(s) > 1);
     }
@@ -35,7 +35,7 @@ impl Names {
     }
 }
 
-/// Labels in 32 bytes an entry, keys and values interned, ordered by key.
+/// Labels in 32 bytes an entry: keys and values interned, ordered by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
@@ -56,7 +56,7 @@ impl Labels {
         self.0.iter().map(|(k, v)| (&**k, &**v))
     }
 
-    /// The same with some set or removed.
+    /// The same labels with some set or removed.
     #[must_use]
     pub fn patched(&self, changes: &BTreeMap<Arc<str>, Option<Arc<str>>>) -> Self {
         let mut all: BTreeMap<Arc<str>, Arc<str>> = self.0.iter().cloned().collect();

@@ -15,7 +15,7 @@ pub struct Owner {
     pub name: Arc<str>,
 }
 
-/// A pod's phase, as far as a drain tells them apart.
+/// A pod's phase, as far as a drain distinguishes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodPhase {
     /// Pending, Running or unknown.
@@ -35,21 +35,21 @@ pub struct PodView {
     pub name: Arc<str>,
     /// Its identity; evictions are bound to it.
     pub uid: Box<str>,
-    /// The node that it is bound to; empty: none.
+    /// The node that it is bound to; empty if none.
     pub node: Arc<str>,
     /// What budgets select by.
     pub labels: Labels,
     /// Its controller.
     pub owner: Option<Owner>,
-    /// The kubelet's own copy of a static pod.
+    /// Whether it is the kubelet's mirror of a static pod.
     pub mirror: bool,
     /// Running, or finished.
     pub phase: PodPhase,
-    /// It is being deleted; the kubelet gives it its grace period.
+    /// Whether it is being deleted; its grace period runs.
     pub deleting: bool,
-    /// It has an emptyDir, whose content goes with the pod.
+    /// Whether it has an emptyDir volume, whose contents are lost with the pod.
     pub empty_dir: bool,
-    /// Seconds that its containers get to end.
+    /// Its grace period, in seconds.
     pub grace: Option<i64>,
 }
 
@@ -96,13 +96,13 @@ pub struct BudgetView {
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// The pods that it guards. Other than with pools, an empty selector picks every pod of the namespace.
+    /// The pods that it guards. Unlike in pools, an empty selector selects every pod of the namespace.
     pub selector: Option<LabelSelector>,
-    /// How many of them may go now.
+    /// How many of them may be evicted now.
     pub disruptions_allowed: i32,
     /// How many are healthy.
     pub current_healthy: i32,
-    /// How many must be.
+    /// How many must be healthy.
     pub desired_healthy: i32,
     /// How many there should be.
     pub expected_pods: i32,
@@ -126,7 +126,7 @@ impl BudgetView {
         }
     }
 
-    /// Does it guard the pod? A selector that cannot be evaluated guards nothing, as in the API server.
+    /// Whether it guards the pod. A selector that cannot be evaluated guards nothing, as in the API server.
     pub fn guards(&self, pod: &PodView) -> bool {
         let Some(selector) = self.selector.as_ref() else { return false };
         self.namespace == pod.namespace

@@ -115,7 +115,7 @@ pub(crate) fn selector(value: Value) -> Option<LabelSelector> {
     serde_json::from_value(value).unwrap()
 }
 
-/// A pool that selects its role's label, with this config and bound.
+/// A pool that selects its role's label, with this config and `maxUnavailable`.
 pub(crate) fn pool(name: &str, config: &str, max: Value) -> MachineConfigPool {
     let mut pool = MachineConfigPool::new(
         name,
@@ -146,7 +146,7 @@ impl World {
         Self { pools, nodes, facts, ..Self::default() }
     }
 
-    /// One worker pool at `v1`.
+    /// One worker pool with config `v1`.
     pub(crate) fn workers(max: Value, nodes: Vec<Mk>) -> Self {
         Self::new(vec![pool("worker", "v1", max)], nodes)
     }
@@ -179,7 +179,7 @@ impl World {
         self.plan().pools.into_iter().find(|p| &*p.pool == name).unwrap()
     }
 
-    /// Carries a plan out.
+    /// Applies a plan to the views.
     pub(crate) fn apply(&mut self, plan: &RolloutPlan) {
         for (pool, plan) in self.pools.iter_mut().zip(&plan.pools) {
             for patch in &plan.patches {
@@ -214,12 +214,12 @@ impl World {
     }
 }
 
-/// The nodes that a plan sends off, by name.
+/// The nodes that a plan sends, by name.
 pub(crate) fn goes(plan: &PoolPlan) -> Vec<String> {
     plan.nodes.iter().filter(|n| n.step == Step::Goes).map(|n| n.node.to_string()).collect()
 }
 
-/// The body of the patch of one node, `resourceVersion` left out; null without a patch.
+/// The body of one node's patch without `resourceVersion`; null if there is no patch.
 pub(crate) fn patch(plan: &PoolPlan, node: &str) -> Value {
     let Some(patch) = plan.patches.iter().find(|p| &*p.node == node) else { return Value::Null };
     let mut body = patch.merge_patch();
@@ -231,7 +231,7 @@ pub(crate) fn patch(plan: &PoolPlan, node: &str) -> Value {
     body
 }
 
-/// An annotation patch.
+/// A patch of annotations.
 pub(crate) fn notes(pairs: &[(&str, Option<&str>)]) -> Value {
     let map: serde_json::Map<String, Value> =
         pairs.iter().map(|(k, v)| (format!("machineconfiguration.openshift.io/{k}"), json!(v))).collect();

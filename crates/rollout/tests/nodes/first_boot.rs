@@ -59,7 +59,7 @@ fn a_machine_that_booted_into_a_custom_pool_gets_its_labels_first() {
     assert_eq!(plan.patches.iter().filter(|p| p.pool_labels_applied).count(), 2, "54");
 }
 
-/// Whoever has a node's credentials can write what its Node says, and delete what was noted there.
+/// Whoever has a node's credentials can write annotations of its Node, and delete what was recorded there.
 #[test]
 fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
     let says = |name: &str, current: &str| moved(name, current, current).note("firstPivotConfig", "ri");
@@ -73,7 +73,7 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
         let told: Vec<_> = plan.unvouched.iter().map(|(node, pool)| (&**node, &**pool)).collect();
         assert_eq!(told == [("a", "infra")], !labelled, "{list}: {told:?}");
     }
-    // Also when it is in its pool's config by then.
+    // Also if it is in its pool's config by then.
     let mut world = booted(says("a", "v1"));
     expects(&mut world, "b,a");
     assert_eq!(
@@ -84,11 +84,11 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
     let plan = world.plan_of("infra");
     assert_eq!(plan.first_boot_nodes, Change::Set("b".into()), "it has served");
     expects(&mut world, "b");
-    // An administrator takes the label away, and the node deletes what was noted on it.
+    // An administrator removes the label, and the node deletes the record.
     world.nodes = vec![says("a", "v1").view()];
     let plan = world.plan();
     assert!(plan.pools.iter().all(|p| p.patches.is_empty()), "once: {plan}");
-    // One that has them already, and one that was given them and is elsewhere now.
+    // One that already has the labels, and one that was given them and is elsewhere now.
     for mk in
         [says("a", "v2").roles(&["worker", "infra"]), says("a", "v1").note("customPoolLabelsApplied", "")]
     {

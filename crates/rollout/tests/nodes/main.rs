@@ -17,7 +17,7 @@ use rollout::{
 };
 use serde_json::{Value, json};
 
-/// The image that a layered pool is to be in.
+/// The image builds of a pool: the image in force, the build's state, and the image that was built.
 fn layering(image: &str, state: BuildState, built: &str) -> Layering {
     Layering {
         config: Some(OsConfigView { name: "mosc".into(), image: image.into() }),

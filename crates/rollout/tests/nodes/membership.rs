@@ -104,19 +104,19 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
         let pools = vec![sound("worker"), broken("infra", selector_of), sound("master"), sound("gpu")];
         let nodes = vec![
             at("w", &["worker"], "worker"),
-            // Labelled for it, and not moved yet.
+            // Labelled for it, but not moved yet.
             at("i", &["worker", "infra"], "worker"),
-            // In a config of it: labels that cannot be read chose it.
+            // In a config of it, so labels that cannot be read now once selected it.
             at("j", &["worker"], "infra"),
-            // Another pool whose name begins the same.
+            // Another pool whose name begins in the same way.
             at("k", &["worker"], "infra-two"),
             at("m", &["master", "infra"], "infra"),
             at("g", &["gpu", "worker"], "gpu"),
-            // gpu, or in conflict: nobody knows.
+            // Either gpu or a conflict: that cannot be known.
             at("h", &["gpu", "infra"], "gpu"),
         ];
         let mut world = World::new(pools, nodes);
-        // It was well before somebody broke its selector.
+        // The pool was fine before somebody broke its selector.
         world.pools[1].status = Some(api::v1::MachineConfigPoolStatus {
             conditions: Some(vec![api::conditions::Condition::new("Updated", true, "", "")]),
             ..Default::default()
@@ -146,7 +146,7 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
             assert_eq!(is(&world, pool, rollout::MEMBERSHIP_CONFLICT), want, "pool {pool}");
             assert!(!want || !is(&world, pool, "Updated") && !is(&world, pool, "Updating"), "nobody knows");
         }
-        // Corrected, it is as well as the others.
+        // Once corrected, it is as fine as the others.
         world.pools[1].spec.node_selector = selector(json!({"matchLabels": {role: ""}}));
         world.nodes.retain(|n| &*n.name != "h");
         world.settle();

@@ -246,10 +246,10 @@ fn a_drifted_node_goes_in_the_slot_that_it_holds() {
     let masters = vec![old("m0").roles(&["master"]), drifted("m1").roles(&["master"])];
     let mut world = World::new(vec![pool("master", "v1", json!(3))], masters);
     assert_eq!(goes(&world.plan_of("master")), ["m1"]);
-    // The operator's own node goes last, but not while it has the slot that the others wait for.
+    // The operator's own node goes last, but not while it holds the slot that the others wait for.
     world.facts.operator_node = Some("m1".into());
     assert_eq!(goes(&world.plan_of("master")), ["m1"]);
-    // Nor beside a member of the control plane that is away, whatever pool that is in.
+    // Nor beside a control-plane node that is out, whatever pool that is in.
     world.pools.push(pool("worker", "v1", json!(1)));
     world.nodes.push(old("w").roles(&["worker"]).label("node-role.kubernetes.io/etcd", "").unready().view());
     let plan = world.plan_of("master");

@@ -82,7 +82,7 @@ fn held_pools_write_nothing_to_nodes() {
         || vec![moved("a", "v0", "v0"), moved("b", "v0", "v0").taint("UpdateInProgress", "PreferNoSchedule")];
     let mut empty = World::workers(json!(1), nodes());
     empty.pools[0].spec.configuration.name.clear();
-    // Where the reference writes nothing at all; what the status says is in the tests of statuses.
+    // The reference writes nothing at all here. The tests of statuses check what the status says.
     assert_eq!(empty.plan_of("worker").status.unwrap().configuration.name, "", "47");
     let mut paused = World::workers(json!(1), nodes());
     paused.pools[0].spec.paused = true;

@@ -30,7 +30,7 @@ use state::State;
 use std::collections::{HashMap, VecDeque};
 
 impl Model {
-    /// Explores everything; returns the number of states.
+    /// Explores all states; returns how many there are.
     fn explore(&mut self) -> usize {
         let mut index: HashMap<State, u32> = HashMap::new();
         let mut before: Vec<Vec<u32>> = vec![];
@@ -51,7 +51,7 @@ impl Model {
             if s.nodes().all(|n| n.done() && n.des == s.pool.target) {
                 ends.push(id);
             }
-            // A paused pool, or one whose config cannot be reached, has no way to the end while nobody edits it.
+            // A paused pool, or one whose config cannot be reached, has no end while nobody edits it.
             may_end.push(!s.pool.paused && (self.broken != Some(s.pool.target)));
             for t in self.steps(&s) {
                 let to = id_of(t, &mut queue, &mut before);
@@ -87,7 +87,7 @@ fn two_slots_are_two_slots() {
     }
 }
 
-/// The same with everything at once, as far as memory goes.
+/// The same with everything at once, as far as memory allows.
 #[test]
 #[ignore = "minutes, and gigabytes"]
 fn wider() {
@@ -106,8 +106,9 @@ fn wider() {
     with(2, 1, |m| (m.late, m.repeats, m.lag, m.stranded) = (true, true, 2, true));
 }
 
-/// While two believe that they lead, the fixed order of nodes and the versions on patches keep them from adding up, as
-/// long as nobody re-targets the pool in that moment. The lease sees to it that there are not two.
+/// While two controllers believe that they lead, the fixed order of nodes and the versions on patches keep their nodes
+/// from adding up, as long as nobody gives the pool another target at that moment. The lease makes sure that there are
+/// not two.
 #[test]
 fn two_controllers_at_once_hold_the_bound() {
     for nodes in [2, 3] {
@@ -118,8 +119,8 @@ fn two_controllers_at_once_hold_the_bound() {
     }
 }
 
-/// Patches of a leader that is gone arrive under the next one, and copies of patches that were sent again, at the worst
-/// moment, and while somebody re-targets the pool.
+/// Patches of an earlier leader arrive under the next one, and so do copies of patches that were sent again: at the
+/// worst moment, and while somebody gives the pool another target.
 #[test]
 fn patches_that_outlive_their_leader_hold_the_bound() {
     for (nodes, max, failures, edits, reverts) in
@@ -132,7 +133,7 @@ fn patches_that_outlive_their_leader_hold_the_bound() {
     }
 }
 
-/// Every event in its turn, several behind, and old ones again.
+/// Every event in order, several events behind, and old ones again.
 #[test]
 fn events_that_come_late_and_again_hold_the_bound() {
     for (nodes, failures, lag) in [(2, true, 2), (3, false, 2)] {
@@ -143,7 +144,7 @@ fn events_that_come_late_and_again_hold_the_bound() {
     }
 }
 
-/// A node that nobody asked anything of goes away in the middle, and comes back.
+/// A node that was asked for nothing goes away in the middle, and comes back.
 #[test]
 fn a_node_that_is_lost_takes_a_slot() {
     for (nodes, max, outages) in [(3, 1, 2), (3, 2, 1)] {
@@ -154,8 +155,8 @@ fn a_node_that_is_lost_takes_a_slot() {
     }
 }
 
-/// A controller that gets no answer for one node goes on with the others, keeps a slot for it, and gives the patch up in
-/// the end.
+/// A controller that gets no answer for one node continues with the others, keeps a slot for that node, and gives the
+/// patch up in the end.
 #[test]
 fn a_node_that_is_not_answered_for_keeps_its_slot_and_no_more() {
     for (nodes, max, failures, edits, late) in
@@ -169,8 +170,8 @@ fn a_node_that_is_not_answered_for_keeps_its_slot_and_no_more() {
     }
 }
 
-/// Drifted nodes are mended by the next config, with one slot as with two, also when all have drifted; and never beside one
-/// node too many.
+/// Drifted nodes are repaired by the next config, with one slot as well as with two, even if all have drifted; and
+/// never is one node too many out.
 #[test]
 fn nodes_that_drift_are_sent_in_the_slot_that_they_hold() {
     for (nodes, max, drifts, failures, late) in
@@ -200,7 +201,7 @@ fn a_pool_that_is_paused_and_resumed_goes_on() {
     assert!(states > 1_000, "{states}");
 }
 
-/// What a fault leads to, as the explorer says it.
+/// What a fault leads to, in the explorer's words.
 fn found(fault: Fault) -> String {
     let explored = std::panic::catch_unwind(|| {
         let mut model = Model::new(2, 1, 1);

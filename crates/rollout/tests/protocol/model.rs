@@ -11,38 +11,38 @@ use rollout::{Change, Unanswered};
 use serde_json::json;
 use std::collections::HashMap;
 
-/// Configs: where all nodes begin, the first target, and a second one.
+/// Configs: the one where all nodes begin, the first target, and the second one.
 const CONFIGS: [&str; 3] = ["rendered-worker-0", "rendered-worker-1", "rendered-worker-2"];
 
 /// Faults that the explorer must find: a test of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A patch without an answer is taken for one that did not arrive.
+    /// A patch without an answer is assumed not to have arrived.
     Forgets,
-    /// A patch that was sent again and refused is taken for one that did not arrive.
+    /// A patch that was sent again and then refused is assumed not to have arrived.
     TrustsRefusal,
     /// One node more than allowed is sent.
     OneTooMany,
     /// A failed node keeps its slot and is never sent elsewhere.
     NeverTriesAgain,
-    /// The controller never sees what becomes of the first node.
+    /// The controller never sees changes of the first node.
     Blind,
-    /// A new leader begins with caches that another one's patches are not in.
+    /// A new leader begins with caches that lack another leader's patches.
     StaleStart,
-    /// A new leader does not seal nodes before it sends others.
+    /// A new leader does not fence nodes before it sends others.
     SealsNothing,
     /// A patch without an answer keeps no slot in the next plan.
     KeepsNoSlot,
-    /// A patch that is given up is taken for one that did not arrive.
+    /// A patch that was given up is assumed not to have arrived.
     TrustsSilence,
-    /// A cache takes an old event that comes again for news.
+    /// A cache accepts an old event that comes again.
     TakesOld,
 }
 
-/// Who is sent where, and who is to be sealed before, by what a controller believes.
+/// Which nodes are sent where, and which must be fenced first, according to what a controller believes.
 type Plan = (Vec<(u8, u8)>, Vec<u8>);
 
-/// The pool and the nodes as a controller has them, and for each node whether it waits for a patch's answer.
+/// The pool and the nodes in a controller's cache, and for each node whether it waits for a patch's answer.
 type Question = (Pool, Vec<Node>, Vec<bool>);
 
 pub(crate) struct Model {
@@ -52,25 +52,25 @@ pub(crate) struct Model {
     pub(crate) controllers: usize,
     /// Whether nodes may fail.
     pub(crate) failures: bool,
-    /// Whether those that fail may be left under the cordon of their drain. It makes ten times as many states.
+    /// Whether failed nodes may be left under the cordon of their drain. It makes ten times as many states.
     pub(crate) stranded: bool,
-    /// Nothing gets to this config: every attempt fails.
+    /// The config that no node can reach: every attempt fails.
     pub(crate) broken: Option<u8>,
     /// Whether somebody pauses and resumes the pool.
     pub(crate) pauses: bool,
-    /// Whether a second edit may take the first one back.
+    /// Whether a second edit may revert the first one.
     pub(crate) reverts: bool,
-    /// Whether a patch may outlive its sender and the wait for its answer, for as long as it likes.
+    /// Whether a patch may outlive its sender and the wait for its answer, for any length of time.
     pub(crate) late: bool,
-    /// Whether a controller that gets no answer plans on without it, and gives a patch up when it can arrive no more.
+    /// Whether a controller that gets no answer plans on without it, and gives a patch up when it can no longer arrive.
     pub(crate) goes_on: bool,
-    /// How many events a watch may be behind: one is what stands there, or what stood there when it was last seen.
+    /// How many events a watch may be behind. One means: the present state, or the one that was last seen.
     pub(crate) lag: usize,
     /// Whether events of older versions come again.
     pub(crate) repeats: bool,
     pub(crate) edits: u8,
     pub(crate) outages: u8,
-    /// Nodes whose files somebody changes, before they are where the pool is to be: nobody mends them by hand.
+    /// Nodes whose files somebody changes before they reach the pool's target. Nobody repairs them by hand.
     pub(crate) drifts: u8,
     /// Plans by pool and cache: the same question has the same answer.
     pub(crate) plans: HashMap<Question, Plan>,
@@ -123,8 +123,7 @@ impl Model {
         }
     }
 
-    /// The real plan for what a controller believes.
-    /// `waits`: nodes that a patch without an answer may have sent.
+    /// The real plan for what a controller believes. `waits`: nodes that a patch without an answer may have sent.
     fn plan(&mut self, pool: Pool, cache: &[Node], waits: &[bool]) -> Plan {
         let question = (pool, cache.to_vec(), waits.to_vec());
         if let Some(known) = self.plans.get(&question) {
@@ -139,7 +138,7 @@ impl Model {
                 St::Degraded | St::Drifted => DaemonState::Degraded,
             },
             not_ready: (!node.ready && node.st != St::Degraded).then(|| "Ready is False".into()),
-            // A daemon that failed after its drain has not given the node back.
+            // A daemon that failed after its drain has not uncordoned the node.
             unschedulable: !node.ready && node.st == St::Degraded,
             cordon: (!node.ready && node.st == St::Degraded).then_some(CordonMark::Daemon),
             ..view.clone()
@@ -164,7 +163,7 @@ impl Model {
         });
         let sent: Vec<_> = sent.collect();
         assert!(!pool.paused || plan.patches.is_empty(), "a paused pool moves nothing: {plan}");
-        // Of those that it knows of, a node that was lost counts as well.
+        // Among the nodes that the controller has seen, a lost one counts as out, too.
         let mut after = cache.to_vec();
         sent.iter().for_each(|(node, des)| after[*node as usize].des = *des);
         let free = |n: &Node| n.done() || n.failing() && n.ready && n.des != pool.target;
@@ -250,11 +249,11 @@ impl Model {
             St::Degraded if node.des != node.cur => {
                 push(Node { st: St::Working, ready: true, ..node }, node.des);
             }
-            // It failed for what it is no longer asked to do.
+            // It failed at something that it is no longer asked to do.
             St::Degraded => push(Node { st: St::Done, ready: true, ..node }, node.des),
             St::Drifted if node.des != node.cur => push(Node { st: St::Working, ..node }, node.des),
             St::Drifted => {}
-            // It was lost and comes back.
+            // It was lost, and comes back.
             St::Done if !node.ready => push(Node { ready: true, ..node }, s.work[i]),
             St::Done => {}
             St::Working => {
@@ -263,7 +262,7 @@ impl Model {
                     push(Node { st: St::Degraded, ready: true, ..node }, s.work[i]);
                 }
                 if self.stranded && (self.failures || broken) {
-                    // After its drain: it stays cordoned.
+                    // It fails after its drain, and stays cordoned.
                     push(Node { st: St::Degraded, ready: false, ..node }, s.work[i]);
                 }
                 if node.ready && !broken {
@@ -276,21 +275,22 @@ impl Model {
                     push(node, node.des);
                 }
                 if !node.ready {
-                    // It crashed half-way, undid what it had done, and reads its Node again.
+                    // It crashed half-way, rolled back, and reads its Node again.
                     push(Node { ready: true, ..node }, node.des);
                 }
             }
         }
     }
 
-    /// What a watch brings: the next event of a node, several at once (a list), or one that came before.
+    /// What a watch delivers: the next event of a node, several at once (a list), or an event that was delivered
+    /// before.
     fn watch_steps(&self, s: &State, c: usize, out: &mut Vec<State>) {
         let own = &s.controllers[c];
         let blind = self.fault == Some(Fault::Blind);
         for i in (0..self.nodes).filter(|i| !blind || *i > 0) {
             let versions = if self.repeats { 0 } else { own.at[i] + 1 }..=s.newest(i);
             for version in versions {
-                // The store compares versions: what is not newer changes nothing.
+                // The store compares versions: an older event changes nothing.
                 let news = version > own.at[i];
                 if news || version < own.at[i] && self.fault == Some(Fault::TakesOld) {
                     let mut t = s.clone();
@@ -326,7 +326,7 @@ impl Model {
                 flights.sort_unstable();
                 out.push(t);
             }
-            // One at a time is every order; an answer that is lost makes it sealed twice.
+            // One node at a time covers every order; a lost answer makes the controller write to the node again.
             for i in seals {
                 let mut t = s.clone();
                 t.write(i, s.node(i));
@@ -350,8 +350,8 @@ impl Model {
         if self.fault == Some(Fault::Blind) {
             return;
         }
-        // A crash, or a lease that is lost. Another instance takes over and lists everything. Any part of the patches
-        // arrived; where they may be late, the others arrive under the next leader.
+        // A crash, or a lost lease. Another instance takes over and lists everything. Any subset of the patches has
+        // arrived; if patches may be late, the others arrive under the next leader.
         for arrived in 0..1_usize << own.flight.len() {
             let mut t = s.clone();
             for (k, flight) in own.flight.iter().enumerate() {
@@ -374,19 +374,19 @@ impl Model {
         }
     }
 
-    /// What can become of one patch of a controller that waits for its answer.
+    /// The possible outcomes of one patch for a controller that waits for its answer.
     fn answers(&self, s: &State, c: usize, k: usize, out: &mut Vec<State>) {
         let flight = s.controllers[c].flight[k];
         let i = flight.node as usize;
-        // Done, and the answer is the node; or refused.
+        // Applied, and the answer is the node; or refused.
         let mut answered = s.clone();
         answered.controllers[c].flight.remove(k);
         answered.arrive(flight);
         if flight.valid || flight.again && self.fault != Some(Fault::TrustsRefusal) {
-            // Refused, it may have been done the time before: the node is read.
+            // If it is refused, an earlier copy may have been applied: the node is read.
             answered.read(c, i);
         }
-        // Done or refused, and nobody hears of it; or not arrived: sent again until it is answered.
+        // Applied or refused without anybody hearing of it; or not arrived. It is sent again until it is answered.
         let mut unanswered = s.clone();
         unanswered.arrive(flight);
         let mut lost = s.clone();
@@ -398,13 +398,13 @@ impl Model {
             }
         }
         if self.late {
-            // Not lost: on its way.
+            // Not lost, but still on its way.
             lost.late.push(Flight { again: false, ..flight });
         }
         out.extend([answered, unanswered, lost]);
     }
 
-    /// What would be refused anyway, and versions that nobody can see any more, make no other state.
+    /// Patches that would be refused anyway, and versions that nothing can see any more, do not make another state.
     fn tidy(&self, s: &mut State) {
         s.late.retain(|f| f.valid);
         s.late.sort_unstable();
@@ -419,7 +419,7 @@ impl Model {
             };
             (0..first).for_each(|_| drop(s, 0));
             let seen = oldest - first;
-            // A watch that falls far behind is brought up by a list: versions in between are never seen.
+            // A watch that falls far behind is brought up to date by a list: it never sees the versions in between.
             loop {
                 let newest = s.newest(i);
                 let unseen = |v: &u8| s.controllers.iter().all(|c| c.at[i] != *v);

@@ -8,11 +8,11 @@ pub(crate) enum St {
     Done,
     Working,
     Degraded,
-    /// Somebody has changed what its daemon keeps; only another config mends it.
+    /// Somebody has changed files that its daemon manages; only another config repairs that.
     Drifted,
 }
 
-/// What stands on a Node.
+/// The contents of a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) cur: u8,
@@ -37,7 +37,7 @@ pub(crate) struct Pool {
     pub(crate) paused: bool,
 }
 
-/// A patch on its way.
+/// A patch in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Flight {
     pub(crate) node: u8,
@@ -54,20 +54,20 @@ pub(crate) struct Controller {
     pub(crate) pool: Pool,
     /// For each node, which of its versions is in the cache.
     pub(crate) at: Vec<u8>,
-    /// What it waits for: nothing is planned before every patch is answered.
+    /// The patches that it waits for: nothing is planned before each is answered.
     pub(crate) flight: Vec<Flight>,
-    /// Nodes that have not changed since its term began: an earlier leader's patches may still be good for them.
+    /// Nodes that have not changed since its term began: an earlier leader's patches may still apply to them.
     pub(crate) exposed: Vec<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) pool: Pool,
-    /// For each node the versions that somebody may still see, oldest first; the last is what stands there.
+    /// For each node the versions that something may still see, oldest first; the last one is the present state.
     pub(crate) logs: Vec<Vec<Node>>,
     /// What each daemon is applying.
     pub(crate) work: Vec<u8>,
-    /// Nodes that were seen failing at what was not the target: they gave up their slot.
+    /// Nodes that were seen failing at something other than the target: they gave up their slot.
     pub(crate) freed: Vec<bool>,
     pub(crate) controllers: Vec<Controller>,
     /// Patches whose sender does not wait for them any more, or that it has sent once more: they arrive at some time, or

@@ -160,12 +160,13 @@ impl Reference {
         }
     }
 
-    /// To go, in service, and at fault where it is: what we send in the slot that it holds, and the reference does not.
+    /// It has to go and is in service, but reports a fault in its present config: we send it in the slot that it holds,
+    /// the reference does not.
     pub(crate) fn drifted(&self, n: &Node) -> bool {
         self.candidate(n) && n.ready() && n.unavailable() && n.bad()
     }
 
-    /// Those of them that go: as many as there are slots beside nodes that are really out.
+    /// Those of them that go: as many as there are slots left by nodes that are really out.
     fn drifted_first(&self, max: usize) -> Vec<usize> {
         let out = |n: &&Node| n.unavailable() && !self.drifted(n) || n.failing() && !self.candidate(n);
         let mut all: Vec<usize> = (0..self.nodes.len()).filter(|i| self.drifted(&self.nodes[*i])).collect();
@@ -177,7 +178,7 @@ impl Reference {
         all
     }
 
-    /// Sends nodes; how many could have been.
+    /// Sends nodes; returns how many could have been sent.
     pub(crate) fn send(&mut self, max: usize) -> usize {
         self.give(self.drifted_first(max));
         let (candidates, chosen) = self.chosen(max);
@@ -302,7 +303,7 @@ impl Reference {
     }
 }
 
-/// Two masters and an arbiter, say: one quorum.
+/// Two masters and an arbiter, for example: one quorum.
 #[derive(Clone, Debug)]
 pub(crate) struct Quorum {
     pub(crate) master: Reference,
@@ -310,8 +311,8 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Whether a master is out; while arbiters have only drifted, and so keep the masters where they are, a master that
-    /// has drifted, too, is not.
+    /// Whether a master is out. A master that has drifted does not count while arbiters have only drifted and so keep
+    /// the masters where they are.
     fn masters_out(&self) -> bool {
         let first = self.arbiter_first();
         self.master.nodes.iter().any(|n| n.unavailable() && !(first && self.master.drifted(n)))

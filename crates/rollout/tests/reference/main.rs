@@ -60,7 +60,7 @@ fn any_node(i: usize, images: bool) -> impl Strategy<Value = Node> {
             created,
             tainted,
         )| {
-            // Half of them are at rest: otherwise there would be no room for anybody.
+            // Half of them are at rest: otherwise no slot would ever be free.
             let (desired, desired_image) =
                 if steady { (current, current_image) } else { (desired, desired_image) };
             let notes = [
@@ -101,7 +101,7 @@ fn any_layering() -> impl Strategy<Value = Layering> {
     );
     (config, build).prop_map(|(config, build)| Layering {
         config: config.map(|image| OsConfigView { name: "mosc".into(), image: image.into() }),
-        // The build that is looked at is the one for the pool's config.
+        // The build that counts is the one for the pool's config.
         build: build.filter(|_| config.is_some()).map(|(state, image)| OsBuildView {
             name: "mosb".into(),
             machine_config: "new".into(),
@@ -179,8 +179,8 @@ proptest! {
 
     #[test]
     fn a_quorum_ends_as_the_reference_would_leave_it(mut reference in any_quorum()) {
-        // The reference lets the arbiter go while masters wait behind one that fails, as one that has drifted does once it
-        // is sent.
+        // The reference lets the arbiter go while masters wait behind a failing one, and a drifted master becomes one
+        // once it is sent.
         if reference.master.nodes.iter().any(|n| n.failing() || reference.master.drifted(n)) {
             return Ok(());
         }
