@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// Manifests that cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// A manifest that is not what its kind says.
+    /// A manifest that does not fit its kind.
     #[error("{origin}: {kind} {name}: {message}")]
     Manifest {
         /// The file.
@@ -34,7 +34,7 @@ pub enum BootstrapError {
         /// What is wrong.
         message: String,
     },
-    /// Something that must be among the manifests is not.
+    /// A manifest that must exist but does not.
     #[error("{0}")]
     Missing(&'static str),
     /// The pull secret.
@@ -68,18 +68,19 @@ impl From<Finding> for BootstrapError {
     }
 }
 
-/// Everything that is made of [`Manifests`]; beside it stands what they have themselves, [`Manifests::files`].
+/// Everything that is made from [`Manifests`]. Manifests that are written unchanged are not included (see
+/// [`Manifests::files`]).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BootstrapOutput {
     /// Pools, with the rendered config in spec and status.
     pub pools: Vec<MachineConfigPool>,
-    /// Every MachineConfig that is made: from templates, generated ones, rendered ones.
+    /// Every generated MachineConfig: from templates, from settings, and rendered.
     pub machine_configs: Vec<MachineConfig>,
     /// Cluster facts.
     pub controller_config: ControllerConfig,
-    /// Where everything comes from, by pool.
+    /// The origin of everything, by pool.
     pub provenance: BTreeMap<String, Provenance>,
-    /// What has no effect or will not work.
+    /// Things that have no effect or will not work.
     pub warnings: Vec<Finding>,
 }
 
@@ -109,8 +110,8 @@ fn machine_config_path(mc: &MachineConfig) -> String {
 }
 
 impl BootstrapOutput {
-    /// Relative paths and YAML texts, one after the other: together they are as large as everything else. They count over
-    /// files of [`Manifests::files`] with the same path.
+    /// Relative paths and YAML texts, one after the other, because together they are as large as everything else. They
+    /// override files of [`Manifests::files`] with the same path.
     pub fn into_files(self) -> impl Iterator<Item = Written> {
         let pools =
             self.pools.into_iter().map(|p| written(format!("machine-pools/{}.yaml", p.name_any()), &p));
@@ -125,8 +126,7 @@ impl BootstrapOutput {
     }
 }
 
-/// Manifests by kind: what a bootstrap starts from. Of two objects of one kind and name, where there can be only one, the
-/// later counts.
+/// Manifests by kind: the input of a bootstrap. For a kind with only one object, the last manifest of several counts.
 #[derive(Debug, Default)]
 pub struct Manifests {
     pools: BTreeMap<String, MachineConfigPool>,
@@ -145,7 +145,7 @@ pub struct Manifests {
     warnings: Vec<Finding>,
 }
 
-/// Kinds that are known but not rendered yet; leaving them out silently would surprise.
+/// Kinds that are known but not rendered yet. Leaving them out silently would surprise.
 const NOT_YET: [&str; 1] = ["MachineOSConfig"];
 
 impl Manifests {
@@ -159,7 +159,7 @@ impl Manifests {
         Ok(m)
     }
 
-    /// Takes one object, of the file `origin`. Kinds that do not matter here are left out.
+    /// Adds one object, read from the file `origin`. Kinds that do not matter here are ignored.
     ///
     /// # Errors
     /// An object that does not fit its kind.
@@ -173,7 +173,7 @@ impl Manifests {
                 self.pools.insert(name.clone(), typed(origin, &kind, &name, &value)?);
             }
             (api::names::GROUP, "MachineConfig") => {
-                // Most of it is the config, which stays a value: it is taken over as it is.
+                // Most of the object is the config, which is taken over as a JSON value.
                 let spec = value.get_mut("spec").and_then(Value::as_object_mut);
                 let config = spec.and_then(|spec| spec.remove("config")).filter(|config| !config.is_null());
                 let mut mc: MachineConfig = typed(origin, &kind, &name, &value)?;
@@ -203,7 +203,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// Adds what was read after it.
+    /// Adds manifests that were read later.
     pub fn append(&mut self, later: Self) {
         let Self {
             pools,
@@ -241,8 +241,8 @@ impl Manifests {
         self.warnings.extend(warnings);
     }
 
-    /// What stands in the output as it was given: users' MachineConfigs, the API server's settings. Nothing that is made
-    /// changes it, so it can be written meanwhile.
+    /// The manifests that are written unchanged: users' MachineConfigs and the API server's settings. Nothing that is
+    /// generated changes them, so they can be written meanwhile.
     pub fn files(&self) -> impl Iterator<Item = Written> {
         let configs = self.machine_configs.iter().map(|mc| written(machine_config_path(mc), mc));
         let api_server = self.api_server.iter().map(|o| written("api-server/api-server.yaml".to_owned(), o));
@@ -262,7 +262,7 @@ fn typed<T: DeserializeOwned>(
         name: name.to_owned(),
         message,
     };
-    // It is the name of a file, too.
+    // The name is also a file name.
     if name.contains('/') {
         return Err(wrong("metadata.name: an object's name has no slash; write another".to_owned()));
     }
@@ -285,7 +285,7 @@ pub fn plan(
     let mut out = BootstrapOutput { warnings: m.warnings.clone(), ..BootstrapOutput::default() };
     let streams = m.streams.as_ref().filter(|_| !streams::switched_off(m.feature_gate.as_ref()));
     let streams = streams.filter(|object| {
-        // Installers write the wish only; which images it stands for is found out by looking into images.
+        // Installers write only the spec. Finding the images of a stream would require looking into images.
         let listed = object.pointer("/status/availableStreams").is_some();
         if !listed {
             let message =

@@ -16,13 +16,13 @@ pub enum Rule {
     MachineConfig,
     /// A rule of the Ignition specification.
     Ignition,
-    /// A field that nobody knows, or that is spelt otherwise.
+    /// A field that is unknown or misspelt.
     UnknownField,
     /// The mode of a file.
     FileMode,
     /// What a file holds.
     FileContents,
-    /// Contents that would have to be fetched.
+    /// Contents that would have to be fetched from the network.
     RemoteSource,
     /// A unit of systemd.
     SystemdUnit,
@@ -40,9 +40,9 @@ pub enum Rule {
     Selector,
     /// A MachineConfig that no pool picks.
     NoPool,
-    /// Several MachineConfigs set the same.
+    /// Several MachineConfigs set the same thing.
     Contested,
-    /// A change takes the last way to log in.
+    /// A change removes the last way to log in.
     LastLogin,
     /// Too large for an object.
     TooLarge,
@@ -129,7 +129,7 @@ impl From<&ignition::ResourceError> for Rule {
     }
 }
 
-/// One cause: which object, where in it, what rule. Also used for warnings.
+/// One cause: which object, where in it, which rule. Also used for warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The rule.
@@ -163,13 +163,13 @@ impl Finding {
         Self::new(rule, format!("MachineConfigPool {pool}"), path, message)
     }
 
-    /// A finding on what comes out, where no MachineConfig is to blame.
+    /// A finding about the result, if no MachineConfig is to blame.
     pub(crate) fn on_rendered(rule: Rule, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(rule, RENDERED, path, message)
     }
 }
 
-/// The object of findings on what comes out.
+/// The object that such findings name.
 pub(crate) const RENDERED: &str = "the rendered MachineConfig";
 
 impl fmt::Display for Finding {
@@ -183,18 +183,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The sort of cause, for those who react to it.
+/// The kind of cause, for callers that react to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The pool's selector cannot be evaluated.
     Selector,
     /// The pool's selector picks no MachineConfig.
     NoConfigs,
-    /// Another version of the controller made an input; it goes away when the upgrade is over.
+    /// Another version of the controller made an input; this ends when the upgrade is complete.
     VersionSkew,
     /// A MachineConfig breaks a rule.
     Refused,
-    /// The result cannot be reached from the pool's present config without making the machines anew.
+    /// The result cannot be reached from the pool's present config without reinstalling the machines.
     Irreconcilable,
     /// The result is too large for one object.
     TooLarge,
@@ -218,7 +218,7 @@ impl RenderError {
 }
 
 impl fmt::Display for RenderError {
-    /// All causes, up to a number that fits into a condition's message.
+    /// All causes, up to the number that fits into a condition's message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
         write!(f, "pool {}: ", self.pool)?;

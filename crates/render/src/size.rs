@@ -26,7 +26,7 @@ pub(crate) fn of(rendered: &MachineConfig) -> usize {
 /// How many bytes a value takes as JSON without blanks.
 pub(crate) fn of_value(value: &Value) -> usize {
     let text = |s: &str| {
-        // Two bytes instead of one, or six. In pieces, so that the compiler looks at many at once.
+        // Two bytes instead of one, or six. In chunks, so that the compiler handles many at once.
         let more = |b: u8| match b {
             b'"' | b'\\' | b'\n' | b'\t' | b'\r' | 0x8 | 0xc => 1,
             0..b' ' => 5,

@@ -1,8 +1,8 @@
-//! Minimum TLS version and cipher suites for kubelets, from the cluster's TLS profile. Pure.
+//! The minimum TLS version and the cipher suites of kubelets, from the cluster's TLS profile. Pure.
 
 use serde_json::Value;
 
-/// What a kubelet may speak.
+/// The TLS versions and ciphers that a kubelet may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsProfile {
     /// `VersionTLS12` and so on.
@@ -11,7 +11,7 @@ pub struct TlsProfile {
     pub cipher_suites: Vec<String>,
 }
 
-/// OpenSSL's name and IANA's; suites that kubelets do not know are not here and fall away.
+/// OpenSSL's names and IANA's. Suites that kubelets do not know are missing here, and are dropped.
 const SUITES: [(&str, &str); 20] = [
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
@@ -47,12 +47,12 @@ impl TlsProfile {
         Self { min_version: min_version.to_owned(), cipher_suites }
     }
 
-    /// What counts when nothing is said.
+    /// The profile if nothing is configured.
     pub fn intermediate() -> Self {
         Self::first(INTERMEDIATE, "VersionTLS12")
     }
 
-    /// From a `tlsSecurityProfile`; what is unknown counts as Intermediate.
+    /// From a `tlsSecurityProfile`; an unknown one counts as Intermediate.
     pub fn from_value(profile: &Value) -> Self {
         let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         match profile.get("type").and_then(Value::as_str) {
@@ -77,7 +77,7 @@ impl TlsProfile {
         }
     }
 
-    /// From the APIServer object `cluster`, where there is one.
+    /// From the APIServer object `cluster`, if there is one.
     pub fn from_api_server(api_server: Option<&Value>) -> Self {
         api_server
             .and_then(|a| a.pointer("/spec/tlsSecurityProfile"))

@@ -5,14 +5,14 @@
 /// The build that renders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versions {
-    /// The version as people write it; the operator puts it on ControllerConfig.
+    /// The version as people write it. The operator writes it on the ControllerConfig.
     pub raw: String,
-    /// The hash of the build; it stands on everything generated.
+    /// The hash of the build. Everything that is generated carries it.
     pub hash: String,
 }
 
 impl Versions {
-    /// What a build without version information says of itself.
+    /// The values of a build without version information.
     pub fn unknown() -> Self {
         Self { raw: "v0.0.0-was-not-built-properly".to_owned(), hash: "was-not-built-properly".to_owned() }
     }
@@ -21,7 +21,7 @@ impl Versions {
 /// How strict rendering is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// In a cluster, with machines that follow: versions must agree, and what no host could apply is refused.
+    /// In a cluster, with running machines: versions must agree, and what no host could apply is refused.
     #[default]
     Cluster,
     /// Before there is a cluster, as the reference implementation renders: what no host could apply is a warning.

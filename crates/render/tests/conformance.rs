@@ -52,7 +52,7 @@ fn id(v: &Value) -> (String, String) {
     (text("/kind"), text("/metadata/name"))
 }
 
-/// What is wrong with one case; empty when it agrees.
+/// The differences of one case; empty if it agrees.
 fn differences(
     case: &Value,
     templates: &TemplateSet,

@@ -189,7 +189,7 @@ fn kernel_type_image_and_fips_follow_their_own_rules() {
     assert_eq!(p.rendered.metadata.annotations.unwrap().get(overridden).map(String::as_str), Some("true"));
 }
 
-/// A MachineConfig, the sort of refusal, and words that its text must have: the object, the path, the remedy.
+/// A MachineConfig, the kind of refusal, and words that the message must contain: the object, the path, the remedy.
 #[test]
 fn bad_input_is_refused_with_object_path_and_remedy() {
     let contents = |c: Value| mk_file("50-bad", json!({"path": "/etc/a", "mode": 420, "contents": c}));
@@ -351,7 +351,8 @@ fn inputs_of_another_version_wait_in_a_cluster_and_pass_in_bootstrap() {
     old.metadata.annotations = Some([(key.clone(), "old".to_owned())].into());
     let e = plan(&[old.clone()]).unwrap_err();
     assert_eq!(e.reason, Reason::VersionSkew);
-    // A MachineConfig that nothing generates any more would hold the pool for ever: the remedy stands beside it.
+    // A MachineConfig that nothing generates any more would block the pool for ever, so the remedy is part of the
+    // message.
     assert!(
         e.to_string().contains("MachineConfig a: ")
             && e.to_string().contains("if nothing makes it any more, delete it"),
@@ -479,7 +480,7 @@ fn what_no_machine_can_do_is_refused_before_the_pools_first_config_too() {
             "storage.files[1].path: /a/b: the config also wants a file at /a",
         ),
     ];
-    // Another MachineConfig stands before it, so that places in the merged config are not those in this one.
+    // Another MachineConfig precedes it, so indices in the merged config differ from those in this one.
     let base = mk_config("00-base", {
         let mut all = file("/etc/a");
         all["systemd"] = unit(json!({"name": "z.service", "enabled": true}))["systemd"].clone();
@@ -497,7 +498,7 @@ fn what_no_machine_can_do_is_refused_before_the_pools_first_config_too() {
             before.warnings
         );
     }
-    // One masks, another one enables: both are named. A later one that takes the mask away makes it right.
+    // One masks, another enables: both are named. If a later one removes the mask, the result is valid.
     let on = mk_config("60-on", unit(json!({"name": "a.service", "enabled": true})));
     let off = mk_config("50-off", unit(masked));
     let e = plan_in(Mode::Cluster, &[off.clone(), on.clone()], None).unwrap_err().to_string();
@@ -505,7 +506,7 @@ fn what_no_machine_can_do_is_refused_before_the_pools_first_config_too() {
         e.contains("MachineConfigs 50-off, 60-on: spec.config.systemd.units[0]: a.service is masked"),
         "{e}"
     );
-    // Both speak of core; only one of them asks for what cannot be done.
+    // Both configure core; only one of them asks for something impossible.
     let core = |name: &str, user: Value| {
         let mut user = user;
         user["name"] = json!("core");
@@ -560,7 +561,7 @@ fn a_change_that_takes_the_last_key_of_core_is_warned_of() {
     }
 }
 
-/// A pool that an earlier version put into such a config is not taken out of service: nothing new is asked of it.
+/// A pool that an earlier version put into such a config continues to work: nothing new is asked of it.
 #[test]
 fn a_config_that_is_in_force_already_is_warned_of() {
     let unit = json!({"systemd": {"units": [{"name": "a.service", "mask": true, "enabled": true}]}});

@@ -36,7 +36,7 @@ fn templates() -> TemplateSet {
     TemplateSet::from_map(all)
 }
 
-/// Bootstraps a cluster with these objects beside the recorded cases' own.
+/// Bootstraps a cluster with these objects in addition to the recorded cases' own.
 fn made(objects: Vec<Value>) -> Result<Vec<MachineConfig>, String> {
     let mut all = vec![];
     for entry in std::fs::read_dir(common().join("base")).unwrap() {
@@ -73,7 +73,7 @@ fn object(kind: &str, name: &str, pool: &str, mut spec: Value) -> Value {
     json!({"apiVersion": format!("{MCO}/v1"), "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// A file of a generated MachineConfig; `None` where there is none.
+/// A file of a generated MachineConfig; `None` if there is none.
 fn file(all: &[MachineConfig], name: &str, path: &str) -> Option<String> {
     let mc = all
         .iter()
@@ -84,7 +84,7 @@ fn file(all: &[MachineConfig], name: &str, path: &str) -> Option<String> {
     Some(String::from_utf8(file.contents.decode().unwrap()).unwrap())
 }
 
-/// What a KubeletConfig for `pool` makes of some fields; or what is said.
+/// The given fields that a KubeletConfig for `pool` results in; or the error.
 fn kubelet(pool: &str, spec: Value, fields: &[&str]) -> Result<Value, String> {
     let all = made(vec![object("KubeletConfig", "k", pool, spec)])?;
     let text = file(&all, &format!("99-{pool}-generated-kubelet"), KUBELET).unwrap();

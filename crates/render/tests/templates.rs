@@ -180,7 +180,7 @@ fn an_error_in_a_template_does_not_tell_the_pull_secret() {
     assert!(!format!("{rendering:?} {e} {e:?}").contains("TOP-SECRET"), "{e:?}");
 }
 
-/// The shipped set with these layers switched on.
+/// The shipped set with these layers enabled.
 fn layered(layers: &str) -> Result<BTreeMap<String, MachineConfig>, template::TemplateError> {
     let mut cc = ControllerConfig::new("machine-config-controller", ControllerConfigSpec::default());
     cc.spec.cluster_dns_ip = "10.96.0.10".to_owned();

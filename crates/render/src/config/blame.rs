@@ -8,8 +8,8 @@ use crate::error::{Finding, RENDERED, Rule};
 use desired::Overrides;
 use desired::rules::{Broken, Compared, Part, broken};
 
-/// Names, for every broken rule of a merged config, the MachineConfigs that ask for it: those that break it by
-/// themselves, else all that say something of that part.
+/// For every broken rule of a merged config, names the MachineConfigs that ask for it: those that break it by
+/// themselves, else all that set anything in that part.
 pub(crate) fn blamed(
     rules: &[Broken<'_>],
     merged: Compared<'_>,
@@ -54,8 +54,8 @@ fn rule_of(broken: &Broken<'_>) -> Rule {
     }
 }
 
-/// Files whose contents, compression and hash come from several MachineConfigs and do not go together. By Ignition's
-/// rules a hash survives when another MachineConfig replaces the contents without giving its own.
+/// Files whose contents, compression and hash come from several MachineConfigs and do not fit together. By Ignition's
+/// merge rules a hash survives when another MachineConfig replaces the contents without giving its own hash.
 pub(crate) fn mixed(config: &ignition::Config, provenance: &Provenance) -> Vec<Finding> {
     let files = config.storage.files.iter().enumerate();
     let bad = files.filter_map(|(i, f)| Some((i, f.contents.check().err()?)));
@@ -68,7 +68,7 @@ pub(crate) fn mixed(config: &ignition::Config, provenance: &Provenance) -> Vec<F
     bad.map(finding).collect()
 }
 
-/// Turns a finding on the merged config into one on the MachineConfigs that made that part of it.
+/// Turns a finding about the merged config into one about the MachineConfigs that set that part of it.
 pub(crate) fn blame(
     config: &ignition::Config,
     provenance: &Provenance,

@@ -14,14 +14,14 @@ use serde_json::Value;
 pub const EXTENSIONS: [&str; 7] =
     ["two-node-ha", "ipsec", "usbguard", "kerberos", "kernel-devel", "sandboxed-containers", "sysstat"];
 
-/// A MachineConfig that was read and keeps the rules.
+/// A MachineConfig that was parsed and obeys the rules.
 #[derive(Debug, Clone)]
 pub struct Component<'a> {
     /// The object.
     pub machine_config: &'a MachineConfig,
     /// Its Ignition config, where it has one.
     pub config: Option<Config>,
-    /// What has no effect.
+    /// Things that have no effect.
     pub warnings: Vec<Finding>,
 }
 
@@ -31,13 +31,14 @@ impl Component<'_> {
         self.machine_config.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its role label; empty where it has none.
+    /// Its role label; empty if it has none.
     pub fn role(&self) -> &str {
         self.machine_config.labels().get(api::names::label::ROLE).map_or("", String::as_str)
     }
 
-    /// What no host could apply although it breaks no rule: remote sources, packed bytes that do not unpack, wrong
-    /// hashes, data URLs that hosts do not read, and unknown extensions beside no Ignition config (other implementations look at them only there).
+    /// What no host could apply although it breaks no rule: remote sources, compressed bytes that do not unpack, wrong
+    /// hashes, data URLs that hosts do not read, and unknown extensions in a MachineConfig without an Ignition config
+    /// (other implementations check extensions only beside one).
     pub fn unusable(&self) -> Vec<Finding> {
         let mut findings = match self.config {
             Some(_) => Vec::new(),
@@ -110,7 +111,7 @@ fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     unknown.map(finding).collect()
 }
 
-/// Reads an Ignition config and checks it by the spec's rules and ours.
+/// Parses an Ignition config and checks it by the spec's rules and ours.
 fn ignition_config(name: &str, raw: &Value) -> Result<(Config, Vec<Finding>), Vec<Finding>> {
     let parsed = ignition::parse_value(raw).map_err(|e| {
         let (place, message) = e.place();

@@ -12,16 +12,16 @@ use ignition::{Config, File, Owner};
 use similar::TextDiff;
 use std::collections::BTreeMap;
 
-/// Lines around a change; as `diff -u`.
+/// Unchanged lines around a change, as in `diff -u`.
 const CONTEXT: usize = 3;
 
-/// One thing in a config: what is always shown of it, and contents that may have to be hidden.
+/// One item of a config: the part that is always shown, and contents that may have to be hidden.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Item {
     shown: String,
-    /// Compared, and shown where nothing in any of it is secret on either side.
+    /// Contents that are compared, and shown if nothing in them is secret on either side.
     contents: Vec<Part>,
-    /// Compared, never shown.
+    /// Contents that are compared but never shown.
     hidden: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Item {
         Self { shown, ..Self::default() }
     }
 
-    /// The item as text, beside another version of it.
+    /// The item as text, next to the other version of it.
     fn text(&self, why: Option<Why>, other: Option<&Self>, when: &str) -> String {
         let mut out = self.shown.clone();
         for (i, part) in self.contents.iter().enumerate() {
@@ -112,7 +112,7 @@ pub fn diff(
     Ok(out)
 }
 
-/// Sections in the order that they are shown in.
+/// Sections in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Section {
     Spec,
@@ -151,7 +151,7 @@ fn spec(items: &mut Items, spec: &MachineConfigSpec, secrets: Secrets) {
         ("fips", fips.to_string()),
         ("kernelType", kernel_type.clone()),
     ];
-    // What is not said is not shown.
+    // Values that are not set are not shown.
     for (name, value) in values.into_iter().filter(|(_, v)| !matches!(v.as_str(), "" | "false" | "default")) {
         put(items, Section::Spec, name, Item::plain(format!("{value}\n")));
     }
@@ -163,7 +163,7 @@ fn spec(items: &mut Items, spec: &MachineConfigSpec, secrets: Secrets) {
         let lines: String = list.iter().flatten().map(shown).collect();
         if !lines.is_empty() {
             let hidden = list.iter().flatten().flat_map(|l| [l.as_bytes(), b"\n"].concat()).collect();
-            // What is shown says all, unless something of it is masked.
+            // The shown lines are complete unless something in them is masked.
             let masked = list.iter().flatten().any(|l| !lines.lines().any(|shown| shown == l));
             let hidden = if masked { hidden } else { Vec::new() };
             put(items, Section::Spec, name, Item { shown: lines, hidden, ..Item::default() });
@@ -216,7 +216,7 @@ fn ignition_items(items: &mut Items, mut config: Config, secrets: Secrets) {
             (false, Secrets::Show) => format!("passwordHash: {}\n", String::from_utf8_lossy(&hidden)),
         };
         for key in std::mem::take(&mut u.ssh_authorized_keys) {
-            // What stands before the key's type can hold commands and variables.
+            // Options before the key's type can hold commands and variables.
             match secrets {
                 Secrets::Show => shown += &format!("key: {key}\n"),
                 Secrets::Hide => shown += &format!("key: {}\n", provenance::short_key(&key)),
@@ -234,7 +234,7 @@ fn ignition_items(items: &mut Items, mut config: Config, secrets: Secrets) {
         let item = Item { shown: json(&g), hidden, ..Item::default() };
         put(items, Section::Passwd, format!("group {}", g.name), item);
     }
-    // What is left is seldom and not taken apart: disks, proxies, what Ignition fetches. It may hold keys.
+    // The rest is rare and is not broken down: disks, proxies, what Ignition fetches. It may hold keys.
     let rest = serde_json::to_vec(&config).unwrap_or_default();
     if config != ignition::empty() {
         let item = Item { shown: "(present)\n".to_owned(), hidden: rest, ..Item::default() };
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Seeds a secret in every place that holds text, and in every state of the other side.
+    /// Puts a secret into every place that holds text, in every state of the other side.
     #[test]
     fn no_place_and_no_state_shows_a_secret() {
         const SECRET: &str = "hunter2";
@@ -361,7 +361,7 @@ mod tests {
                 json!({"systemd": {"units": [{"name": "a.service", "dropins": [{"name": "x.conf", "contents": text}]}]}}),
             )
         };
-        // Nothing in the text looks like a secret: the unit's or the drop-in's name is what tells.
+        // Nothing in the text looks like a secret; the name of the unit or drop-in reveals it.
         let named = |unit: &str, dropin: &str| {
             let text = format!("[Unit]\nDescription={SECRET}\n");
             mk_config(
@@ -400,7 +400,7 @@ mod tests {
                 assert!(shown.contains(SECRET), "{shown}");
             }
         }
-        // What was emptied is in nobody's file any more, whatever it looked like.
+        // Contents that were removed are in no file any more, whatever they looked like.
         let words = file("/etc/app.conf", 0o644, SECRET);
         let emptied = diff(Some(&words), Some(&file("/etc/app.conf", 0o644, "")), Secrets::Hide).unwrap();
         assert!(emptied.contains("emptied") && !emptied.contains(SECRET), "{emptied}");

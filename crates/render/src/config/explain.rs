@@ -3,9 +3,9 @@
 use crate::config::provenance::{Kind, Origin, Provenance};
 use std::collections::BTreeSet;
 
-/// How many names are offered when one is not found.
+/// How many names are suggested when one is not found.
 const OFFERED: usize = 5;
-/// How like a name must be to be offered; found by trying.
+/// How similar a name must be to be suggested; found by experiment.
 const LIKENESS: f32 = 0.5;
 
 impl Provenance {
@@ -23,7 +23,7 @@ impl Provenance {
         self.0.iter().filter(|o| belongs(o)).collect()
     }
 
-    /// The names that are most like one that is not there; else the first few in its folder.
+    /// The names that are most similar to one that does not exist; else the first few in its folder.
     pub fn nearest(&self, what: &str) -> Vec<&str> {
         let names: BTreeSet<&str> = self.0.iter().map(|o| o.name.as_str()).collect();
         let names: Vec<&str> = names.into_iter().collect();

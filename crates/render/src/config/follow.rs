@@ -13,8 +13,9 @@ use api::k8s::ResourceExt as _;
 use api::v1::MachineConfig;
 use desired::rules::{Broken, Compared, at_install, broken};
 
-/// Can machines follow: those in the pool's present config, or where it has none, any machine? Before there is a cluster,
-/// and where only machines that are installed with the config will have all of it, the answer is a warning.
+/// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
+/// can. Before there is a cluster, or if only newly installed machines would get all of the config, the result is a
+/// warning.
 pub(crate) fn follow(
     inputs: &Inputs<'_>,
     name: &str,
@@ -36,10 +37,10 @@ pub(crate) fn follow(
     let old = match (inputs.current, other) {
         (None, _) => None,
         (Some(_), Some(other)) => Some(Compared { config: &config, fips: other.spec.fips }),
-        // The pool is at this very config.
+        // The pool is in this very config already.
         (Some(_), None) => Some(new),
     };
-    // Merging has used the configs up; they are read again only to say which of them asks for it.
+    // Merging has consumed the configs. They are parsed again only to find out which of them asks for it.
     let blamed = |rules: &[Broken<'_>]| {
         let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
         blamed(rules, new, &components)
@@ -49,7 +50,7 @@ pub(crate) fn follow(
         _ if broken.is_empty() => {}
         (None, Mode::Cluster) => return Err((Reason::Refused, blamed(&broken))),
         (Some(_), _) if other.is_some() => return Err((Reason::Irreconcilable, blamed(&broken))),
-        // Before there is a cluster; or nothing is asked of the machines that they have not been asked for already.
+        // Before there is a cluster, or if nothing is asked of the machines that was not asked already.
         _ => return Ok(blamed(&broken)),
     }
     let warned = at_install(new);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A rendered config, and how it differs from the one before.
+/// A rendered config, and how it differs from the previous one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
@@ -24,14 +24,14 @@ pub struct Step {
     /// When it was rendered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rendered: Option<Time>,
-    /// What differs, by the MachineConfig that says so; empty for the oldest that is there.
+    /// What differs, by the MachineConfig that caused it; empty for the oldest config.
     pub changes: Vec<Change>,
-    /// Why the differences cannot be told.
+    /// Why the differences cannot be determined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
 }
 
-/// What one MachineConfig brought, changed or took away.
+/// What one MachineConfig added, changed or removed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
@@ -39,12 +39,13 @@ pub struct Change {
     pub machine_config: String,
     /// Paths, units, users, fields.
     pub things: Vec<Thing>,
-    /// Who wrote it last; absent where it is gone.
+    /// Who wrote it last; absent if it no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
     /// The MachineConfig does not exist any more.
     pub deleted: bool,
-    /// It was written again after this config was rendered: who is named may have changed something else.
+    /// The MachineConfig was written again after this config was rendered, so the named writer may have changed
+    /// something else.
     pub written_since: bool,
 }
 
@@ -54,7 +55,7 @@ pub struct Change {
 pub struct Thing {
     /// What sort of thing.
     pub kind: Kind,
-    /// Its name, as in the provenance; a kernel argument without its value where that looks like a secret.
+    /// Its name, as in the provenance. A kernel argument has no value here if that looks like a secret.
     pub name: String,
 }
 
@@ -77,7 +78,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// A write, as `managedFields` has it.
+/// A write, as recorded in `managedFields`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Written {
@@ -86,13 +87,13 @@ pub struct Written {
     /// When.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
-    /// What keeps the object there, as its labels and annotations say, where a tool of GitOps or packages does: who changed
-    /// it stands in that tool's source. `Argo CD application shop`.
+    /// The GitOps tool or package manager that manages the object, according to its labels and annotations; the author
+    /// of the change is then in that tool's source. For example `Argo CD application shop`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_by: Option<String>,
 }
 
-/// What keeps an object, by the marks that such tools put on what is theirs: Argo CD's tracking annotation and label
+/// The tool that manages an object, by the marks that such tools set: Argo CD's tracking annotation and label
 /// (argo-cd.readthedocs.io, "Resource Tracking"), the labels of Flux' Kustomizations and HelmReleases, Helm's release
 /// annotations, and the label `app.kubernetes.io/managed-by`.
 fn kept_by(metadata: &ObjectMeta) -> Option<String> {
@@ -126,7 +127,7 @@ pub fn last_write(metadata: &ObjectMeta) -> Option<Written> {
     Some(Written { by, at: last.time.clone(), kept_by: kept_by(metadata) })
 }
 
-/// The steps between rendered configs, given oldest first. `sources`: the MachineConfigs as they are now, by name.
+/// The steps between rendered configs, given oldest first. `sources` are the present MachineConfigs, by name.
 pub fn steps(rendered: &[&MachineConfig], sources: &BTreeMap<&str, &ObjectMeta>) -> Vec<Step> {
     let mut before: Option<&MachineConfig> = None;
     let mut all = vec![];
@@ -163,7 +164,7 @@ pub fn step(
     step
 }
 
-/// Everything that a config sets, with what it says of it.
+/// Everything that a config sets, with its value.
 fn things(config: &MachineConfig) -> Result<BTreeMap<Thing, Value>, String> {
     let mut all = BTreeMap::new();
     let mut put = |kind, name: &str, value: Value| {
@@ -209,7 +210,7 @@ fn things(config: &MachineConfig) -> Result<BTreeMap<Thing, Value>, String> {
         }
         put(Kind::Unit, &name, unit);
     }
-    // What is left is seldom and not taken apart.
+    // The rest is rare and is not broken down.
     if let Some(fields) = config.as_object_mut() {
         fields.retain(|name, _| !["ignition", "systemd"].contains(&name.as_str()));
     }
@@ -223,7 +224,7 @@ fn differing(old: &MachineConfig, new: &MachineConfig) -> Result<BTreeSet<Thing>
     Ok(old.keys().chain(new.keys()).filter(|thing| old.get(thing) != new.get(thing)).cloned().collect())
 }
 
-/// A thing as it is told: an argument of the kernel may hold a password. Only after things were compared.
+/// The form of a thing that is shown: a kernel argument may hold a password. Applied only after the comparison.
 fn shown(thing: &Thing) -> Thing {
     let name = match thing.kind {
         Kind::KernelArgument => desired::mask::argument(&thing.name).into_owned(),
@@ -255,7 +256,8 @@ fn provenance(config: &MachineConfig) -> Option<Provenance> {
     Provenance::unpack(config.annotations().get(annotation::PROVENANCE)?).ok()
 }
 
-/// Who is behind a difference: who says the thing now and did not before, or the other way round; else who says it now.
+/// The MachineConfigs behind a difference: those that set the thing now and did not before, or the reverse; else those
+/// that set it now.
 fn authors(thing: &Thing, old: Option<&Provenance>, new: Option<&Provenance>) -> BTreeSet<String> {
     let about = |o: &&Origin| {
         let key = o.kind == Kind::SshKey && thing.kind == Kind::User;
@@ -292,7 +294,7 @@ mod tests {
         .unwrap()
     }
 
-    /// As the controller makes them, as far as this looks at them.
+    /// Rendered configs as the controller makes them, as far as this module reads them.
     fn rendered(name: &str, at: &str, sources: &[&MachineConfig]) -> MachineConfig {
         let components: Vec<Component<'_>> =
             sources.iter().map(|s| validate_machine_config(s).unwrap()).collect();

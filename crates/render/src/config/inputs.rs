@@ -7,7 +7,7 @@ use crate::version::{Mode, Versions};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use desired::Overrides;
 
-/// What a pool is rendered from.
+/// The inputs of a pool's rendering.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The pool.
@@ -16,15 +16,16 @@ pub struct Inputs<'a> {
     pub configs: &'a [&'a MachineConfig],
     /// Cluster facts.
     pub controller_config: &'a ControllerConfig,
-    /// The rendered config that the pool is at, where it has one.
+    /// The rendered config that the pool is in now, if there is one.
     pub current: Option<&'a MachineConfig>,
     /// The build that renders.
     pub versions: &'a Versions,
-    /// The OS image stream that the pool follows, where there are streams; else the images are ControllerConfig's.
+    /// The OS image stream that the pool follows, if there are streams; otherwise the images are those of the
+    /// ControllerConfig.
     pub stream: Option<&'a Stream>,
-    /// Changes that are let pass although machines will not follow.
+    /// Changes that are accepted although machines will not apply them.
     pub overrides: Overrides,
-    /// How strict.
+    /// How strict rendering is.
     pub mode: Mode,
 }
 

@@ -7,7 +7,7 @@ use api::v1::MachineConfigSpec;
 use desired::DEFAULT_KERNEL;
 use ignition::Config;
 
-/// The images that hosts run when no MachineConfig says otherwise.
+/// The images that hosts run if no MachineConfig says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OsImages {
     /// The OS.
@@ -19,14 +19,14 @@ pub struct OsImages {
 /// The result of a merge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Merged {
-    /// The merged spec; its `config` is written out.
+    /// The merged spec, including its `config`.
     pub spec: MachineConfigSpec,
     /// The merged Ignition config.
     pub config: Config,
 }
 
-/// Puts MachineConfigs into merge order: those of the role `worker` first, then all others, each by name. So a
-/// custom pool's own MachineConfigs win over those that it takes from `worker`, whatever their names.
+/// Sorts MachineConfigs into merge order: first those of the role `worker`, then all others, each group by name. So a
+/// custom pool's own MachineConfigs override those that it takes from `worker`, whatever their names.
 pub fn sort(components: &mut [Component<'_>]) {
     components.sort_by(|a, b| {
         (a.role() != WORKER)
@@ -35,10 +35,10 @@ pub fn sort(components: &mut [Component<'_>]) {
     });
 }
 
-/// Merges MachineConfigs that stand in merge order.
+/// Merges MachineConfigs that are in merge order.
 ///
 /// # Errors
-/// A combination that no host can be in.
+/// A combination that no host can apply.
 pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Merged, Finding> {
     let config = ignition_config(&mut components);
     let specs = || components.iter().map(|c| &c.machine_config.spec);
@@ -56,7 +56,7 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
             return Err(Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message));
         }
     }
-    // Generated MachineConfigs of old releases carried images; only the user's count.
+    // Generated MachineConfigs of old releases set images. Only those of users count.
     let users = || components.iter().filter(|c| !is_generated(c)).map(|c| &c.machine_config.spec);
     let last = |field: fn(&MachineConfigSpec) -> &String, default: &String| {
         users().rev().map(field).find(|v| !v.is_empty()).unwrap_or(default).clone()
@@ -78,13 +78,13 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
     Ok(Merged { spec, config })
 }
 
-/// Made by a controller, not by a user.
+/// Whether a controller made it, and not a user.
 pub(crate) fn is_generated(c: &Component<'_>) -> bool {
     let annotations = c.machine_config.metadata.annotations.as_ref();
     annotations.and_then(|a| a.get(annotation::GENERATED_BY_CONTROLLER)).is_some_and(|v| !v.is_empty())
 }
 
-/// Takes the configs out of the components.
+/// Moves the configs out of the components.
 fn ignition_config(components: &mut [Component<'_>]) -> Config {
     let mut rest = components.iter_mut();
     let mut merged = rest.next().and_then(|c| c.config.take()).unwrap_or_else(ignition::empty);
@@ -102,7 +102,8 @@ fn ignition_config(components: &mut [Component<'_>]) -> Config {
     merged
 }
 
-/// Says "no compression" aloud, so that a plain file takes the place of a packed one with its compression.
+/// Sets "no compression" explicitly, so that an uncompressed file also replaces the compression of the file that it
+/// overrides.
 fn plain_unless_packed(mut config: Config) -> Config {
     for f in &mut config.storage.files {
         f.contents.compression.get_or_insert_default();

@@ -8,7 +8,7 @@ use api::v1::MachineConfigSpec;
 use md5::{Digest as _, Md5};
 use serde_json::{Value, json};
 
-/// Hashed before the spec, as all implementations do.
+/// Hashed before the spec, as in all implementations.
 const SALT: [u8; 80] = [
     16, 124, 206, 228, 139, 56, 175, 175, 79, 229, 134, 118, 157, 154, 211, 110, 25, 93, 47, 253, 172, 106,
     37, 7, 174, 13, 160, 185, 110, 17, 87, 52, 219, 131, 12, 206, 218, 141, 116, 135, 188, 181, 192, 151,

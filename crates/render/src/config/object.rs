@@ -40,7 +40,7 @@ pub(crate) fn rendered(
     mc
 }
 
-/// Stores the provenance on the object, where both fit; a config is never refused for it.
+/// Stores the provenance on the object if both fit. A config is never refused because of it.
 pub(crate) fn keep(rendered: &mut MachineConfig, provenance: &Provenance) {
     let Some(packed) = provenance.pack() else { return };
     let annotations = rendered.metadata.annotations.get_or_insert_default();
@@ -52,7 +52,7 @@ pub(crate) fn keep(rendered: &mut MachineConfig, provenance: &Provenance) {
     }
 }
 
-/// A reference to a MachineConfig as pools carry it.
+/// A reference to a MachineConfig in the form that pools use.
 pub fn reference(machine_config: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(format!("{GROUP}/v1")),
@@ -62,7 +62,7 @@ pub fn reference(machine_config: &str) -> ObjectReference {
     }
 }
 
-/// The files that take the most of what is too large.
+/// The files that take the most space in what is too large.
 pub(crate) fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
     const SHOWN: usize = 3;
     let files = order.iter().flat_map(|mc| {
@@ -85,7 +85,7 @@ pub(crate) fn largest(order: &[&MachineConfig]) -> Vec<Finding> {
     files.into_iter().take(SHOWN).filter(|f| f.0 > MAX_RENDERED_BYTES / 20).map(finding).collect()
 }
 
-/// Does the object fit into the store? A warning when it soon will not.
+/// Whether the API server can store the object. A warning if it nearly cannot.
 pub(crate) fn fits(rendered: &MachineConfig) -> Result<Option<Finding>, Finding> {
     let size = size::of(rendered);
     let message = format!(

@@ -18,16 +18,16 @@ use api::names::annotation;
 use api::selector;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 
-/// What is to be written.
+/// The objects to write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderPlan {
-    /// The rendered MachineConfig, whole: name, owner, annotations, spec.
+    /// The complete rendered MachineConfig: name, owner, annotations, spec.
     pub rendered: MachineConfig,
-    /// What it was merged from, in merge order; for the pool's `configuration.source`.
+    /// The MachineConfigs that it was merged from, in merge order; for the pool's `configuration.source`.
     pub source: Vec<ObjectReference>,
-    /// Where everything in it comes from.
+    /// The origin of everything in it.
     pub provenance: Provenance,
-    /// What has no effect or will not work.
+    /// Things that have no effect or will not work.
     pub warnings: Vec<Finding>,
 }
 
@@ -38,7 +38,7 @@ impl RenderPlan {
     }
 }
 
-/// The MachineConfigs that a pool's selector picks, by name. An absent or empty selector picks none.
+/// The MachineConfigs that a pool's selector selects, by name. An absent or empty selector selects none.
 ///
 /// # Errors
 /// A selector that cannot be evaluated.
@@ -108,7 +108,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
             "should name the image by digest (…@sha256:…)",
         ));
     }
-    // Whether another image has runc only a look into it could say.
+    // For any other image, only a look into it could show whether it has runc.
     if let Some(stream) = stream.filter(|_| !overridden)
         && let Some(finding) = streams::missing_runtime(stream, &merged.config, &provenance)
     {
@@ -120,7 +120,8 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
             return Err(fail(Reason::Refused, findings));
         }
     }
-    // A merge of valid configs can be invalid: a mode without contents, a path under another config's link.
+    // A merge of valid configs can be invalid: for example a mode without contents, or a path below another config's
+    // link.
     if let Err(errors) = ignition::validate(&merged.config) {
         let findings: Vec<Finding> =
             errors.0.into_iter().map(|e| blame(&merged.config, &provenance, &e)).collect();
@@ -141,14 +142,14 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         fail(Reason::TooLarge, findings)
     })?);
     let source = order.iter().map(|mc| reference(mc.metadata.name.as_deref().unwrap_or_default())).collect();
-    // Before there is a cluster the output is what the reference implementation's is.
+    // Before there is a cluster, the output must be what the reference implementation writes.
     if mode == Mode::Cluster {
         keep(&mut rendered, &provenance);
     }
     Ok(RenderPlan { rendered, source, provenance, warnings })
 }
 
-/// Reads and checks all; every broken rule of every one is told.
+/// Parses and checks all of them, and reports every broken rule of each.
 fn read<'a>(
     configs: &[&'a MachineConfig],
     mode: Mode,
@@ -176,7 +177,7 @@ fn base_images(controller_config: &ControllerConfig, stream: Option<&OsImages>) 
     })
 }
 
-/// In the middle of an upgrade, inputs of two versions would mix; wait until they agree.
+/// In the middle of an upgrade, inputs of two versions would mix. Rendering waits until they agree.
 fn versions_agree(
     configs: &[&MachineConfig],
     controller_config: &ControllerConfig,
@@ -184,7 +185,7 @@ fn versions_agree(
 ) -> Result<(), Finding> {
     let annotation_of =
         |meta: &ObjectMeta, key: &str| meta.annotations.as_ref().and_then(|a| a.get(key).cloned());
-    // Absent where no operator stands: there is nothing to disagree with.
+    // The annotation is absent if there is no operator; then nothing can disagree.
     let by = annotation_of(&controller_config.metadata, annotation::GENERATED_BY_VERSION);
     if let Some(by) = by.filter(|by| *by != versions.raw) {
         let message = format!(

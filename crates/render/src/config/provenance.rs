@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-/// The largest packed form that is stored. Kubernetes allows 256 KiB for all annotations of an object; half of it is
-/// five times what five hundred MachineConfigs of five settings each need.
+/// The largest packed form that is stored, in bytes. Kubernetes allows 256 KiB for all annotations of an object. Half
+/// of that is five times what five hundred MachineConfigs with five settings each need.
 pub const MAX_PACKED: usize = 128 * 1024;
 
 /// A packed form that cannot be read.
@@ -18,15 +18,15 @@ pub enum ProvenanceError {
     /// Not base64.
     #[error("is not base64")]
     Base64(#[from] base64::DecodeError),
-    /// Does not unpack.
+    /// It does not unpack.
     #[error(transparent)]
     Packed(#[from] ignition::ResourceError),
-    /// Has another form.
+    /// It has another structure.
     #[error("has another form than this version writes")]
     Form(#[from] serde_json::Error),
 }
 
-/// A sort of thing that a MachineConfig sets.
+/// The kinds of things that a MachineConfig sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
@@ -50,13 +50,13 @@ pub enum Kind {
     KernelArgument,
     /// An extension.
     Extension,
-    /// A field of the spec that has one value.
+    /// A field of the spec with a single value.
     Scalar,
-    /// A section of the Ignition config that is not taken apart further.
+    /// A section of the Ignition config that is not broken down further.
     Section,
 }
 
-/// Where one thing comes from.
+/// The origin of one thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
@@ -67,9 +67,9 @@ pub struct Origin {
     /// Which part of it, for example `contents` or `mode`. Empty: all of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
-    /// The MachineConfig whose word counts.
+    /// The MachineConfig whose value is in force.
     pub set_by: String,
-    /// Those that said something else before, in merge order.
+    /// The MachineConfigs that it overrode, in merge order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
@@ -85,8 +85,8 @@ impl Provenance {
         self.0.iter().filter(move |o| o.name == name)
     }
 
-    /// The form for an annotation: JSON, gzip, base64. None when it would be too large to store; what it says can be
-    /// worked out again as long as the MachineConfigs are as they were.
+    /// The form for an annotation: JSON, gzip, base64. `None` if it would be too large to store. The provenance can be
+    /// computed again as long as the MachineConfigs are unchanged.
     pub fn pack(&self) -> Option<String> {
         let json = serde_json::to_vec(self).ok()?;
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -123,12 +123,12 @@ impl Ledger {
         }
     }
 
-    /// A path that becomes another sort of thing takes the earlier one's history along.
+    /// A path that becomes another kind of thing keeps the history of the earlier one.
     fn take_path(&mut self, kind: Kind, path: &str, by: &str) {
         let others = [Kind::File, Kind::Directory, Kind::Link].into_iter().filter(|k| *k != kind);
         let mut history = Vec::new();
         for other in others {
-            // Fields sort after the empty one, so all of this path's stand together from here.
+            // Fields sort after the empty string, so everything about this path follows from here.
             let first = (other, path.to_owned(), String::new());
             let these = self.keyed.range(first..).map(|(key, _)| key);
             let keys: Vec<_> =
@@ -146,7 +146,7 @@ impl Ledger {
     }
 }
 
-/// The origins of everything that MachineConfigs in merge order set together.
+/// The origins of everything that MachineConfigs, in merge order, set together.
 pub fn trace(components: &[Component<'_>]) -> Provenance {
     let mut ledger = Ledger::default();
     for c in components {
@@ -179,7 +179,7 @@ fn spec(ledger: &mut Ledger, c: &Component<'_>) {
     if spec.fips {
         ledger.set(Kind::Scalar, "fips", "", by);
     }
-    // A later "default" does not take a special kernel away.
+    // A later `default` does not remove a special kernel.
     if desired::kernel_type(&spec.kernel_type) != desired::DEFAULT_KERNEL {
         ledger.set(Kind::Scalar, "kernelType", "", by);
     }
@@ -257,8 +257,8 @@ fn ignition(ledger: &mut Ledger, c: &Component<'_>) {
         .for_each(|(name, _)| ledger.set(Kind::Section, name, "", by));
 }
 
-/// A public key by its type, the end of its body and its comment: enough to tell it, short enough to show. Options before
-/// the type, which can hold commands and variables, are not shown.
+/// A public key by its type, the end of its body and its comment: enough to recognise it, and short enough to show.
+/// Options before the type can hold commands and variables, and are not shown.
 pub(crate) fn short_key(key: &str) -> String {
     const TAIL: usize = 8;
     const TYPES: [&str; 3] = ["ssh-", "ecdsa-", "sk-"];

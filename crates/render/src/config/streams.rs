@@ -23,20 +23,20 @@ pub struct Stream {
     pub images: OsImages,
 }
 
-/// OpenShift's gate for streams.
+/// OpenShift's feature gate for streams.
 pub(crate) const GATE: &str = "OSStreams";
 
 /// The object that lists streams.
 const OBJECT: &str = "OSImageStream cluster";
 
-/// Where CRI-O reads its settings from, the later name winning.
+/// Where CRI-O reads drop-ins from; the last name wins (crio.conf.d(5)).
 const CRIO: &str = "/etc/crio/crio.conf.d/";
 
 /// Streams whose images have no runc.
 const WITHOUT_RUNC: [&str; 2] = ["rhel-10", "centos-10"];
 
-/// The stream that a pool follows: its own, for a custom pool else that of `worker`, else the default. Without the object
-/// `OSImageStream cluster` there are no streams.
+/// The stream that a pool follows: its own; else, for a custom pool, that of `worker`; else the default. Without the
+/// object `OSImageStream cluster` there are no streams.
 ///
 /// # Errors
 /// A stream that does not exist; in a cluster, a list of streams from another release.
@@ -109,7 +109,7 @@ pub fn stream(
     Ok(Some(Stream { name: name.clone(), images }))
 }
 
-/// Does a FeatureGate switch streams off?
+/// Whether a FeatureGate turns streams off.
 pub fn switched_off(feature_gate: Option<&Value>) -> bool {
     let Some(feature_gate) = feature_gate else { return false };
     let lists = feature_gate.pointer("/status/featureGates").and_then(Value::as_array);
@@ -117,14 +117,14 @@ pub fn switched_off(feature_gate: Option<&Value>) -> bool {
         let list = list.and_then(Value::as_array);
         list.is_some_and(|l| l.iter().any(|g| g.get("name").unwrap_or(g).as_str() == Some(GATE)))
     };
-    // A list of gates that does not know this one is of a release without streams.
+    // If a list of gates does not contain this one, the release has no streams.
     match lists.filter(|l| !l.is_empty()) {
         Some(lists) => !lists.iter().any(|entry| named(entry.get("enabled"))),
         None => named(feature_gate.pointer("/spec/customNoUpgrade/disabled")),
     }
 }
 
-/// The container runtime that CRI-O is told to use does not exist in the stream's images: no pod would start.
+/// The container runtime that CRI-O is configured to use is missing from the stream's images, so no pod would start.
 pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Provenance) -> Option<Finding> {
     if !WITHOUT_RUNC.contains(&stream.name.as_str()) {
         return None;
@@ -136,7 +136,7 @@ pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Pro
         let runtime = table.get("crio")?.get("runtime")?.get("default_runtime")?.as_str()?;
         Some(runtime.to_owned())
     };
-    // What cannot be read is another rule's finding.
+    // Contents that cannot be read are the finding of another rule.
     let last = files.iter().rev().find_map(|f| Some((f, sets(f.contents.decode().ok()?)?)));
     let (file, _) = last.filter(|(_, runtime)| runtime == "runc")?;
     let by = provenance.of(&file.path).find(|o| o.field == "contents").map(|o| o.set_by.clone());

@@ -16,7 +16,8 @@ const WIDTH: usize = 80;
 
 /// The text, with a newline at its end.
 pub(crate) fn emit(value: &Value) -> String {
-    // Line breaks and indentation take somewhat more than quotes and braces: growing a text of a megabyte copies it often.
+    // Line breaks and indentation take somewhat more space than quotes and braces. Growing a text of a megabyte would
+    // copy it often.
     let json = crate::size::of_value(value);
     let out = String::with_capacity(json + json / 8);
     let mut e = Emitter { out, column: 0, piece: usize::MAX, sink: |_: &str| {} };
@@ -24,7 +25,7 @@ pub(crate) fn emit(value: &Value) -> String {
     e.out
 }
 
-/// Hands the text of a map to `sink`, in pieces. The fields must stand in the order that they are written in.
+/// Passes the text of a map to `sink`, in pieces. The fields must be in the order in which they are written.
 pub(crate) fn emit_fields(fields: &[(&str, &Value)], sink: impl FnMut(&str)) {
     let mut e = Emitter { out: String::new(), column: 0, piece: PIECE, sink };
     e.whole(|e| {
@@ -35,18 +36,18 @@ pub(crate) fn emit_fields(fields: &[(&str, &Value)], sink: impl FnMut(&str)) {
     (e.sink)(&e.out);
 }
 
-/// So much is gathered before it is handed on.
+/// How much text is collected before it is passed on.
 const PIECE: usize = 16 * 1024;
 
 struct Emitter<F> {
     out: String,
     column: usize,
-    /// How much is gathered before it is handed on.
+    /// How much text is collected before it is passed on.
     piece: usize,
     sink: F,
 }
 
-/// Where a node stands: it decides about the first line break and about indentation.
+/// The position of a node, which decides about the first line break and the indentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,
@@ -55,7 +56,7 @@ enum Place {
 }
 
 impl<F: FnMut(&str)> Emitter<F> {
-    /// Writes all, with a line break at its end.
+    /// Writes everything, with a line break at the end.
     fn whole(&mut self, write: impl FnOnce(&mut Self)) {
         write(self);
         if self.column != 0 {
@@ -76,7 +77,7 @@ impl<F: FnMut(&str)> Emitter<F> {
         self.out.push_str(s);
     }
 
-    /// Writes what is ASCII and has no line break: its end need not be looked for.
+    /// Writes ASCII text without line breaks, so that its end need not be searched.
     fn word(&mut self, s: &str) {
         self.push(s);
         self.column += s.len();
@@ -142,7 +143,7 @@ impl<F: FnMut(&str)> Emitter<F> {
         self.node(value, indent, Place::AfterKey);
     }
 
-    /// Goes to where the next entry of a list or map starts; the first one after a dash stays on its line.
+    /// Moves to the start of the next entry of a list or map; the first entry after a dash stays on its line.
     fn item(&mut self, index: usize, indent: usize, place: Place) {
         if index == 0 && place == Place::AfterDash {
             self.put(' ');

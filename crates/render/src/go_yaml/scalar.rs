@@ -3,7 +3,7 @@
 //!
 //! What it is not: the writing (see the parent module).
 
-/// What a string's characters say about the ways to write it.
+/// What a string's characters allow when it is written as YAML.
 #[derive(Default)]
 pub(super) struct Traits {
     pub(super) special: bool,
@@ -14,9 +14,9 @@ pub(super) struct Traits {
 }
 
 impl Traits {
-    /// For visible ASCII without blanks, as paths and most data URLs are: only its ends matter.
+    /// For visible ASCII without spaces, such as paths and most data URLs: only the first and last characters matter.
     pub(super) fn of_one_word(s: &str) -> Option<Self> {
-        // In pieces, so that the compiler compares many bytes at once.
+        // In chunks, so that the compiler compares many bytes at once.
         let visible = |piece: &[u8]| piece.iter().fold(true, |all, b| all & (b'!'..=b'~').contains(b));
         if !s.as_bytes().chunks(64).all(visible) {
             return None;
@@ -103,7 +103,7 @@ pub(super) fn escape(c: char) -> String {
     }
 }
 
-/// Would the plain text be read as something else than a string (YAML 1.1)?
+/// Whether the plain text would be read as something other than a string (YAML 1.1).
 pub(super) fn resolves(s: &str) -> bool {
     let Some(first) = s.bytes().next() else { return true };
     match first {

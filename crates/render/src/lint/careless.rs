@@ -6,7 +6,7 @@ use super::finding::{Lint, Severity};
 use crate::config::check::Component;
 use crate::error::Rule;
 
-/// What one MachineConfig may say and seldom means.
+/// What one MachineConfig may say but rarely means.
 pub(super) fn careless(component: &Component<'_>) -> Vec<Lint> {
     let mut all = Vec::new();
     let mut say = |rule, path: String, message: String, remedy: &str| {

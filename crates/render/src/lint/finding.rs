@@ -11,7 +11,7 @@ use serde::Serialize;
 pub enum Severity {
     /// The pool would not be rendered, or no host could apply it.
     Error,
-    /// It has no effect, or another than it seems.
+    /// It has no effect, or a different one than it seems.
     Warning,
 }
 
@@ -32,7 +32,7 @@ pub struct Lint {
     pub remedy: String,
 }
 
-/// A finding of the renderer: its text ends with the remedy after a semicolon.
+/// Converts a finding of the renderer: its text ends with the remedy, after a semicolon.
 pub(super) fn of(severity: Severity, finding: Finding) -> Lint {
     let Finding { rule, object, path, message } = finding;
     let (message, remedy) = match message.rsplit_once("; ") {

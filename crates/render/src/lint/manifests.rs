@@ -14,7 +14,7 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Kinds of our group that are no input of rendering and no mistake.
+/// Kinds of our API group that rendering does not read, and that are not mistakes.
 const OTHER_KINDS: [&str; 5] =
     ["MachineConfigNode", "MachineOSConfig", "MachineOSBuild", "PinnedImageSet", "OSImageStream"];
 

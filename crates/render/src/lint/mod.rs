@@ -28,8 +28,8 @@ use pool::lint_pool;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The pools that the roles of MachineConfigs ask for, where there are no manifests of pools: each picks its own role,
-/// and a custom one also `worker`, as is the convention.
+/// The pools that the roles of MachineConfigs imply, used if there are no manifests of pools. By convention each pool
+/// selects its own role, and a custom one also selects `worker`.
 pub fn default_pools(configs: &[MachineConfig]) -> Vec<MachineConfigPool> {
     let roles: BTreeSet<&str> =
         configs.iter().filter_map(|c| c.labels().get(label::ROLE)).map(String::as_str).collect();
@@ -48,8 +48,8 @@ pub fn lint(manifests: &[(String, Value)]) -> Vec<Lint> {
     lint_with(manifests, &TemplateSet::default())
 }
 
-/// As [`lint`], beside the MachineConfigs that templates make: what goes over them, and what they make together. The
-/// facts for the templates stand in the manifests' ControllerConfig.
+/// As [`lint`], together with the MachineConfigs that templates make: what overrides them, and what they result in
+/// together. The facts for the templates are in the manifests' ControllerConfig.
 pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<Lint> {
     let mut all = Vec::new();
     let read = read(manifests, &mut all);
@@ -69,7 +69,7 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
             Err(findings) => {
                 bad.insert(mc.name_any());
                 all.extend(findings.into_iter().map(|f| of(Severity::Error, f)));
-                // What can be read of it is looked at all the same, so that one run tells all.
+                // The readable parts are still checked, so that one run reports everything.
                 let raw = mc.spec.config.as_ref().filter(|c| !c.is_null());
                 if let Some(Ok(parsed)) = raw.map(ignition::parse_value) {
                     let component =
@@ -85,11 +85,11 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
     let pools = if own { read.pools } else { default_pools(&configs) };
     let there: BTreeSet<String> = configs.iter().map(|mc| mc.name_any()).collect();
     let made = made_from(templates, read.controller_config.as_ref(), &mut all);
-    // Those that were exported along are the same.
+    // MachineConfigs that were exported with the manifests replace the generated ones.
     configs.extend(made.into_iter().filter(|mc| !there.contains(&mc.name_any())));
     for pool in &pools {
         let worker = pools.iter().find(|p| p.name_any() == WORKER);
-        // Manifests without the list of streams are no whole cluster.
+        // Manifests without the list of streams are not a complete cluster.
         let stream = read
             .streams
             .as_ref()
@@ -105,7 +105,7 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
         let Some(names) = lint_pool(&mut all, pool, &configs, &bad, facts) else { continue };
         picked.extend(names);
     }
-    // Rendered ones that were exported along are results, and those from templates are nobody's mistake.
+    // Exported rendered MachineConfigs are results, and nobody is to blame for those from templates.
     let owned = |mc: &MachineConfig| {
         let mut owners = mc.metadata.owner_references.iter().flatten();
         owners.any(|o| matches!(o.kind.as_str(), "MachineConfigPool" | "ControllerConfig"))
@@ -128,7 +128,7 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
     all
 }
 
-/// The MachineConfigs that templates make; a template that makes none is an error.
+/// The MachineConfigs that templates make. A template that makes none is an error.
 fn made_from(
     templates: &TemplateSet,
     controller_config: Option<&ControllerConfig>,

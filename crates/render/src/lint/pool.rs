@@ -17,7 +17,7 @@ use api::names::{CORE_USER, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Checks what the MachineConfigs of a pool make together; returns the names of those that it picks.
+/// Checks what the MachineConfigs of a pool result in together; returns the names of those that it selects.
 pub(super) fn lint_pool(
     all: &mut Vec<Lint>,
     pool: &MachineConfigPool,
@@ -47,7 +47,7 @@ pub(super) fn lint_pool(
         }
         return Some(names);
     }
-    // Versions of what was exported from a cluster agree with themselves.
+    // Version marks of objects exported from a cluster are taken as they are.
     let note = |annotations: Option<&BTreeMap<String, String>>, key: &str| {
         annotations.and_then(|a| a.get(key)).cloned().unwrap_or_default()
     };
@@ -70,8 +70,9 @@ pub(super) fn lint_pool(
     Some(names)
 }
 
-/// A pool whose MachineConfigs speak of core and let nobody in: the last password of several is empty or locked, and there
-/// is no key. What a change takes away is told where the pool's config before it is known (see [`plan`]).
+/// A pool whose MachineConfigs configure the user core but let nobody in: the last password of several is empty or
+/// locked, and there is no key. What a change removes is reported if the pool's previous config is known (see
+/// [`plan`]).
 fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {
     let config = ignition::parse_value(plan.rendered.spec.config.as_ref()?).ok()?.config;
     let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
@@ -99,12 +100,12 @@ fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Com
     })
 }
 
-/// One warning for each thing that several MachineConfigs set, whatever its parts.
+/// One warning for each thing that several MachineConfigs set, however many of its parts they set.
 fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[Component<'_>]) {
     type Thing<'a> = (Kind, &'a str, &'a str, &'a [String]);
     let provenance = provenance::trace(components);
     let mut things: BTreeMap<Thing<'_>, Vec<&str>> = BTreeMap::new();
-    // Two that give the same key agree.
+    // Two MachineConfigs that give the same key agree.
     for o in provenance.contested().filter(|o| o.kind != Kind::SshKey) {
         things.entry((o.kind, &o.name, &o.set_by, &o.lost)).or_default().push(&o.field);
     }

@@ -8,11 +8,11 @@ use api::k8s::{LabelSelector, ResourceExt as _};
 use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::Value;
 
-/// Where the settings of container storage stand on a host.
+/// The path of the settings of container storage on a host (containers-storage.conf(5)).
 pub(crate) const STORAGE_CONF: &str = "/etc/containers/storage.conf";
-/// Fewer processes than this do not let a container start.
+/// With fewer processes than this a container does not start.
 const PIDS_MIN: i64 = 20;
-/// Log files of this size or less are smaller than what the runtime reads at once.
+/// Log files of this size or less are smaller than the runtime's read buffer.
 const LOG_SIZE_MIN: i64 = 8192;
 
 /// A ContainerRuntimeConfig that cannot be rendered.
@@ -21,13 +21,13 @@ const LOG_SIZE_MIN: i64 = 8192;
 pub struct ContainerRuntimeError {
     /// The object.
     pub name: String,
-    /// Where.
+    /// The field's path.
     pub path: String,
     /// The rule.
     pub message: String,
 }
 
-/// One object, read.
+/// One object, parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct ContainerRuntimeConfig {
     name: String,
@@ -41,7 +41,7 @@ pub(crate) struct ContainerRuntimeConfig {
     artifact_stores: Vec<String>,
 }
 
-/// Folders with images that others have put on the host, as the object names them: field by field.
+/// Folders with images that others have put on the host, as the object lists them under this field.
 fn stores(config: &Value, field: &str) -> Result<Vec<String>, String> {
     let all = config.get(field).and_then(Value::as_array);
     let mut paths = Vec::new();
@@ -141,7 +141,7 @@ impl ContainerRuntimeConfig {
         ContainerRuntimeError { name: self.name.clone(), path: path.to_owned(), message }
     }
 
-    /// `storage.conf`, where this object changes it.
+    /// The new `storage.conf`, if this object changes it.
     fn storage(&self, template: Option<&str>, stores: bool) -> Result<Option<String>, ContainerRuntimeError> {
         let list = |all: &[String], suffix: &str| -> Option<toml_edit::Value> {
             let with = |p: &String| if p.ends_with(suffix) { p.clone() } else { format!("{p}{suffix}") };
@@ -154,7 +154,7 @@ impl ContainerRuntimeConfig {
         ];
         let Some((field, ..)) = changes.iter().find(|(.., value)| value.is_some()) else { return Ok(None) };
         let path = format!("spec.containerRuntimeConfig.{field}");
-        // Whatever else stands in the host's own file would be lost.
+        // Everything else in the host's own file would be lost.
         let template = template.ok_or_else(|| {
             let message = format!("the templates have no {STORAGE_CONF}; switch on the template layer crio");
             self.error(&path, message)
@@ -175,7 +175,7 @@ impl ContainerRuntimeConfig {
         Ok(Some(storage.to_string()))
     }
 
-    /// `99-POOL-generated-containerruntime`; `stores`: whether additional stores are switched on.
+    /// Makes `99-POOL-generated-containerruntime`. `stores`: whether additional stores are enabled.
     pub(crate) fn machine_config(
         &self,
         pool: &MachineConfigPool,

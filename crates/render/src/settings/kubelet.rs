@@ -11,17 +11,17 @@ use api::v1::{MachineConfig, MachineConfigSpec};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Where the kubelet's config stands on a host.
+/// The path of the kubelet's config on a host.
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
-/// Where it stands on a host whose kubelet was set up by others (kubeadm keeps the kubelet's credentials in
-/// [`KUBELET_CONF`]): a drop-in over their config, which says only what differs.
+/// Its path on a host whose kubelet was set up by others (kubeadm keeps the kubelet's credentials in [`KUBELET_CONF`]):
+/// a drop-in over their config, which contains only the differences (kubelet option `--config-dir`).
 pub const KUBELET_DROP_IN: &str = "/etc/kubernetes/kubelet.conf.d/50-mco.conf";
 
 /// Kernel arguments for control groups v2, the only version that is supported.
 const CGROUPS_V2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_v1=\"all\""];
 
-/// Settings that a kubelet config cannot be made from.
+/// Settings that cannot be turned into a kubelet config.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletError {
     /// The template is not a KubeletConfiguration.
@@ -35,24 +35,24 @@ pub enum KubeletError {
     /// A setting of the Node object.
     #[error("Node cluster: {path}: {message}")]
     Node {
-        /// Where.
+        /// The field's path.
         path: &'static str,
         /// What is wrong, and the remedy.
         message: String,
     },
 }
 
-/// A kubelet's config as the templates of a role have it.
+/// A kubelet's config in the templates of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The kubelet's one config, whole: fields that nobody set are written, too, as Go writes them.
+    /// The kubelet's only config, complete: fields that nobody set are written too, as Go writes them.
     Whole,
-    /// A drop-in over somebody else's config: only what is set may stand in it.
+    /// A drop-in over somebody else's config: it may contain only what is set.
     DropIn,
 }
 
 impl Form {
-    /// Where it stands on a host.
+    /// Its path on a host.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Whole => KUBELET_CONF,
@@ -61,30 +61,30 @@ impl Form {
     }
 }
 
-/// The text of the kubelet's config in the MachineConfigs of a role, where one of them has it, and its form.
+/// The text and the form of the kubelet's config in the MachineConfigs of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Original {
     pub(crate) form: Form,
     pub(crate) text: String,
 }
 
-/// What the templates of a role say of the kubelet's config; `None`: nothing, it is left to others.
+/// The kubelet's config in the templates of a role; `None` if there is none and it is left to others.
 pub(crate) fn original(of_role: &[Part]) -> Option<Original> {
     [Form::Whole, Form::DropIn]
         .into_iter()
         .find_map(|form| Some(Original { form, text: template_file(of_role, form.path())? }))
 }
 
-/// The text of a file that the templates of a role make, where there is one; the last one counts.
+/// The text of a file in the templates of a role; the last one counts.
 pub(crate) fn template_file(of_role: &[Part], path: &str) -> Option<String> {
     let mut files = of_role.iter().rev().flat_map(|part| &part.config.storage.files);
     let file = files.find(|f| f.path == path)?;
     file.contents.decode().ok().and_then(|b| String::from_utf8(b).ok())
 }
 
-/// `97-POOL-generated-kubelet`: the template with the cluster's Node settings, and, where `cgroups` says so, kernel
-/// arguments for cgroups. `98-POOL-generated-kubelet`: the same with the cluster's feature gates. And the config of the
-/// latter, for who lays more over it.
+/// Makes `97-POOL-generated-kubelet`, the template with the cluster's Node settings and, if `cgroups` is set, kernel
+/// arguments for cgroups; and `98-POOL-generated-kubelet`, the same with the cluster's feature gates. Also returns the
+/// config of the latter, for whatever is laid over it.
 pub(crate) fn configs(
     pool: &str,
     original: &Original,
@@ -120,7 +120,7 @@ fn setting<'a>(node: Option<&'a Value>, key: &str) -> &'a str {
     node.and_then(|n| n.get("spec")?.get(key)?.as_str()).unwrap_or_default()
 }
 
-/// How often workers report, for clusters whose workers are far away.
+/// How often workers report their status, for clusters whose workers are far away.
 fn latency_profile(
     pool: &str,
     config: &mut Map<String, Value>,
@@ -144,8 +144,8 @@ fn latency_profile(
     Ok(())
 }
 
-/// Reads a KubeletConfiguration and puts it into the form in which Go programs write it, so that equal settings make
-/// equal bytes and with them equal names.
+/// Reads a KubeletConfiguration and converts it to the form in which Go programs write it, so that equal settings make
+/// equal bytes, and so equal names.
 fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletError> {
     let Original { form, text } = original;
     let bad = |message: String| KubeletError::Template { pool: pool.to_owned(), message };
@@ -156,7 +156,7 @@ fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletEr
     }
     let mut written = match form {
         Form::Whole => always_written(),
-        // A zero would be laid over what others have set, and the kubelet would take its default for it.
+        // A zero would override what others have set, and the kubelet would treat it as its default.
         Form::DropIn => json!({}),
     };
     overlay(&mut written, Value::Object(config));
@@ -167,7 +167,7 @@ fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletEr
     }
 }
 
-/// Fields that Go writes even where nobody set them.
+/// Fields that Go writes even if nobody set them.
 fn always_written() -> Value {
     json!({
         "authentication": {"anonymous": {}, "webhook": {"cacheTTL": "0s"}, "x509": {}},
@@ -254,7 +254,7 @@ pub(crate) fn normalise_durations(value: &mut Value) {
     }
 }
 
-/// Reads Go's `1h2m3.5s` as nanoseconds. Fractions beyond the unit's precision are cut.
+/// Parses Go's `1h2m3.5s` as nanoseconds. Digits beyond the unit's precision are cut off.
 pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut nanos: u64 = 0;

@@ -13,20 +13,20 @@ use api::names::{ARBITER, MASTER, label};
 use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::{Map, Value, json};
 
-/// Where the kubelet's log level stands on a host.
+/// The path of the kubelet's log level on a host.
 const LOGGING_CONF: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
-/// Where the settings of automatic sizing stand on a host.
+/// The path of the settings of automatic sizing on a host.
 const SIZING_ENV: &str = "/etc/node-sizing-enabled.env";
 /// The largest log level of a kubelet.
 const LOG_LEVEL_MAX: i64 = 10;
-/// Resources whose reservation goes through automatic sizing, with their defaults.
+/// Resources that automatic sizing reserves, with their defaults.
 const SIZED: [(&str, &str, &str); 3] = [
     ("memory", "SYSTEM_RESERVED_MEMORY", "1Gi"),
     ("cpu", "SYSTEM_RESERVED_CPU", "500m"),
     ("ephemeral-storage", "SYSTEM_RESERVED_ES", "1Gi"),
 ];
 
-/// A KubeletConfig that cannot be rendered. Its texts name fields and what is expected there, and quote no value.
+/// A KubeletConfig that cannot be rendered. The messages name fields and expected values, and quote no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletConfigError {
     /// A field that is not allowed or has a wrong value.
@@ -34,23 +34,23 @@ pub enum KubeletConfigError {
     Field {
         /// The object.
         name: String,
-        /// Where.
+        /// The field's path.
         path: String,
         /// The rule.
         message: String,
     },
-    /// The config under it.
+    /// The config that it is laid over.
     #[error(transparent)]
     Kubelet(#[from] KubeletError),
 }
 
-/// One object, read.
+/// One object, parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct KubeletConfig<'a> {
     name: &'a str,
     spec: &'a Value,
     user: Map<String, Value>,
-    /// Paths of the user's fields that no kubelet of the release that this was built for knows.
+    /// Paths of the user's fields that are unknown to kubelets of the release that this was built for.
     unknown: Vec<String>,
 }
 
@@ -134,12 +134,12 @@ impl<'a> KubeletConfig<'a> {
         self.name
     }
 
-    /// Paths of fields that have no effect where the whole config is ours.
+    /// Paths of fields that have no effect if the whole config is ours.
     pub(crate) fn unknown(&self) -> &[String] {
         &self.unknown
     }
 
-    /// `99-POOL-generated-kubelet`, over the pool's config with feature gates.
+    /// Makes `99-POOL-generated-kubelet` over the pool's config with feature gates.
     pub(crate) fn machine_config(
         &self,
         pool: &MachineConfigPool,
@@ -154,7 +154,7 @@ impl<'a> KubeletConfig<'a> {
         let level = self.spec.get("logLevel").and_then(Value::as_i64);
         match form {
             Form::Whole => {
-                // A drop-in is read by a kubelet that others have chosen: a newer one may know more.
+                // A drop-in is read by a kubelet that others have chosen. It may be newer and know more fields.
                 self.unknown.iter().for_each(|path| kubelet_fields::remove(&mut user, path));
                 if let Some(env) = self.sizing(&mut user) {
                     files.push(kubelet::file(SIZING_ENV, env.as_bytes()));
@@ -164,7 +164,8 @@ impl<'a> KubeletConfig<'a> {
                     files.push(kubelet::file(LOGGING_CONF, text.as_bytes()));
                 }
             }
-            // Units of others know neither the sizing service nor the variable: all stands in the kubelet's config.
+            // Units of others know neither the sizing service nor the variable, so everything goes into the kubelet's
+            // config.
             Form::DropIn => {
                 if self.auto_sizing() == Some(true) {
                     let message = "needs the template layer `kubelet`; on hosts whose kubelet others set up, write \
@@ -193,7 +194,8 @@ impl<'a> KubeletConfig<'a> {
         Ok(kubelet::generated(&format!("99-{name}-generated-kubelet"), &name, &files, Some(versions)))
     }
 
-    /// Control planes live from static pods; elsewhere an own folder would only lose those that are there.
+    /// Control planes run from static pods. On other nodes, a folder of one's own would only lose the existing static
+    /// pods.
     fn static_pods(&self, pool: &MachineConfigPool) -> Result<(), KubeletConfigError> {
         let Some(path) = self.user.get("staticPodPath") else { return Ok(()) };
         if is_control_plane(pool) || path.as_str().is_some_and(|p| !p.is_empty()) {
@@ -203,7 +205,7 @@ impl<'a> KubeletConfig<'a> {
         Ok(())
     }
 
-    /// The file that turns automatic sizing on or off; takes what it holds out of the user's reservations.
+    /// The file that turns automatic sizing on or off. Removes the values that it holds from the user's reservations.
     fn sizing(&self, user: &mut Map<String, Value>) -> Option<String> {
         let reserved = user.get_mut("systemReserved").and_then(Value::as_object_mut);
         let mut given = std::collections::BTreeMap::new();
@@ -266,7 +268,7 @@ impl<'a> KubeletConfig<'a> {
     }
 }
 
-/// Is the pool one of the control plane's?
+/// Whether the pool belongs to the control plane.
 fn is_control_plane(pool: &MachineConfigPool) -> bool {
     let name = pool.name_any();
     if name == MASTER || name == ARBITER {
@@ -290,12 +292,12 @@ fn is_zero(v: &Value) -> bool {
     }
 }
 
-/// Lays what is set over what is there, objects key by key. What is zero sets nothing.
+/// Lays settings over existing ones, objects key by key. A zero value sets nothing.
 fn lay_over(under: &mut Value, over: Value) {
     match (under, over) {
         (_, over) if is_zero(&over) => {}
         (Value::Object(under), Value::Object(over)) => {
-            // A grace period of `0s` in a map says something.
+            // A grace period of `0s` in a map is meant.
             let no_time = |key: &str, v: &Value| v == "0s" && kubelet::DURATIONS.contains(&key);
             for (key, value) in over.into_iter().filter(|(k, v)| !is_zero(v) && !no_time(k, v)) {
                 match under.get_mut(&key) {

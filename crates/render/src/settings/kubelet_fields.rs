@@ -7,7 +7,7 @@
 use crate::settings::kubelet::parse_duration;
 use serde_json::{Map, Value};
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, Copy)]
 enum Type {
     Text,
@@ -16,10 +16,10 @@ enum Type {
     Int64,
     Float,
     Duration,
-    /// Left to the kubelet.
+    /// Not checked; left to the kubelet.
     Any,
     List(&'static Type),
-    /// Names to values.
+    /// A map from names to values.
     Map(&'static Type),
     Object(&'static [(&'static str, Type)]),
 }
@@ -183,13 +183,13 @@ const SHUTDOWN: Type = Object(&[("priority", Int32), ("shutdownGracePeriodSecond
 /// A value that no kubelet could read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrongType {
-    /// Below the configuration.
+    /// The path below the configuration.
     pub(crate) path: String,
-    /// What it must be.
+    /// What is expected there.
     pub(crate) expected: &'static str,
 }
 
-/// Spells each field as it is written, as Go reads `MaxPods` for `maxPods`; returns the paths of those that are not known.
+/// Corrects the spelling of each field, because Go reads `MaxPods` for `maxPods`; returns the paths of unknown fields.
 ///
 /// # Errors
 /// The first value of a wrong type.
@@ -199,7 +199,7 @@ pub(crate) fn conform(config: &mut Map<String, Value>) -> Result<Vec<String>, Wr
     Ok(unknown)
 }
 
-/// Takes a field out by the path that [`conform`] gave.
+/// Removes a field by a path that [`conform`] returned.
 pub(crate) fn remove(config: &mut Map<String, Value>, path: &str) {
     match path.split_once('.') {
         None => drop(config.remove(path)),
@@ -257,7 +257,7 @@ fn value(value: &mut Value, kind: &Type, at: &str, unknown: &mut Vec<String>) ->
         List(each) => match value {
             Value::Array(all) => {
                 for (i, v) in all.iter_mut().enumerate() {
-                    // What is unknown inside of a list is left to the kubelet.
+                    // Unknown fields inside a list are left to the kubelet.
                     self::value(v, each, &format!("{at}[{i}]"), &mut Vec::new())?;
                 }
                 Ok(())

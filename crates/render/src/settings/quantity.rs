@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-/// Longer numbers are nobody's size.
+/// Longer numbers are no realistic size.
 const DIGITS_MAX: usize = 18;
 /// Bits of a step between binary suffixes.
 const BINARY_STEP: i128 = 1024;
@@ -28,12 +28,12 @@ pub(crate) struct Quantity {
     unscaled: i128,
     scale: i32,
     form: Form,
-    /// As it was written, where that is the canonical form.
+    /// The text as it was written, if that is the canonical form.
     text: Option<String>,
 }
 
 impl Quantity {
-    /// Reads a number or a string.
+    /// Parses a number or a string.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         match value {
             Value::Number(n) => Self::parse(&n.to_string()),
@@ -75,7 +75,7 @@ impl Quantity {
         Some(Self { unscaled, scale, form, text: canonical.then(|| text.to_owned()) })
     }
 
-    /// Whole bytes, rounded away from zero. `None`: more than a number holds.
+    /// Whole bytes, rounded away from zero; `None` if that does not fit into the number.
     pub(crate) fn bytes(&self) -> Option<i64> {
         let power = 10_i128.checked_pow(self.scale.unsigned_abs())?;
         let value = if self.scale >= 0 {
@@ -87,7 +87,7 @@ impl Quantity {
         i64::try_from(value).ok()
     }
 
-    /// As Go writes it.
+    /// The form that Go writes.
     pub(crate) fn canonical(&self) -> String {
         if self.unscaled == 0 {
             return "0".to_owned();

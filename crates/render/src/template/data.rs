@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 pub struct Data<'a> {
     /// Cluster facts.
     pub controller_config: &'a ControllerConfig,
-    /// The pull secret's `.dockerconfigjson`, where there is one.
+    /// The pull secret's `.dockerconfigjson`, if there is one.
     pub pull_secret: Option<&'a str>,
-    /// What kubelets may speak.
+    /// The TLS versions and ciphers that kubelets may use.
     pub tls: &'a TlsProfile,
 }
 
 impl std::fmt::Debug for Data<'_> {
-    /// Without the pull secret.
+    /// Leaves the pull secret out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { controller_config, pull_secret, tls } = self;
         f.debug_struct("Data")
@@ -34,14 +34,14 @@ impl std::fmt::Debug for Data<'_> {
     }
 }
 
-/// The layers that the administrator has switched on.
+/// The layers that the administrator has enabled.
 pub(crate) fn chosen_layers(controller_config: &ControllerConfig) -> Vec<String> {
     let said = controller_config.annotations().get(annotation::TEMPLATE_LAYERS);
     let all = said.into_iter().flat_map(|s| s.split(',')).map(str::trim).filter(|l| !l.is_empty());
     all.map(str::to_owned).collect()
 }
 
-/// The engine with our functions.
+/// The template engine with our functions.
 pub(crate) fn environment(data: &Data<'_>) -> Environment<'static> {
     let platform = Platform::of(&data.controller_config.spec);
     let mut e = Environment::new();
@@ -64,7 +64,7 @@ pub(crate) fn context(data: &Data<'_>) -> minijinja::Value {
 
 fn names(data: &Data<'_>) -> Value {
     let spec = &data.controller_config.spec;
-    // Every optional field is there, null where it is not given, so that templates can ask for it.
+    // Every optional field exists, as null if it is not given, so that templates can test for it.
     let mut context = json!({
         "additionalTrustBundle": null, "cloudProviderCAData": null, "proxy": null, "infra": null, "dns": null,
         "network": null, "networkType": null, "baseOSExtensionsContainerImage": null,
@@ -89,7 +89,7 @@ fn names(data: &Data<'_>) -> Value {
     context
 }
 
-/// The engine's error with its line, without the values of the context.
+/// The engine's error with its line, but without the values of the context.
 pub(crate) fn describe(e: &Error) -> String {
     let line = e.line().map(|l| format!("line {l}: ")).unwrap_or_default();
     let detail = e.detail().map(|d| format!(": {d}")).unwrap_or_default();

@@ -8,13 +8,13 @@ use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The platforms whose load balancers a cluster may run the names of.
+/// The platforms for whose load balancers the cluster itself may serve DNS.
 const CLOUDS: [&str; 3] = ["AWS", "GCP", "Azure"];
-/// The platforms that say where their DNS records stand.
+/// The platforms that say where their DNS records are kept.
 const DNS_RECORDS: [&str; 4] = ["BareMetal", "Nutanix", "OpenStack", "VSphere"];
-/// Where the kubelet's plug-ins for registry credentials stand on a host.
+/// The path of the kubelet's credential provider plug-ins on a host.
 const CREDENTIAL_PLUGINS: &str = "/usr/libexec/kubelet-image-credential-provider-plugins";
-/// Where their settings stand.
+/// The path of their settings.
 const CREDENTIAL_CONFIGS: &str = "/etc/kubernetes/credential-providers";
 
 /// The platform's own part of the Infrastructure's status.
@@ -47,7 +47,7 @@ impl Infra {
         all.filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Addresses of a platform on somebody's own hardware: the list, or the one of older releases.
+    /// Addresses on a platform with one's own hardware: the list, or the single address of older releases.
     fn on_prem(&self, list: &str, one: &str) -> Result<Vec<String>, Error> {
         if !ON_PREM.iter().any(|(kind, _)| *kind == self.kind) {
             return Err(failed(format!("platform {:?} has no addresses of its own for this", self.kind)));
@@ -59,7 +59,7 @@ impl Infra {
         Ok(self.text(one).filter(|ip| !ip.is_empty()).map(str::to_owned).into_iter().collect())
     }
 
-    /// Addresses of a cloud's load balancers, where the cluster itself answers for their names.
+    /// Addresses of a cloud's load balancers, if the cluster itself resolves their names.
     fn cloud(&self, which: &str) -> Result<Vec<String>, Error> {
         if !CLOUDS.contains(&self.kind.as_str()) {
             return Err(failed(format!("platform {:?} has no such load balancers", self.kind)));
@@ -75,7 +75,7 @@ impl Infra {
         Ok(all)
     }
 
-    /// Does the cluster run its own load balancers?
+    /// Whether the cluster runs its own load balancers.
     fn managed_load_balancer(&self) -> bool {
         if !ON_PREM.iter().any(|(kind, _)| *kind == self.kind) {
             return true;
@@ -110,7 +110,7 @@ impl Infra {
     }
 }
 
-/// Makes all functions known.
+/// Registers all functions.
 pub(crate) fn add(e: &mut Environment<'static>, spec: &ControllerConfigSpec, platform: &Platform) {
     let infra = Arc::new(Infra::of(spec, &platform.kind));
     let kind = platform.kind.clone();
@@ -149,14 +149,14 @@ pub(crate) fn add(e: &mut Environment<'static>, spec: &ControllerConfigSpec, pla
     e.add_function("urlPort", |url: String| url_part(&url).map(|(_, port)| port));
     e.add_function("toString", |value: minijinja::Value| value.to_string());
     e.add_function("join", |all: Vec<String>, by: String| all.join(&by));
-    // Unlike the filter of that name it indents the first line, too.
+    // Unlike the filter of the same name, this also indents the first line.
     e.add_function("indent", |by: usize, text: String| {
         let pad = " ".repeat(by);
         format!("{pad}{}", text.replace('\n', &format!("\n{pad}")))
     });
 }
 
-/// A placeholder that a later reader of the file fills in.
+/// A placeholder that a later reader of the file replaces.
 fn skip(key: &str) -> Result<String, Error> {
     let mut chars = key.chars();
     let start = chars.next().is_some_and(|c| c == '_' || c.is_ascii_lowercase());
@@ -167,7 +167,7 @@ fn skip(key: &str) -> Result<String, Error> {
     }
 }
 
-/// Host and port of a URL, the port by scheme where none is written.
+/// Host and port of a URL; without a port, that of the scheme.
 fn url_part(url: &str) -> Result<(String, String), Error> {
     let bad = |why: &str| failed(format!("{url:?}: {why}"));
     let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("not a URL"))?;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What an expression says on a platform with this status.
+    /// The value of an expression on a platform with this status.
     fn said(kind: &str, section: Value, expression: &str) -> Result<String, String> {
         let mut status = json!({"platformStatus": {"type": kind}});
         if !section.is_null() {

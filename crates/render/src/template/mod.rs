@@ -24,13 +24,13 @@ use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Templates by where they stand.
+/// Templates by their place in the folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateSet {
     files: BTreeMap<Place, String>,
 }
 
-/// Where a template stands; in the order in which MachineConfigs are made.
+/// The place of a template, ordered as MachineConfigs are made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// A role, or `common`.
@@ -49,10 +49,10 @@ enum Section {
     Extensions,
 }
 
-/// The role whose templates every role takes.
+/// The role whose templates apply to every role.
 const COMMON: &str = "common";
 
-/// A template that makes no MachineConfig.
+/// A template that cannot be turned into a MachineConfig.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("template {path}: {message}")]
 pub struct TemplateError {
@@ -92,13 +92,13 @@ impl Place {
 }
 
 impl TemplateSet {
-    /// A set from relative paths and texts. What does not stand where a template would is left out.
+    /// A set from relative paths and texts. Files that are not in the place of a template are left out.
     pub fn from_map(files: impl IntoIterator<Item = (String, String)>) -> Self {
         let places = files.into_iter().filter_map(|(path, text)| Some((Place::read(&path)?, text)));
         Self { files: places.collect() }
     }
 
-    /// True when there is no template at all.
+    /// Whether there is no template at all.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -118,7 +118,8 @@ impl TemplateSet {
         self.files.keys().filter(|p| p.role == role).map(|p| p.name.as_str()).collect()
     }
 
-    /// The template that counts for each file name: later layers win, an empty file takes an earlier one away.
+    /// The template in force for each file name: later layers override earlier ones, and an empty file removes the
+    /// file.
     fn collect(&self, role: &str, name: &str, layers: &[String]) -> BTreeMap<(Section, String), &Place> {
         let mut chosen = BTreeMap::new();
         let first = self.names(role).first().copied() == Some(name);
@@ -140,8 +141,8 @@ impl TemplateSet {
     }
 }
 
-/// A set of templates and what they are rendered with. A role is rendered once, when it is first asked for, however many
-/// pools take from it.
+/// A set of templates, and what they are rendered with. Each role is rendered once, when it is first needed, however
+/// many pools use it.
 pub struct Rendering<'a> {
     set: &'a TemplateSet,
     data: Data<'a>,
@@ -149,7 +150,7 @@ pub struct Rendering<'a> {
     roles: BTreeMap<String, OnceCell<Result<Vec<Part>, TemplateError>>>,
 }
 
-/// What one folder of templates makes: a MachineConfig, but for the role that it is labelled for.
+/// What one folder of templates makes: a MachineConfig without its role label.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The MachineConfig's name.
@@ -162,7 +163,7 @@ pub(crate) struct Part {
 
 #[cfg(test)]
 impl Part {
-    /// What a MachineConfig says, as if a template had made it.
+    /// The content of a MachineConfig, as if a template had made it.
     pub(crate) fn of(mc: &MachineConfig) -> Self {
         let config = ignition::parse_value(mc.spec.config.as_ref().unwrap()).unwrap().config;
         Self { name: mc.metadata.name.clone().unwrap_or_default(), config, extensions: Vec::new() }
@@ -170,7 +171,7 @@ impl Part {
 }
 
 impl std::fmt::Debug for Rendering<'_> {
-    /// Without what the engine knows: the pull secret is in there.
+    /// Leaves out the engine, which knows the pull secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { set, data, engine: _, roles } = self;
         let roles: Vec<&String> = roles.iter().filter(|(_, r)| r.get().is_some()).map(|(r, _)| r).collect();
@@ -184,7 +185,7 @@ impl std::fmt::Debug for Rendering<'_> {
 }
 
 impl<'a> Rendering<'a> {
-    /// Nothing is rendered yet.
+    /// Creates a rendering; nothing is rendered yet.
     pub fn new(set: &'a TemplateSet, data: Data<'a>) -> Self {
         let roles = set.roles().into_iter().chain([WORKER]);
         let roles = roles.map(|role| (role.to_owned(), OnceCell::new())).collect();
@@ -196,7 +197,7 @@ impl<'a> Rendering<'a> {
         &self.data
     }
 
-    /// What the templates make for a role; for one without templates of its own those of `worker`.
+    /// What the templates make for a role. A role without templates of its own uses those of `worker`.
     pub(crate) fn role(&self, role: &str) -> Result<&[Part], TemplateError> {
         let Some((folder, cell)) =
             self.roles.get_key_value(role).or_else(|| self.roles.get_key_value(WORKER))
@@ -235,7 +236,7 @@ pub fn generate(templates: &Rendering<'_>, versions: &Versions) -> Result<Vec<Ma
     Ok(all)
 }
 
-/// The MachineConfigs of one role. A role without templates of its own takes those of `worker`, under its label.
+/// The MachineConfigs of one role. A role without templates of its own uses those of `worker`, under its own label.
 ///
 /// # Errors
 /// As [`generate`].
@@ -255,7 +256,7 @@ pub fn generate_role(
     templates.role(role)?.iter().map(machine_config).collect()
 }
 
-/// The layers that count: those of the platform, then those that the administrator chose.
+/// The layers in force: those of the platform, then those that the administrator chose.
 fn layers(set: &TemplateSet, data: &Data<'_>) -> Result<Vec<String>, TemplateError> {
     let mut layers = Platform::of(&data.controller_config.spec).layers();
     for layer in data::chosen_layers(data.controller_config) {
@@ -316,7 +317,7 @@ fn machine_config(
     for ((section, file), place) in set.collect(role, name, layers) {
         let path = place.path();
         let source = set.files.get(place).map(String::as_str).unwrap_or_default();
-        // The chain holds the template's line; the context is left out, since it holds the pull secret.
+        // The error chain contains the template's line. The context is left out, because it holds the pull secret.
         let text = environment
             .render_named_str(&path, source, context.clone())
             .map_err(|e| error(&path, data::describe(&e)))?;
@@ -337,7 +338,7 @@ fn machine_config(
     Ok((config, extensions))
 }
 
-/// A file's fragment with its inline text turned into a source.
+/// A file's fragment, with its inline text turned into a source.
 fn file(path: &str, mut fragment: Map<String, Value>) -> Result<Value, TemplateError> {
     let resources = |v: &mut Value| match v {
         Value::Array(all) => all.iter_mut().try_for_each(|r| inline(path, r)),
@@ -361,7 +362,7 @@ fn inline(path: &str, resource: &mut Value) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// Reads a fragment as strictly as it can be read: in templates an unknown field is a mistake.
+/// Parses a fragment strictly: in templates an unknown field is a mistake.
 fn read(path: &str, mut part: Value) -> Result<Config, TemplateError> {
     if let Some(map) = part.as_object_mut() {
         map.insert("ignition".to_owned(), json!({"version": "3.0.0"}));

@@ -5,7 +5,7 @@
 use api::v1::ControllerConfigSpec;
 use serde_json::Value;
 
-/// Platforms whose machines stand on somebody's own hardware, with the short name that their parts carry.
+/// Platforms with one's own hardware, and the short name that their files carry.
 pub(crate) const ON_PREM: [(&str, &str); 5] = [
     ("BareMetal", "kni"),
     ("Ovirt", "ovirt"),
@@ -43,7 +43,7 @@ const EXTERNAL_CLOUD: [&str; 10] = [
     "VSphere",
 ];
 
-/// The platform, as far as templates differ by it.
+/// The platform, as far as templates depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Platform {
     pub(crate) kind: String,
@@ -70,7 +70,7 @@ impl Platform {
         }
     }
 
-    /// The layers that count here, later ones over earlier ones.
+    /// The layers that apply here; later ones override earlier ones.
     pub(crate) fn layers(&self) -> Vec<String> {
         let kind = self.kind.as_str();
         let folder = if KNOWN.contains(&kind) { kind.to_ascii_lowercase() } else { "none".to_owned() };

@@ -35,7 +35,7 @@ use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Settings that nothing can be made from.
+/// Settings that cannot be turned into a MachineConfig.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GeneratedError {
     /// A template.
@@ -66,7 +66,7 @@ pub enum GeneratedError {
         /// What is wrong.
         message: String,
     },
-    /// An object for no pool.
+    /// An object that selects no pool.
     #[error(
         "{kind} {name}: spec.machineConfigPoolSelector: could not find any MachineConfigPool whose labels it matches; \
          correct it, or label the pool"
@@ -77,7 +77,7 @@ pub enum GeneratedError {
         /// The object.
         name: String,
     },
-    /// A KubeletConfig where kubelets are left to others.
+    /// A KubeletConfig although the kubelet's config is managed by others.
     #[error(
         "KubeletConfig {name}: the templates leave the kubelet's config of pool {pool} to others; switch on a template \
          layer that has it: annotate ControllerConfig machine-config-controller with {}=kubeadm (or kubelet)",
@@ -89,7 +89,7 @@ pub enum GeneratedError {
         /// The pool.
         pool: String,
     },
-    /// Several objects for one pool, before there is a cluster that can tell which was first.
+    /// Several objects for one pool, before there is a cluster that knows which was first.
     #[error(
         "MachineConfigPool {pool}: more than one {kind} is for it: {names}; before there is a cluster, use one"
     )]
@@ -101,7 +101,7 @@ pub enum GeneratedError {
         /// The objects.
         names: String,
     },
-    /// The number in the name of what is made.
+    /// The number in the name of what is made cannot be used.
     #[error("{kind} {name}: {message}")]
     Number {
         /// The object's kind.
@@ -113,7 +113,7 @@ pub enum GeneratedError {
     },
 }
 
-/// The cluster's settings, as JSON; what is not there counts as not set.
+/// The cluster's settings, as JSON; a missing object counts as not set.
 #[derive(Debug, Clone, Default)]
 pub struct Settings<'a> {
     /// KubeletConfigs.
@@ -145,7 +145,7 @@ pub struct Inputs<'a> {
     pub pools: Vec<&'a MachineConfigPool>,
     /// The cluster's settings.
     pub settings: Settings<'a>,
-    /// The MachineConfigs that stand in the cluster, but for rendered ones.
+    /// The present MachineConfigs of the cluster, except rendered ones.
     pub existing: Vec<&'a MachineConfig>,
     /// The build that generates.
     pub versions: &'a Versions,
@@ -153,24 +153,24 @@ pub struct Inputs<'a> {
     pub mode: Mode,
 }
 
-/// What is to be.
+/// The result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
-    /// MachineConfigs that are to stand, whole.
+    /// MachineConfigs that should exist, complete.
     pub wanted: Vec<MachineConfig>,
-    /// MachineConfigs that are to go.
+    /// MachineConfigs to delete.
     pub gone: Vec<Removal>,
-    /// MachineConfigs that stay as they are, for what they would be made from now is refused.
+    /// MachineConfigs that stay as they are, because what they would be made from now is refused.
     pub kept: BTreeSet<String>,
-    /// What is to be said of, and written to, each KubeletConfig and ContainerRuntimeConfig.
+    /// What to report on, and write to, each KubeletConfig and ContainerRuntimeConfig.
     pub objects: Vec<ObjectPlan>,
-    /// Why a pool cannot have what is set for it; it must not be rendered meanwhile.
+    /// Why a pool cannot have the settings that select it. It must not be rendered meanwhile.
     pub refused: BTreeMap<String, Vec<GeneratedError>>,
-    /// ImagePolicies whose scopes have no effect; each is to say so in its status, and no other.
+    /// ImagePolicies whose scopes have no effect. Each of these must say so in its status, and no other.
     pub conflicts: Vec<Conflict>,
 }
 
-/// A MachineConfig that is to go.
+/// A MachineConfig to delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// Its name.
@@ -179,25 +179,25 @@ pub struct Removal {
     pub why: String,
 }
 
-/// What becomes of a KubeletConfig or ContainerRuntimeConfig.
+/// The changes of a KubeletConfig or ContainerRuntimeConfig.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectPlan {
     /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// It is being deleted: its finalizers go when what it made has gone.
+    /// It is being deleted: its finalizers are removed once what it made is gone.
     pub deleting: bool,
-    /// The annotation [`annotation::MC_NAME_SUFFIX`], where it is to be written.
+    /// The annotation [`annotation::MC_NAME_SUFFIX`], if it must be written.
     pub suffix: Option<String>,
-    /// All of its finalizers, where they are to change: those of others, and the names of what it makes.
+    /// All of its finalizers, if they must change: those of others, and the names of what it makes.
     pub finalizers: Option<Vec<String>>,
-    /// Was it accepted? `None` while it is being deleted.
+    /// Whether it was accepted; `None` while it is being deleted.
     pub verdict: Option<Result<(), GeneratedError>>,
 }
 
 impl Plan {
-    /// The first thing that is wrong, for callers that take all or nothing.
+    /// The first error, for callers that accept all or nothing.
     pub fn first_error(&self) -> Option<&GeneratedError> {
         let refused = self.refused.values().flatten();
         let verdicts = self.objects.iter().filter_map(|o| o.verdict.as_ref()?.as_ref().err());
@@ -213,10 +213,10 @@ impl Plan {
     }
 }
 
-/// Plans what is to be generated.
+/// Plans what to generate.
 ///
-/// Guarantees: a MachineConfig that was made from what is now refused is neither changed nor removed. MachineConfigs of
-/// users are never removed.
+/// Guarantees: a MachineConfig that was made from something that is now refused is neither changed nor deleted.
+/// MachineConfigs of users are never deleted.
 pub fn plan(inputs: &Inputs<'_>) -> Plan {
     let mut plan = Plan::default();
     let settings = &inputs.settings;
@@ -230,7 +230,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         facts.push(of_pool(inputs, pool, &gates, &registries, &mut plan));
     }
     let (cluster, versions) = (inputs.mode == Mode::Cluster, inputs.versions);
-    // Without any list of gates the administrator's own word counts.
+    // Without a list of gates, the administrator's setting counts.
     let stores = gates.as_ref().is_ok_and(|g| g.get(STORES_GATE).copied().unwrap_or(g.is_empty()));
     objects::plan(
         inputs,
@@ -262,18 +262,18 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     plan
 }
 
-/// What the templates say for one pool.
+/// What the templates provide for one pool.
 struct Facts<'a> {
     pool: &'a MachineConfigPool,
-    /// They cannot be rendered, or are no base for anything.
+    /// They cannot be rendered, or cannot be used as a base.
     broken: Option<GeneratedError>,
-    /// The kubelet's config, as it is and with the cluster's settings; `None`: left to others.
+    /// The kubelet's config, from the templates and with the cluster's settings; `None` if it is managed by others.
     kubelet: Option<(Original, Map<String, Value>)>,
     /// The text of `storage.conf`.
     storage: Option<String>,
 }
 
-/// The MachineConfigs that a pool has whatever objects select it; and what the others start from.
+/// The MachineConfigs that a pool has whichever objects select it, and the base of the others.
 fn of_pool<'a>(
     inputs: &Inputs<'_>,
     pool: &'a MachineConfigPool,
@@ -295,7 +295,7 @@ fn of_pool<'a>(
         }
     };
     facts.storage = kubelet::template_file(of_role, container_runtime::STORAGE_CONF);
-    // Where the templates leave the kubelet's config to others, so do we.
+    // If the templates leave the kubelet's config to others, so do we.
     if let Some(original) = kubelet::original(of_role) {
         match kubelet_configs(inputs, pool, &original, gates) {
             Ok((configs, base)) => {
@@ -329,7 +329,7 @@ fn kubelet_configs(
 ) -> Result<([MachineConfig; 2], Map<String, Value>), GeneratedError> {
     let (name, node) = (pool.name_any(), inputs.settings.node);
     let gates = gates.as_ref().map_err(Clone::clone)?;
-    // Kernel arguments are the OS image's business: where the cluster manages none, a host could not set them.
+    // Kernel arguments belong to the OS image. If the cluster manages no OS image, a host could not set them.
     let spec = &inputs.templates.data().controller_config.spec;
     let manages_os = !spec.base_os_container_image.is_empty()
         || spec.os_image_url.as_ref().is_some_and(|u| !u.is_empty())
@@ -339,15 +339,15 @@ fn kubelet_configs(
     Ok(kubelet::configs(&name, original, gates, node, cgroups, inputs.versions)?)
 }
 
-/// OpenShift's gate for additional stores of images.
+/// OpenShift's feature gate for additional image stores.
 const STORES_GATE: &str = "AdditionalStorageConfig";
 
-/// OpenShift's gate for signature policies.
+/// OpenShift's feature gate for signature policies.
 const SIGNATURES_GATE: &str = "SigstoreImageVerification";
 
-/// Registries and mirrors, read once for all pools.
+/// Registries and mirrors, parsed once for all pools.
 struct Registries {
-    /// Is there anything to say at all?
+    /// Whether there are any such settings.
     wanted: bool,
     read: Result<(Sources, MirrorSets, Signatures), GeneratedError>,
     owner: Option<OwnerReference>,
@@ -396,7 +396,7 @@ impl Registries {
         let files = registries::files(sources, mirrors, signatures, release, templates)?;
         let files: Vec<Value> =
             files.iter().map(|(path, text)| kubelet::file(path, text.as_bytes())).collect();
-        // Without the version at bootstrap, so that the controller in the cluster makes it anew.
+        // Without a version at bootstrap, so that the controller in the cluster makes it again.
         let versions = (inputs.mode == Mode::Cluster).then_some(inputs.versions);
         let name = format!("99-{pool}-generated-registries");
         let mut config = kubelet::generated(&name, pool, &files, versions);
@@ -405,10 +405,10 @@ impl Registries {
     }
 }
 
-/// The version that a build without version information is, in the list of feature gates.
+/// The release in the list of feature gates that stands for a build without version information.
 const UNKNOWN_RELEASE: &str = "0.0.1-snapshot";
 
-/// Every known gate and whether it is on, for the release that the ControllerConfig is of.
+/// Every known gate and whether it is enabled, for the ControllerConfig's release.
 fn feature_gates(inputs: &Inputs<'_>) -> Result<BTreeMap<String, bool>, GeneratedError> {
     let Some(feature_gate) = inputs.settings.feature_gate else { return Ok(BTreeMap::new()) };
     let status = feature_gate.pointer("/status/featureGates").and_then(Value::as_array);
@@ -420,7 +420,7 @@ fn feature_gates(inputs: &Inputs<'_>) -> Result<BTreeMap<String, bool>, Generate
         [one] => Some(*one),
         many => many.iter().copied().find(|e| e.get("version").and_then(Value::as_str) == Some(release)),
     };
-    // No operator writes the status on plain Kubernetes: what the user asks for counts there.
+    // On plain Kubernetes no operator writes the status. There, what the user asks for counts.
     let custom = || feature_gate.pointer("/spec/customNoUpgrade");
     let plain = entries.is_empty() && inputs.mode == Mode::Cluster;
     let on = |list: Option<&Value>, on: bool| {

@@ -21,9 +21,9 @@ const MAX_NUMBER: u32 = 9;
 /// A kind of object that selects pools and makes a MachineConfig for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// What kubelets are to do.
+    /// Settings of kubelets.
     KubeletConfig,
-    /// What container runtimes are to do.
+    /// Settings of container runtimes.
     ContainerRuntimeConfig,
 }
 
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// What its MachineConfigs are called after.
+    /// The word in the names of its MachineConfigs.
     fn word(self) -> &'static str {
         match self {
             Self::KubeletConfig => "kubelet",
@@ -48,7 +48,7 @@ impl Kind {
         format!("99-{pool}-generated-{}", self.word())
     }
 
-    /// Is a finalizer one of those that this controller, or an older one, put there? They name MachineConfigs, in very old
+    /// Whether this controller, or an older one, set this finalizer. Such finalizers name MachineConfigs, in very old
     /// clusters by uid.
     fn owns_finalizer(self, finalizer: &str) -> bool {
         let uid = finalizer.len() == 36 && finalizer.split('-').count() == 5;
@@ -62,19 +62,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One object, as far as its name and its pools go.
+/// The part of an object that decides about its name and its pools.
 struct Object<'a, T> {
     name: &'a str,
     uid: &'a str,
     created: &'a str,
     deleting: bool,
     finalizers: Vec<String>,
-    /// The annotation as it stands in the cluster.
+    /// Whether it has the annotation in the cluster.
     has_suffix: bool,
-    /// The number in its names: as it stands there, or as it is given here.
+    /// The number in its names: the one in the annotation, or the one assigned here.
     suffix: Option<String>,
     read: Result<T, GeneratedError>,
-    /// The pools that it is for, as places in the list of facts.
+    /// The pools that it selects, as indices into the list of facts.
     pools: Vec<usize>,
     /// Why its selector cannot be used.
     selector: Option<GeneratedError>,
@@ -140,7 +140,7 @@ impl<'a, T> Object<'a, T> {
         owner(config).is_some_and(|o| o.kind == kind.name() && o.uid == self.uid)
     }
 
-    /// The finalizers that it is to have, where they differ from those that it has.
+    /// The finalizers that it should have, if they differ from the present ones.
     fn finalizers(&self, kind: Kind, makes: &BTreeSet<String>) -> Option<Vec<String>> {
         let others = self.finalizers.iter().filter(|f| !kind.owns_finalizer(f));
         let wanted: Vec<String> = others.chain(makes).cloned().collect();
@@ -153,7 +153,7 @@ fn owner(config: &MachineConfig) -> Option<&OwnerReference> {
     config.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true))
 }
 
-/// Plans all objects of one kind: `make` says what an object makes for a pool.
+/// Plans all objects of one kind: `make` returns what an object makes for a pool.
 #[allow(clippy::too_many_arguments, reason = "each is a different thing, and all callers stand in one place")]
 pub(super) fn plan<'a, T>(
     inputs: &Inputs<'_>,
@@ -213,7 +213,7 @@ fn one<T>(
         (None, Ok(_), Ok(())) => None,
     };
     let (mut makes, mut verdict) = (BTreeSet::new(), general.clone().map_or(Ok(()), Err));
-    // With a selector that cannot be evaluated, its pools are those that it has made something for.
+    // If its selector cannot be evaluated, its pools are those that it has made something for.
     if let Some(e) = &object.selector {
         for config in &owned {
             makes.insert(config.name_any());
@@ -273,7 +273,7 @@ fn one<T>(
     }
 }
 
-/// What was made before stays; made by another version of this program, it is now vouched for by this one.
+/// What was made before stays. If another version of this program made it, it is now marked with this version.
 fn keep(inputs: &Inputs<'_>, config: &MachineConfig, plan: &mut Plan) {
     plan.kept.insert(config.name_any());
     if config.annotations().get(annotation::GENERATED_BY_CONTROLLER) != Some(&inputs.versions.hash) {
@@ -289,7 +289,7 @@ fn name(kind: Kind, pool: &str, suffix: &str) -> String {
     if suffix.is_empty() { base } else { format!("{base}-{suffix}") }
 }
 
-/// Gives each object its number, the older ones first; an error for those that cannot have one.
+/// Assigns each object its number, older ones first; an error for those that cannot have one.
 fn numbers<T>(
     inputs: &Inputs<'_>,
     facts: &[Facts<'_>],
@@ -313,7 +313,7 @@ fn numbers<T>(
     results
 }
 
-/// Before there is a cluster nobody knows which object was first.
+/// Before there is a cluster, it is unknown which object was first.
 fn alone<T>(facts: &[Facts<'_>], kind: Kind, live: &[Object<'_, T>], i: usize) -> Result<(), GeneratedError> {
     for pool in live.get(i).into_iter().flat_map(|o| &o.pools) {
         let of_pool: Vec<&str> = live.iter().filter(|o| o.pools.contains(pool)).map(|o| o.name).collect();
@@ -347,7 +347,7 @@ fn number<T>(
     if beside.is_empty() {
         return Ok(Some(String::new()));
     }
-    // An object of a time before the annotation: its finalizers say what it has made.
+    // An object from before the annotation existed: its finalizers show what it has made.
     let base = kind.base_name(&facts.get(*first).map(|f| f.pool.name_any()).unwrap_or_default());
     if beside.iter().any(|o| o.created > object.created) {
         let stands = |f: &&String| inputs.existing.iter().any(|c| c.metadata.name.as_ref() == Some(*f));
@@ -386,7 +386,7 @@ fn number<T>(
     }
 }
 
-/// Two objects with one name would write over each other for ever: the later one is refused.
+/// Two objects with the same name would overwrite each other for ever, so the later one is refused.
 fn is_free<T>(
     facts: &[Facts<'_>],
     kind: Kind,
@@ -409,7 +409,7 @@ fn is_free<T>(
     Ok(())
 }
 
-/// The parts of a generated MachineConfig's name: `97`, `98` or `99`, the pool, what it is about.
+/// The parts of a generated MachineConfig's name: `97`, `98` or `99`, the pool, and the subject.
 fn parse(name: &str) -> Option<(&str, String, &str)> {
     let (left, right) = name.rsplit_once("-generated-")?;
     let (order, pool) = left.split_once('-')?;
@@ -424,8 +424,8 @@ fn parse(name: &str) -> Option<(&str, String, &str)> {
     (known && numbered).then(|| (order, pool.to_owned(), word))
 }
 
-/// What was generated and is wanted by nobody any more: of pools that are gone, of settings that are not there, of
-/// other versions, and under the names of old releases.
+/// Generated MachineConfigs that nothing needs any more: of deleted pools, of removed settings, of other versions, and
+/// with the names of old releases.
 pub(super) fn stale(inputs: &Inputs<'_>, plan: &mut Plan) {
     let wanted: BTreeSet<&str> = plan.wanted.iter().filter_map(|c| c.metadata.name.as_deref()).collect();
     let leaving: BTreeSet<&str> = plan.gone.iter().map(|r| r.name.as_str()).collect();
@@ -446,7 +446,7 @@ pub(super) fn stale(inputs: &Inputs<'_>, plan: &mut Plan) {
     for config in &inputs.existing {
         let name = config.name_any();
         let version = config.annotations().get(annotation::GENERATED_BY_CONTROLLER);
-        // Without the mark it is somebody's own, or of a bootstrap whose settings may yet come.
+        // Without the mark it is somebody's own, or comes from a bootstrap whose settings may not have arrived yet.
         let Some(version) = version.filter(|v| !v.is_empty()) else { continue };
         if wanted.contains(name.as_str()) || leaving.contains(name.as_str()) || plan.kept.contains(&name) {
             continue;

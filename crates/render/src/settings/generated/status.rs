@@ -7,13 +7,13 @@ use api::conditions::Condition;
 use api::k8s::Time;
 use serde_json::{Value, json};
 
-/// Former verdicts that stay in the list, so that one sees what was wrong before.
+/// How many former verdicts stay in the list, to show what was wrong before.
 const HISTORY: usize = 3;
 
-/// The status for a verdict, where it says something that the old one does not.
+/// The status for a verdict, if it says something that the old one does not.
 ///
-/// A KubeletConfig gets `Accepted`, and behind it `Success` or `Failure` for readers of older releases; a
-/// ContainerRuntimeConfig `Success` or `Failure` alone. The last condition is the one that counts.
+/// A KubeletConfig gets `Accepted`, followed by `Success` or `Failure` for readers of older releases; a
+/// ContainerRuntimeConfig gets only `Success` or `Failure`. The last condition is the one that counts.
 pub fn status(
     kind: Kind,
     old: Option<&Value>,

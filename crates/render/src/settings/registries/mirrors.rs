@@ -3,12 +3,12 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a mirror is used for.
+/// Which images a mirror is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pull {
-    /// Images by digest.
+    /// Images referenced by digest.
     Digest,
-    /// Images by tag.
+    /// Images referenced by tag.
     Tag,
 }
 
@@ -18,7 +18,7 @@ pub(crate) enum Pull {
 pub struct MirrorError {
     /// The object.
     pub object: String,
-    /// Where in it.
+    /// The field's path.
     pub path: String,
     /// The rule.
     pub message: String,
@@ -27,24 +27,24 @@ pub struct MirrorError {
 /// All mirrors of a cluster.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MirrorSets {
-    /// Lists by source and use, in the order of objects.
+    /// Mirror lists by source and use, in the order of objects.
     lists: BTreeMap<String, BTreeMap<Pull, Vec<Vec<String>>>>,
-    /// Sources that are never contacted themselves.
+    /// Sources that are never contacted directly.
     never: BTreeSet<String>,
     any_object: bool,
 }
 
-/// What is read of a rule's policy for its source.
+/// The values of a source policy.
 const NEVER: &str = "NeverContactSource";
 const ALLOW: &str = "AllowContactingSource";
 
 impl MirrorSets {
-    /// Reads objects of the kinds IDMS, ICSP and ITMS; others are passed over.
+    /// Reads IDMS, ICSP and ITMS objects; others are ignored.
     pub(crate) fn read<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<Self, MirrorError> {
         let objects: Vec<&Value> = objects.into_iter().collect();
         let mut sets = Self::default();
         let mut policies: BTreeMap<String, String> = BTreeMap::new();
-        // Digest mirrors of the newer kind come before those of the older one.
+        // Digest mirrors of the newer kind come before those of the older kind.
         for (kind, field, pull) in [
             ("ImageDigestMirrorSet", "imageDigestMirrors", Pull::Digest),
             ("ImageContentSourcePolicy", "repositoryDigestMirrors", Pull::Digest),
@@ -118,17 +118,17 @@ impl MirrorSets {
         self.lists.keys().map(String::as_str)
     }
 
-    /// Sources that are never contacted themselves.
+    /// Sources that are never contacted directly.
     pub(crate) fn never_contacted(&self) -> impl Iterator<Item = &str> {
         self.never.iter().map(String::as_str)
     }
 
-    /// True when there is any object at all, even one without rules.
+    /// Whether there is any object, even one without mirrors.
     pub(crate) fn any_object(&self) -> bool {
         self.any_object
     }
 
-    /// The mirrors of a source, in an order that keeps that of every list as far as it can.
+    /// The mirrors of a source, in an order that keeps the order of every list as far as possible.
     pub(crate) fn of(&self, source: &str, pull: Pull) -> Vec<String> {
         let lists = self.lists.get(source).and_then(|l| l.get(&pull)).map(Vec::as_slice).unwrap_or_default();
         let mut order = sort(lists, source);
@@ -139,7 +139,7 @@ impl MirrorSets {
     }
 }
 
-/// A host (or `*.host` for a source) with port and lower-case path.
+/// Checks a host (or `*.host` for a source) with port and lower-case path.
 fn check_location(location: &str, wildcard: bool) -> Result<(), String> {
     let bad = |why: &str| Err(format!("{location:?} is not a repository: {why}"));
     if location.is_empty() || location.contains(char::is_whitespace) {
@@ -166,8 +166,8 @@ fn check_location(location: &str, wildcard: bool) -> Result<(), String> {
     }
 }
 
-/// Sorts the nodes of all lists so that each list's order is kept; the source comes after each list without it. A
-/// circle is broken at its first node by name.
+/// Sorts the nodes of all lists so that each list's order is kept; the source comes last in lists that do not contain
+/// it. A cycle is broken at its first node by name.
 fn sort(lists: &[Vec<String>], source: &str) -> Vec<String> {
     let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for list in lists {

@@ -19,9 +19,9 @@ use crate::settings::registries::signatures::Signatures;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Where the registries' settings stand on a host.
+/// The path of the registries' settings on a host.
 pub(crate) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
-/// Where search registries stand on a host.
+/// The path of the search registries on a host.
 pub(crate) const SEARCH_CONF: &str = "/etc/containers/registries.conf.d/01-image-searchRegistries.conf";
 
 /// The Image object's `spec.registrySources`.
@@ -88,7 +88,7 @@ impl Registry {
     }
 }
 
-/// The whole of `registries.conf`, as far as it is written.
+/// The parts of `registries.conf` that are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Conf {
     search: Vec<String>,
@@ -123,7 +123,7 @@ impl Conf {
         })
     }
 
-    /// The entry of a scope, made where it is missing.
+    /// The entry of a scope; it is added if it is missing.
     fn entry(&mut self, scope: &str) -> Option<&mut Registry> {
         let i = match self.registries.iter().position(|r| r.scope() == scope) {
             Some(i) => i,
@@ -184,7 +184,7 @@ impl Conf {
         }
     }
 
-    /// As Go's TOML encoder writes it, so that equal settings make equal bytes.
+    /// The text as Go's TOML encoder writes it, so that equal settings make equal bytes.
     fn write(&self) -> String {
         let quoted = |s: &str| toml::Value::String(s.to_owned()).to_string();
         let search: Vec<String> = self.search.iter().map(|s| quoted(s)).collect();
@@ -221,7 +221,7 @@ impl Conf {
         out
     }
 
-    /// Every repository that images of a scope may come from, mirrors included.
+    /// Every repository that images of a scope may come from, including mirrors.
     fn sources_of(&self, scope: &str) -> Vec<String> {
         let matching = self.registries.iter().filter(|r| nested(scope, r.scope()));
         let mut all = Vec::new();
@@ -237,7 +237,7 @@ impl Conf {
         all
     }
 
-    /// Where the image of a repository would be pulled from.
+    /// The repositories that the image of a repository would be pulled from.
     fn pull_sources(&self, repository: &str) -> Vec<String> {
         let matching = self.registries.iter().filter(|r| nested(repository, r.scope()));
         let Some(r) = matching.max_by_key(|r| r.scope().len()) else { return vec![repository.to_owned()] };
@@ -257,7 +257,7 @@ fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effectiv
             let pulls = conf.pull_sources(payload);
             let reachable = pulls.iter().any(|s| !blocked.iter().any(|b| nested(s, b)));
             if !reachable {
-                // Blocking it would leave no way to pull the release; the scope is left out.
+                // Blocking it would leave no way to pull the release, so this scope is left out.
                 continue;
             }
             if scope != payload {
@@ -275,7 +275,7 @@ fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effectiv
     e
 }
 
-/// The repository of an image reference: without tag and digest.
+/// The repository of an image reference, without tag and digest.
 fn repository(image: &str) -> &str {
     let image = image.split('@').next().unwrap_or_default();
     match image.rsplit_once(':') {
@@ -291,7 +291,7 @@ pub(crate) struct Templates<'a> {
     pub(crate) policy: Option<&'a str>,
 }
 
-/// Paths and texts of the files for a pool; only those that differ from the templates.
+/// Paths and texts of the files for a pool, only if they differ from the templates.
 pub(crate) fn files(
     sources: &Sources,
     mirrors: &MirrorSets,
@@ -328,7 +328,7 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// Signatures stand beside the images of these repositories.
+/// The registries.d file for the repositories that store signatures beside the images (containers-registries.d(5)).
 fn attachments(signatures: &Signatures, conf: &Conf) -> String {
     let mut all: BTreeSet<String> = BTreeSet::new();
     for scope in signatures.scopes() {

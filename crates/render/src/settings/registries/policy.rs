@@ -12,9 +12,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Where the policy for images stands on a host.
+/// The path of the image policy on a host.
 pub(crate) const POLICY_JSON: &str = "/etc/containers/policy.json";
-/// The policy of hosts whose templates have none.
+/// The policy of hosts whose templates contain none.
 pub(crate) const ACCEPT_ANYTHING: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 
 /// Repositories with this many slashes are too deep for the transport `atomic`.
@@ -42,7 +42,7 @@ impl Policy {
         Ok(Self { default, transports: transports.map(|(t, v)| (t.clone(), scopes(v))).collect() })
     }
 
-    /// The same, with more scopes.
+    /// The same policy with more scopes.
     pub(crate) fn with(&self, scopes: &Scopes) -> Self {
         let mut policy = self.clone();
         for transport in ["docker", "atomic"] {

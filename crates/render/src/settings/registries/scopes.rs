@@ -4,7 +4,7 @@
 //!
 //! What it is not: how they come to be blocked (see the parent module).
 
-/// What is blocked and allowed once it is made sure that the release itself can be pulled.
+/// What is blocked and allowed, after making sure that the release itself can be pulled.
 #[derive(Debug, Default)]
 pub(crate) struct Effective {
     pub(crate) registries: Option<Vec<String>>,
@@ -23,7 +23,7 @@ pub(crate) fn check_scope(scope: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Does one scope lie inside another (or equal it)?
+/// Whether one scope lies inside another or equals it.
 pub(crate) fn nested(sub: &str, scope: &str) -> bool {
     if sub == scope || sub.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/')) {
         return true;

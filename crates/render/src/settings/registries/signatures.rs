@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Where the list of registries with signatures stands on a host.
+/// The path of the list of registries with signatures on a host.
 pub(crate) const SIGSTORE_CONF: &str = "/etc/containers/registries.d/sigstore-registries.yaml";
 
-/// Where a namespace's policy stands on a host.
+/// The path of a namespace's policy on a host.
 pub(crate) fn namespace_policy(namespace: &str) -> String {
     format!("/etc/crio/policies/{namespace}.json")
 }
@@ -26,13 +26,13 @@ pub(crate) fn namespace_policy(namespace: &str) -> String {
 pub struct SignatureError {
     /// The object.
     pub object: String,
-    /// Where in it.
+    /// The field's path.
     pub path: &'static str,
     /// The rule, and the remedy.
     pub message: String,
 }
 
-/// An ImagePolicy whose scopes a ClusterImagePolicy has already.
+/// An ImagePolicy whose scopes are already covered by a ClusterImagePolicy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Its namespace.
@@ -43,11 +43,11 @@ pub struct Conflict {
     pub message: String,
 }
 
-/// What an image of a scope must fulfil.
+/// A requirement for images of a scope.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Requirement {
-    /// Anything that the template says, or a plain word.
+    /// Anything else in the template, or a plain word.
     Other(Value),
     Signed(Box<Signed>),
 }
@@ -111,7 +111,7 @@ pub(crate) type Scopes = BTreeMap<String, Vec<Requirement>>;
 pub(crate) struct Signatures {
     pub(crate) cluster: Scopes,
     pub(crate) namespaces: BTreeMap<String, Scopes>,
-    /// The object that a scope stands in, for errors.
+    /// The object that each scope comes from, for errors.
     origin: BTreeMap<String, String>,
     pub(crate) conflicts: Vec<Conflict>,
 }
@@ -126,7 +126,7 @@ fn scopes(object: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl Signatures {
-    /// Reads the objects of both kinds, each list by name.
+    /// Reads the objects of both kinds; each list is ordered by name.
     pub(crate) fn read<'a>(
         cluster: impl IntoIterator<Item = &'a Value>,
         namespaced: impl IntoIterator<Item = &'a Value>,
@@ -179,7 +179,7 @@ impl Signatures {
         self.cluster.keys().chain(self.namespaces.values().flat_map(|s| s.keys())).map(String::as_str)
     }
 
-    /// No policy may be for what nobody may pull.
+    /// Checks that no policy is for images that may not be pulled anyway.
     pub(crate) fn check(&self, allowed: &[String], blocked: &[String]) -> Result<(), SignatureError> {
         for scope in self.scopes() {
             let error = |message: String| SignatureError {
