@@ -5,32 +5,31 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-/// First and last wait.
+/// The first and the last wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest wait before the first repetition.
+    /// The longest wait before the first retry.
     pub first: Duration,
-    /// The longest of all: how late a recovery is seen.
+    /// The longest wait of all, and so how late a recovery is noticed.
     pub last: Duration,
 }
 
 impl Backoff {
-    /// The wait before try number `attempt` (0 is the first repetition): between half of the doubled wait and all
-    /// of it.
+    /// The wait before retry number `attempt` (0 is the first): between half of the doubled wait and all of it.
     pub fn delay(self, attempt: u32) -> Duration {
         let full = self.first.saturating_mul(1_u32 << attempt.min(20)).min(self.last);
         let half = full / 2;
         half + half.mul_f64(jitter())
     }
 
-    /// The same as an endless series, for a watch stream.
+    /// The same waits as an endless series, for a watch stream.
     pub fn series(self) -> Series {
         Series { backoff: self, attempt: 0 }
     }
 }
 
-/// A number in `0.0..1.0`, another in each process and call: the hasher's random keys are the source. Good for waits, and
-/// for nothing that must not be guessed.
+/// A number in `0.0..1.0`, different in each process and call; its source is the hasher's random keys. Good enough for
+/// waits, but not for anything that must be unpredictable.
 pub fn jitter() -> f64 {
     let bits = RandomState::new().hash_one(0_u8) >> 11;
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]

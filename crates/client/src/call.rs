@@ -6,8 +6,8 @@ use kube::core::Status;
 use std::future::Future;
 use std::time::Duration;
 
-/// A request that is not answered in this time is given up: five times what a loaded API server needs for its
-/// slowest write, and short enough that one lost connection does not hold a node's drain up for minutes.
+/// After this time an unanswered request is given up. It is five times what a loaded API server needs for its slowest
+/// write, and short enough that one lost connection does not delay a node's drain for minutes.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request that failed. Its text names what was tried; [`CallError::chain`] adds the cause.
@@ -29,7 +29,7 @@ pub enum CallError {
         /// How long an answer was waited for.
         after: Duration,
     },
-    /// An answer that does not have the form of its kind.
+    /// An answer that does not fit its kind.
     #[error("{what}: {why}; has its CustomResourceDefinition another version?")]
     Malformed {
         /// What was tried, with the object's kind and name.
@@ -40,7 +40,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// What the API server answered; `None` where it did not answer.
+    /// The API server's answer; `None` if it did not answer.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
@@ -51,22 +51,22 @@ impl CallError {
         }
     }
 
-    /// An answer that cannot be read: it is the same the next time.
+    /// Whether the answer cannot be decoded; the next one cannot either.
     pub fn is_malformed(&self) -> bool {
         matches!(self, Self::Malformed { .. })
     }
 
-    /// The HTTP status of the API server's answer; `None` where it did not answer.
+    /// The HTTP status of the API server's answer; `None` if it did not answer.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|status| status.code)
     }
 
-    /// 409: the object changed since it was read, or is there already. What was decided is void: decide anew.
+    /// 409: the object changed since it was read, or it exists already. Decide again.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
 
-    /// 404: the object, its namespace or its kind is not there.
+    /// 404: the object, its namespace or its kind does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
@@ -76,19 +76,19 @@ impl CallError {
         self.code() == Some(403)
     }
 
-    /// 422: the object is not valid, or a `test` of a JSON patch does not hold any more.
+    /// 422: the object is not valid, or a `test` of a JSON patch no longer holds.
     pub fn is_invalid(&self) -> bool {
         self.code() == Some(422)
     }
 
-    /// 429: refused for now, by a disruption budget or by an API server that sheds load.
+    /// 429: refused for now, by a disruption budget or by an overloaded API server.
     pub fn is_too_many_requests(&self) -> bool {
         self.code() == Some(429)
     }
 
-    /// The server understood the request and will refuse it each time, for what it says or for who sends it: that ends
-    /// with a change of the object, of permissions or of an admission policy, and not by itself. A webhook may deny with
-    /// any code.
+    /// Whether the server understood the request and will refuse it every time, because of its content or its sender.
+    /// Only a change of the object, of permissions or of an admission policy ends that. A webhook may deny with any
+    /// code.
     pub fn is_refused(&self) -> bool {
         let by_a_webhook = self.status().is_some_and(|status| {
             status.message.starts_with("admission webhook ") && status.message.contains(" denied the request")
@@ -96,31 +96,33 @@ impl CallError {
         by_a_webhook || matches!(self.code(), Some(400 | 403 | 405 | 413 | 415 | 422))
     }
 
-    /// The server said no (4xx) and the same request has little hope in a moment: anything but a conflict, a server that
-    /// was slow (408) or one that sheds load (429). Wider than [`Self::is_refused`]: an object that is not there, and
-    /// credentials that are not valid, count too.
+    /// Whether the server refused the request (4xx) and will probably refuse it again soon: anything but a conflict, a
+    /// timeout (408) or an overloaded server (429). Wider than [`Self::is_refused`]: a missing object and invalid
+    /// credentials count too.
     pub fn is_client_error(&self) -> bool {
         self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 409, 429].contains(&code))
     }
 
-    /// Nobody knows whether it was done: no answer, a broken connection, or a server that gave up half-way.
+    /// Whether it is unknown if the request took effect: no answer, a broken connection, or a server that gave up
+    /// half-way.
     pub fn is_unanswered(&self) -> bool {
         !self.is_malformed() && self.code().is_none_or(|code| code >= 500)
     }
 
-    /// 5xx: the server answered, but with a fault of its own. An admission webhook that is down, a database that is slow.
+    /// 5xx: the server answered with an error of its own. For example, an admission webhook is down or the database is
+    /// slow.
     pub fn is_server_fault(&self) -> bool {
         self.code().is_some_and(|code| code >= 500)
     }
 
-    /// The whole chain in one line, for logs, conditions and reasons.
+    /// The error and its causes in one line, for logs, conditions and reasons.
     pub fn chain(&self) -> String {
         crate::chain(self)
     }
 }
 
-/// Runs one request under [`REQUEST_TIMEOUT`]. `what` says what is tried, with the object's kind and name; it is only
-/// asked for when the request fails.
+/// Runs one request under [`REQUEST_TIMEOUT`]. `what` returns what is being tried, with the object's kind and name; it
+/// is called only if the request fails.
 ///
 /// # Errors
 /// The API server's answer, a connection that failed, or no answer in time.
@@ -131,7 +133,7 @@ pub async fn call<T>(
     call_within(REQUEST_TIMEOUT, what, request).await
 }
 
-/// The same under a limit of the caller's.
+/// The same with the caller's own time limit.
 ///
 /// # Errors
 /// As [`call`].
@@ -159,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The classes that an error is in, in the order of the methods.
+    /// The classes that an error belongs to, in the order of the methods.
     fn classes(error: &CallError) -> Vec<&'static str> {
         let all = [
             ("conflict", error.is_conflict()),
@@ -193,11 +195,11 @@ mod tests {
             (429, "later", &["too many"]),
             (500, "fault", &["unanswered", "server"]),
             (503, "down", &["unanswered", "server"]),
-            // A webhook chooses its code itself.
+            // A webhook chooses the code itself.
             (404, hook, &["not found", "refused", "client"]),
             (409, hook, &["conflict", "refused"]),
             (500, hook, &["refused", "unanswered", "server"]),
-            // What quotes a webhook's denial is none.
+            // A message that only quotes a webhook's denial is not one.
             (409, "as the admission webhook said, denied the request", &["conflict"]),
         ] {
             assert_eq!(classes(&answered(code, message)), want, "{code} {message}");

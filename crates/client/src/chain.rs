@@ -3,17 +3,17 @@
 use kube::runtime::watcher;
 use std::error::Error;
 
-/// An error and its causes in one line. An answer of the API server is told by its message and code; the library
-/// would print the whole object. A cause that its error has told already is left out.
+/// An error and its causes in one line. For an answer of the API server its message and code are used, because the
+/// library would print the whole object. A cause that its error already contains is left out.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     api::text::chain_with(error, told)
 }
 
-/// What is said of an error instead of its own text, and whether its causes are told with it.
+/// The text to use instead of the error's own, and whether that text includes its causes.
 fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     let answer = error.downcast_ref::<kube::Error>();
     let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
-    // A reader's own words quote what it could not read, which may be a secret.
+    // The parser's own message quotes what it could not read, which may be a secret.
     if let Some(kube::Error::SerdeError(json)) = answer {
         return Some((place("the answer is not as its kind has it", json), true));
     }

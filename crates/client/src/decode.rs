@@ -4,7 +4,7 @@
 use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;
 
-/// A typed object, or why it is none.
+/// The typed object, or why it cannot be decoded.
 ///
 /// # Errors
 /// The field and what is wrong with it, in one line.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// Contents of a file: compared by value, shown by their length only. A hash would tell whether a guess of a secret is
-/// right; it is shown with the path, for files that everybody may read.
+/// Contents of a file: compared by value, shown only by their length. A hash would confirm a guess of a secret; it is
+/// shown, together with the path, only for files that everybody may read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content(Arc<[u8]>);
 

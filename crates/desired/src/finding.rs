@@ -7,13 +7,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Why a difference cannot be applied to a running machine: to any, or to this one.
+/// Whether a difference cannot be applied to any running machine, or only not to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Scope {
-    /// The config asks for what no running machine can do. The node becomes Unreconcilable.
+    /// The config asks for something that no running machine can do. The node becomes Unreconcilable.
     Config,
-    /// Something on this machine is in the way. The node becomes Degraded, and recovers when that is gone.
+    /// Something on this machine is in the way. The node becomes Degraded, and recovers once that is gone.
     Machine,
 }
 
@@ -21,13 +21,13 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Irreconcilable {
-    /// Where: a path in the MachineConfig such as `spec.config.storage.disks`, or a file's path.
+    /// A path in the MachineConfig, such as `spec.config.storage.disks`, or a file's path.
     pub path: String,
     /// What is wrong.
     pub why: String,
     /// What to do.
     pub remedy: String,
-    /// Whose fault it is.
+    /// Whether the config or the machine is at fault.
     pub scope: Scope,
 }
 

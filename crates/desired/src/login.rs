@@ -5,8 +5,9 @@
 use crate::rules::CORE;
 use ignition::Config;
 
-/// Whether a config lets somebody log in as core: with a key or a password. A password whose hash is empty or locked (it
-/// begins with `!` or `*`, see shadow(5)) lets nobody in, nor does a line of keys that is a comment (see sshd(8)).
+/// Whether a config lets somebody log in as core, with a key or a password. A password whose hash is empty or locked
+/// (it begins with `!` or `*`, see shadow(5)) lets nobody in. Neither does a line of keys that is a comment (see
+/// sshd(8)).
 #[must_use]
 pub fn lets_core_in(config: &Config) -> bool {
     let is_key = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
@@ -17,7 +18,7 @@ pub fn lets_core_in(config: &Config) -> bool {
     })
 }
 
-/// Whether a change takes away the last key and password of core.
+/// Whether a change removes the last key and password of core.
 #[must_use]
 pub fn shuts_core_out(old: &Config, new: &Config) -> bool {
     lets_core_in(old) && !lets_core_in(new)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OsWanted {
-    /// The image; empty when the config leaves it to the host.
+    /// The image; empty if the config leaves it to the host.
     pub image: String,
     /// Kernel arguments that the config adds, in order. An entry may hold several (see [`arguments`]).
     pub kernel_arguments: Vec<String>,
@@ -18,7 +18,7 @@ pub struct OsWanted {
     pub extensions: Vec<String>,
 }
 
-/// The single kernel arguments of a list of entries, as the reference takes them apart: at white space, but for what stands
+/// Splits a list of entries into single kernel arguments in the same way as the reference: at white space, except
 /// between double quotes, which are kept. There are no escapes.
 #[must_use]
 pub fn arguments(entries: &[String]) -> Vec<String> {
@@ -27,7 +27,7 @@ pub fn arguments(entries: &[String]) -> Vec<String> {
         let (mut argument, mut quoted) = (String::new(), false);
         for c in entry.chars() {
             quoted ^= c == '"';
-            // White space of the C locale: no other counts.
+            // Only the white space of the C locale counts.
             if !quoted && matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r') {
                 out.extend(Some(std::mem::take(&mut argument)).filter(|a| !a.is_empty()));
             } else {
@@ -39,13 +39,13 @@ pub fn arguments(entries: &[String]) -> Vec<String> {
     out
 }
 
-/// The kernel type of configs that ask for none.
+/// The kernel type of configs that name none.
 pub const DEFAULT_KERNEL: &str = "default";
 
 /// The kernel types that there are.
 pub const KERNEL_TYPES: [&str; 3] = [DEFAULT_KERNEL, "realtime", "64k-pages"];
 
-/// The kernel type that a config's text means: what is none of [`KERNEL_TYPES`] is the default one.
+/// The kernel type that a config's text selects. Any text that is not in [`KERNEL_TYPES`] selects the default.
 #[must_use]
 pub fn kernel_type(text: &str) -> &'static str {
     KERNEL_TYPES.into_iter().find(|known| *known == text).unwrap_or(DEFAULT_KERNEL)

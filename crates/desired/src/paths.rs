@@ -3,7 +3,7 @@
 //!
 //! What it is not: all other paths on a host (see `host::paths`).
 
-/// Folder of the daemon's bookkeeping.
+/// The folder of the daemon's records.
 pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";
 /// The MachineConfig that was applied last, as JSON.
 pub const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
@@ -11,39 +11,40 @@ pub const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
 pub const STATE_DIR: &str = "/var/lib/machine-config-daemon";
 /// The journal's folder.
 pub const JOURNAL_DIR: &str = "/var/lib/machine-config-daemon/journal";
-/// Says that a reboot is owed, and since which boot.
+/// Records that a reboot is pending, and since which boot.
 pub const REBOOT_PENDING: &str = "/var/lib/machine-config-daemon/reboot.json";
-/// Its presence asks for everything to be applied again, with a reboot.
+/// If this file exists, everything is applied again, with a reboot.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 /// Folder of the units that an administrator, and so a MachineConfig, owns.
 pub const UNITS_DIR: &str = "/etc/systemd/system";
-/// Folder of the host's own files that a config's stand in place of.
+/// The folder for the host's own files that were replaced by files of a config.
 pub const ORIGINALS: &str = "/etc/machine-config-daemon/orig";
-/// Folder of the stamps which say that the host had no file of its own.
+/// The folder of the stamps that record that the host had no file of its own.
 pub const NO_ORIGINALS: &str = "/etc/machine-config-daemon/noorig";
-/// What undo and originals depend on: a config that writes there would take the ground from under its own change.
+/// Rollback and the saved originals depend on these. A config that wrote there would destroy the basis of its own
+/// change.
 const RESERVED: [&str; 4] = [STATE_DIR, CURRENT_CONFIG, ORIGINALS, NO_ORIGINALS];
 
-/// Whether a path is one of the agent's own records of the host, or lies below one. The force file is not: it is the
-/// administrator's.
+/// Whether a path is one of the agent's own records of the host, or lies below one. The force file is not one of them:
+/// it belongs to the administrator.
 #[must_use]
 pub fn is_reserved(path: &str) -> bool {
     RESERVED.iter().any(|ours| path.strip_prefix(ours).is_some_and(|r| r.starts_with('/') || r.is_empty()))
 }
 
-/// Where the host's own file is kept while a config's stands at `path`.
+/// Where the host's own file is kept while a config's file is at `path`.
 #[must_use]
 pub fn original(path: &str) -> String {
     format!("{ORIGINALS}{path}.mcdorig")
 }
 
-/// Where it is kept how the host's own folder at `path` was, while a config says otherwise.
+/// Where the host's own mode and owner of the folder at `path` are kept while a config sets others.
 #[must_use]
 pub fn original_dir(path: &str) -> String {
     format!("{ORIGINALS}{path}.mcdorigdir")
 }
 
-/// The stamp which says that the host had no file at `path`.
+/// The stamp that records that the host had no file at `path`.
 #[must_use]
 pub fn no_original(path: &str) -> String {
     format!("{NO_ORIGINALS}{path}.mcdnoorig")

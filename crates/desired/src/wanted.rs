@@ -14,12 +14,12 @@ use crate::os::{OsWanted, kernel_type};
 use crate::paths;
 use crate::rules::{self, MODE_MAX};
 
-/// The mode of files whose config does not say one, and of all unit files.
+/// The mode of files whose config sets none, and of all unit files.
 pub const FILE_MODE: u32 = 0o644;
 /// The target of a masked unit's link.
 pub const DEV_NULL: &str = "/dev/null";
 
-/// What must stand at a path.
+/// The wanted state of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Want {
     /// A file of the config.
@@ -32,31 +32,31 @@ pub enum Want {
         user: Owner,
         /// Group.
         group: Owner,
-        /// Where the config says so.
+        /// The path of this entry in the config.
         at: String,
     },
     /// A folder of the config.
     Dir {
-        /// Permission bits and special bits; `None`: those that are there, 0755 for a new one.
+        /// Permission bits and special bits; `None` keeps the present ones, or means 0755 for a new folder.
         mode: Option<u32>,
-        /// Owner; not given: as it is there, root for a new one.
+        /// The owner; if not given, the present one is kept, and a new folder belongs to root.
         user: Owner,
-        /// Group; as the owner.
+        /// The group; if not given, as for the owner.
         group: Owner,
-        /// `false`: nothing but a folder may stand there already.
+        /// `false`: only a folder may exist there already.
         overwrite: Option<bool>,
     },
     /// A link of the config.
     Link {
-        /// Where it leads: any text, for a hard link an absolute path.
+        /// The target: any text; for a hard link an absolute path.
         target: String,
-        /// Another name of the same file.
+        /// Whether it is a hard link.
         hard: bool,
         /// Owner of a symbolic link.
         user: Owner,
         /// Group of a symbolic link.
         group: Owner,
-        /// `false`: nothing may stand there already.
+        /// `false`: nothing may exist there already.
         overwrite: Option<bool>,
     },
     /// A link to `/dev/null`: a masked unit.
@@ -73,7 +73,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Adds a path; one that is there already gets the new contents in its old place.
+    /// Adds a path. If it is there already, it keeps its position and gets the new state.
     pub fn put(&mut self, path: String, want: Want) {
         match self.index.get(&path).and_then(|i| self.list.get_mut(*i)) {
             Some(earlier) => earlier.1 = want,
@@ -84,12 +84,12 @@ impl Paths {
         }
     }
 
-    /// Each path with what must stand there.
+    /// Each path with its wanted state.
     pub fn iter(&self) -> std::slice::Iter<'_, (String, Want)> {
         self.list.iter()
     }
 
-    /// Keeps some of them.
+    /// Keeps only some of the paths.
     pub fn retain(&mut self, keep: impl FnMut(&(String, Want)) -> bool) {
         self.list.retain(keep);
         self.index = self.list.iter().enumerate().map(|(i, (p, _))| (p.clone(), i)).collect();
@@ -105,23 +105,23 @@ impl<'p> IntoIterator for &'p Paths {
     }
 }
 
-/// A config, read.
+/// A parsed config.
 #[derive(Clone, Default)]
 pub struct Wanted {
     /// The Ignition config.
     pub config: Config,
     /// Managed paths, in the order in which they are written.
     pub paths: Paths,
-    /// What it says of the operating system.
+    /// What it wants of the operating system.
     pub os: OsWanted,
     /// Its FIPS flag.
     pub fips: bool,
-    /// Entries that can be applied to no host, each with its place.
+    /// Entries that cannot be applied to any host, each with its path.
     pub refused: Vec<Irreconcilable>,
 }
 
 impl fmt::Debug for Wanted {
-    /// The Ignition config holds contents and password hashes: it is left out.
+    /// Leaves out the Ignition config, which holds contents and password hashes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { config: _, paths, os, fips, refused } = self;
         let mut out = f.debug_struct("Wanted");
@@ -131,10 +131,10 @@ impl fmt::Debug for Wanted {
 }
 
 impl Wanted {
-    /// Parses a config. What is wrong with a single file of it stands in [`Wanted::refused`]: who is to reach the config
-    /// goes on with [`Wanted::accepted`], who compares a host with the config that is in effect with
-    /// [`Wanted::as_applied`]. Who leaves a config takes it as it is: it was applied once, so what is wrong with a file of
-    /// it (as seen by this version) does not stand in the way of leaving it.
+    /// Parses a config. Faults of single files are collected in [`Wanted::refused`]. To move to the config, continue
+    /// with [`Wanted::accepted`]. To compare a host with the config in effect, use [`Wanted::as_applied`]. To leave a
+    /// config, take it as it is: it was applied once, so faults that this version finds in it must not prevent leaving
+    /// it.
     ///
     /// # Errors
     /// The Ignition config as a whole cannot be read.
@@ -160,7 +160,7 @@ impl Wanted {
         };
         let mut paths = Paths::default();
         let mut want = |path: String, what: Want| paths.put(path, what);
-        // What stands in a folder comes after it.
+        // A folder comes before its contents.
         let mut directories: Vec<_> = config.storage.directories.iter().enumerate().collect();
         directories.sort_by(|(_, a), (_, b)| a.path.cmp(&b.path));
         for (i, d) in directories {
@@ -232,15 +232,15 @@ impl Wanted {
         Ok(Self { config, paths, os, fips: spec.fips, refused: bad })
     }
 
-    /// The config, if all of it can be read.
+    /// The config, if all of it can be applied.
     ///
     /// # Errors
-    /// Everything in it that cannot be read, with its place.
+    /// Everything in it that cannot, with its path.
     pub fn accepted(self) -> Result<Self, Vec<Irreconcilable>> {
         if self.refused.is_empty() { Ok(self) } else { Err(self.refused) }
     }
 
-    /// The config without what would be refused today: that was not written as it stands there.
+    /// The config without entries that would be refused today: those were not written as they are given.
     #[must_use]
     pub fn as_applied(mut self) -> Self {
         let mut paths = std::mem::take(&mut self.paths);
@@ -248,7 +248,7 @@ impl Wanted {
         Self { paths, refused: Vec::new(), ..self }
     }
 
-    /// Whether an entry was written as it stands there when the config was applied: it would be today.
+    /// Whether an entry was written as it is given when the config was applied, judged by today's rules.
     #[must_use]
     pub fn was_applied(&self, want: &Want) -> bool {
         let refused = |at: &str| {
@@ -257,7 +257,7 @@ impl Wanted {
         !matches!(want, Want::File { at, .. } if refused(at))
     }
 
-    /// What must stand at a path, if it is managed.
+    /// The wanted state of a path, if it is managed.
     #[must_use]
     pub fn at(&self, path: &str) -> Option<&Want> {
         self.paths.index.get(path).and_then(|i| self.paths.list.get(*i)).map(|(_, w)| w)
@@ -288,7 +288,7 @@ fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
     }
 }
 
-/// Whether a unit brings its own file.
+/// Whether a unit comes with its own unit file.
 #[must_use]
 pub fn has_contents(u: &Unit) -> bool {
     u.contents.as_deref().is_some_and(|c| !c.is_empty())

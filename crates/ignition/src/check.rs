@@ -4,33 +4,33 @@
 use crate::object::{Field, Shape};
 use serde_json::{Map, Value};
 
-/// Something in the config that has no effect, with its place.
+/// Something in the config that has no effect, with its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Where, for example `storage.files[0].contets`.
+    /// The path, for example `storage.files[0].contets`.
     pub path: String,
     /// What.
     pub message: String,
-    /// Which sort.
+    /// The kind of warning.
     pub kind: WarningKind,
 }
 
 /// The sort of a warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarningKind {
-    /// The field is not known in the config's version, or not by this spelling.
+    /// The field is unknown in the config's version, or misspelt.
     UnknownField,
-    /// The field is known, and has no effect here or another than it seems.
+    /// The field is known, but has no effect here, or a different one than it seems.
     Effect,
 }
 
 impl Warning {
-    /// A field that has no effect, or another than it seems.
+    /// A warning about a field that has no effect, or a different one than it seems.
     pub(crate) fn effect(path: String, message: impl Into<String>) -> Self {
         Self { path, message: message.into(), kind: WarningKind::Effect }
     }
 
-    /// A field that is not known.
+    /// A warning about an unknown field.
     pub(crate) fn unknown_field(path: String, message: impl Into<String>) -> Self {
         Self { path, message: message.into(), kind: WarningKind::UnknownField }
     }
@@ -42,33 +42,33 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// The place of what is about the config as a whole.
+/// The path of a finding about the config as a whole.
 pub(crate) const WHOLE: &str = "(the whole config)";
 
-/// A value of the wrong type, with its place. The value itself may be a secret and is not told.
+/// A value of the wrong type, with its path. The value itself may be a secret and is not quoted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: expected {expected}, found {found}")]
 pub struct TypeMismatch {
     /// Where.
     pub path: String,
-    /// What the spec wants there.
+    /// The type that the spec requires there.
     pub expected: &'static str,
-    /// What stands there.
+    /// The type that was found.
     pub found: &'static str,
 }
 
-/// The known fields that a value is read against: those of one minor version of spec 3.
+/// Checks a value against the known fields of one minor version of spec 3.
 pub(crate) struct Checker {
     /// The minor version; fields of later ones are unknown.
     pub(crate) minor: u8,
     /// The version as it is named in warnings.
     pub(crate) version: String,
-    /// What was found.
+    /// The warnings so far.
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// Does a value fit as it is, without anything to correct, to leave out or to tell? Most do, and need no copy that is
-/// cleaned.
+/// Whether a value fits as it is, with nothing to correct, to leave out or to report. Most values do, and then need no
+/// cleaned copy.
 pub(crate) fn fits(value: &Value, shape: &Shape, minor: u8) -> bool {
     match (shape, value) {
         (Shape::Str, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => true,
@@ -117,7 +117,7 @@ impl Checker {
         let mut out = Map::new();
         for (key, value) in map {
             let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            // Ignition itself, a Go program, reads field names in any case.
+            // Ignition is a Go program and reads field names case-insensitively.
             let exact = fields.iter().find(|f| f.name == key);
             let field = exact.or_else(|| fields.iter().find(|f| f.name.eq_ignore_ascii_case(&key)));
             match field {
@@ -167,7 +167,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The known field that a mistyped one is nearest to, if near enough to be worth saying.
+/// The known field that is most similar to a mistyped one, if it is similar enough to suggest.
 fn closest(key: &str, fields: &[Field]) -> Option<&'static str> {
     fields
         .iter()
@@ -177,7 +177,7 @@ fn closest(key: &str, fields: &[Field]) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// Edit distance; keys are short. Longer ones are not compared, so that no input makes this costly.
+/// Edit distance. Keys are short; longer ones are not compared, so that no input makes this expensive.
 fn distance(a: &str, b: &str) -> usize {
     const LONGEST: usize = 40;
     if a.len() > LONGEST || b.len() > LONGEST {

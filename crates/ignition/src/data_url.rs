@@ -4,11 +4,11 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-/// Go's decoder, which other implementations use, does not look at the unused bits of the last character.
+/// Go's decoder, which other implementations use, ignores the unused bits of the last character.
 const DECODER: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// A data URL that cannot be read. The content may be a secret and is not told.
+/// A data URL that cannot be decoded. The content may be a secret and is not quoted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DataUrlError {
     /// It starts with something else.
@@ -23,7 +23,7 @@ pub enum DataUrlError {
         /// Offset in the data.
         at: usize,
     },
-    /// Not base64. Which characters they are is not told.
+    /// Not base64. The offending characters are not quoted.
     #[error("the data is not base64 with padding")]
     Base64,
 }
@@ -50,7 +50,7 @@ pub fn decode(source: &str) -> Result<Vec<u8>, DataUrlError> {
     DECODER.decode(text).map_err(|_| DataUrlError::Base64)
 }
 
-/// As [`decode`], for those who want to know only whether it can be read.
+/// Like [`decode`], but only checks whether it can be decoded.
 ///
 /// # Errors
 /// As [`decode`].
@@ -61,7 +61,7 @@ pub fn check(source: &str) -> Result<(), DataUrlError> {
     }
 }
 
-/// Whether it says base64, and the data as written.
+/// Whether the data is base64, and the data as written.
 fn parts(source: &str) -> Result<(bool, &[u8]), DataUrlError> {
     if !is_data_url(source) {
         return Err(DataUrlError::NotData);
@@ -71,7 +71,7 @@ fn parts(source: &str) -> Result<(bool, &[u8]), DataUrlError> {
     Ok((last.is_some_and(|last| last.eq_ignore_ascii_case("base64")), data.as_bytes()))
 }
 
-/// A data URL of the bytes, percent-escaped as templates write it: all but `A-Z a-z 0-9 - _ . ! ~ * ' ( )`.
+/// A data URL of the bytes, with the escapes that templates use: everything except `A-Z a-z 0-9 - _ . ! ~ * ' ( )`.
 pub fn encode(bytes: &[u8]) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let digit = |n: u8| char::from(HEX.get(usize::from(n)).copied().unwrap_or(b'0'));
@@ -89,7 +89,7 @@ pub fn encode(bytes: &[u8]) -> String {
     url
 }
 
-/// A base64 data URL with a media type, as generated files carry it.
+/// A base64 data URL with a media type, as in generated files.
 pub fn encode_base64(media_type: &str, bytes: &[u8]) -> String {
     format!("data:{media_type};base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
 }

@@ -35,8 +35,8 @@ pub use translate::{TranslateError, translate};
 pub use v2::V2Error;
 pub use validate::{ValidationError, ValidationErrors, lint, validate, validate_as};
 
-/// Lays a child config over a parent by the spec's rules: scalars of the child win, lists merge by key, in the
-/// parent's order with the child's new elements after.
+/// Merges a child config over a parent by the spec's rules: scalars of the child win, and lists are merged by key, in
+/// the parent's order with the child's new elements after it.
 pub fn merge(parent: Config, child: Config) -> Config {
     object::Merge::merge(parent, child)
 }

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 object!(
     /// A whole config.
     pub Config {
-        /// The version, and other configs, proxies and certificates that a boot needs.
+        /// The version, and other configs, proxies and certificates that are needed at boot.
         ignition: Ignition = "ignition", 0;
         /// Arguments on the kernel's command line at first boot.
         kernel_arguments: KernelArguments = "kernelArguments", 3;
@@ -27,7 +27,7 @@ object!(
 object!(
     /// About the config itself.
     pub Ignition {
-        /// Configs to merge in, or to take instead.
+        /// Configs to merge in, or to use instead of this one.
         config: IgnitionConfig = "config", 0;
         /// The proxy for fetching.
         proxy: Proxy = "proxy", 1;
@@ -57,7 +57,7 @@ object!(
         http_proxy: Option<String> = "httpProxy", 0;
         /// For `https:`.
         https_proxy: Option<String> = "httpsProxy", 0;
-        /// What is reached without it.
+        /// Hosts that are reached without the proxy.
         no_proxy: Vec<String> = "noProxy", 0;
     }
 );
@@ -73,7 +73,7 @@ object!(
 object!(
     /// TLS trust.
     pub Tls {
-        /// CA bundles beside the system's own.
+        /// CA bundles in addition to the system's own.
         certificate_authorities: Vec<Resource> = "certificateAuthorities", 0;
     }
 );
@@ -83,7 +83,7 @@ object!(
     pub Timeouts {
         /// Until the headers of an answer.
         http_response_headers: Option<i64> = "httpResponseHeaders", 0;
-        /// For all tries together.
+        /// For all attempts together.
         http_total: Option<i64> = "httpTotal", 0;
     }
 );
@@ -110,7 +110,7 @@ object!(
     }
 );
 
-/// A header of an HTTP request. Without a value it takes away the parent's when merged.
+/// A header of an HTTP request. Without a value it removes the parent's header when merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HttpHeader {
     /// The header's name.
@@ -126,14 +126,14 @@ impl Shaped for HttpHeader {
     ]);
 }
 
-/// Kernel arguments. Both lists share one name space when merged.
+/// Kernel arguments. When merged, both lists share one name space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KernelArguments {
-    /// Must be there.
+    /// Arguments that must be present.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub should_exist: Vec<String>,
-    /// Must not be there.
+    /// Arguments that must be absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub should_not_exist: Vec<String>,
 }
@@ -178,7 +178,7 @@ object!(
         name: String = "name", 0;
         /// Its password's hash.
         password_hash: Option<String> = "passwordHash", 0;
-        /// False: take it away.
+        /// False: remove it.
         should_exist: Option<bool> = "shouldExist", 2;
         /// A system group.
         system: Option<bool> = "system", 0;
@@ -208,7 +208,7 @@ object!(
         primary_group: Option<String> = "primaryGroup", 0;
         /// Login shell.
         shell: Option<String> = "shell", 0;
-        /// False: take it away.
+        /// False: remove it.
         should_exist: Option<bool> = "shouldExist", 2;
         /// Public keys that may log in.
         ssh_authorized_keys: Vec<String> = "sshAuthorizedKeys", 0;
@@ -267,9 +267,9 @@ object!(
         label: Option<String> = "label", 0;
         /// Its number; 0 for the next free one.
         number: i64 = "number", 0;
-        /// Grow or shrink a partition that is there.
+        /// Grow or shrink an existing partition.
         resize: Option<bool> = "resize", 2;
-        /// False: take it away.
+        /// False: remove it.
         should_exist: Option<bool> = "shouldExist", 0;
         /// Size in MiB; 0 for all that is free.
         size_mib: Option<i64> = "sizeMiB", 0;
@@ -337,7 +337,7 @@ object!(
 object!(
     /// Unlocking by clevis.
     pub Clevis {
-        /// A pin of one's own.
+        /// A custom pin.
         custom: ClevisCustom = "custom", 0;
         /// Tang servers.
         tang: Vec<Tang> = "tang", 0;
@@ -349,7 +349,7 @@ object!(
 );
 
 object!(
-    /// A clevis pin of one's own.
+    /// A custom clevis pin.
     pub ClevisCustom {
         /// Its settings.
         config: Option<String> = "config", 0;
@@ -363,7 +363,7 @@ object!(
 object!(
     /// A Tang server.
     pub Tang {
-        /// What it would say, for offline set-up.
+        /// The server's advertisement, for offline set-up.
         advertisement: Option<String> = "advertisement", 4;
         /// The thumbprint of its key.
         thumbprint: Option<String> = "thumbprint", 0;
@@ -375,7 +375,7 @@ object!(
 object!(
     /// A file system to make.
     pub Filesystem {
-        /// On which device.
+        /// The device to make it on.
         device: String = "device", 0;
         /// `ext4`, `btrfs`, `xfs`, `vfat`, `swap` or `none`.
         format: Option<String> = "format", 0;
@@ -407,9 +407,9 @@ object!(
 object!(
     /// A file.
     pub File {
-        /// What is appended to it.
+        /// Contents to append.
         append: Vec<Resource> = "append", 0, append;
-        /// What stands in it.
+        /// Its contents.
         contents: Resource = "contents", 0;
         /// Its group.
         group: Owner = "group", 0;
@@ -492,7 +492,7 @@ object!(
     }
 );
 
-/// Gives list elements their key.
+/// Declares the key of list elements.
 macro_rules! keyed {
     ($($ty:ty => |$x:ident| $key:expr;)*) => {
         $( impl Keyed for $ty {
@@ -572,10 +572,10 @@ impl Absent for Storage {
 }
 
 impl Merge for Storage {
-    /// Files, directories and links share the name space of paths: an entry of the child takes the place of the
-    /// parent's even where that is of another sort.
+    /// Files, directories and links share the name space of paths: an entry of the child replaces the parent's entry
+    /// even if that is of another kind.
     fn merge(mut self, child: Self) -> Self {
-        // Mostly the child has files only, and the parent few others.
+        // In most cases the child has only files, and the parent has few other entries.
         let files: HashSet<&str> = child.files.iter().map(|x| x.path.as_str()).collect();
         let directories: HashSet<&str> = child.directories.iter().map(|x| x.path.as_str()).collect();
         let links: HashSet<&str> = child.links.iter().map(|x| x.path.as_str()).collect();

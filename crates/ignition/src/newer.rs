@@ -14,7 +14,7 @@ use crate::validate::ValidationError;
 /// Set-user-ID, set-group-ID and sticky.
 pub(crate) const SPECIAL: i64 = 0o7000;
 
-/// Every value that the version does not have.
+/// Every value in the config that this version does not have.
 pub(crate) fn newer(config: &Config, version: Version) -> Vec<ValidationError> {
     let mut found = Vec::new();
     let mut add = |since: Version, path: String, what: &str| {
@@ -56,7 +56,7 @@ pub(crate) fn newer(config: &Config, version: Version) -> Vec<ValidationError> {
     found
 }
 
-/// `3.4` of 3.4.0.
+/// `3.4` for version 3.4.0.
 fn short(version: Version) -> &'static str {
     version.as_str().trim_end_matches(".0")
 }
@@ -71,14 +71,15 @@ pub(crate) fn special_modes(config: &Config) -> impl Iterator<Item = String> {
     files.chain(directories.map(|(i, _)| format!("storage.directories[{i}].mode")))
 }
 
-/// Says of such a mode what comes of it.
+/// A warning that says what becomes of such a mode.
 pub(crate) fn left_out(path: String) -> Warning {
     let message = "Ignition before spec 3.6 leaves set-user-ID, set-group-ID and sticky bits out, and machines that \
         ask for an older version are refused this config; set them with a file in /etc/tmpfiles.d";
     Warning::effect(path, message)
 }
 
-/// Takes away the compression of what Ignition itself fetches, which a config before 3.1 cannot say. Where it stood.
+/// Removes the compression of resources that Ignition itself fetches, which a config before 3.1 cannot express. Returns
+/// the paths where it was set.
 pub(crate) fn drop_compression(config: &mut Config) -> Vec<String> {
     let said = |r: &Resource| r.compression.as_deref().is_some_and(|c| !c.is_empty());
     let at: Vec<String> = fetched(config).into_iter().filter(|(_, r)| said(r)).map(|(at, _)| at).collect();
@@ -89,7 +90,7 @@ pub(crate) fn drop_compression(config: &mut Config) -> Vec<String> {
     at
 }
 
-/// Every resource of a config with its path.
+/// Every resource of a config, with its path.
 pub(crate) fn resources(config: &Config) -> Vec<(String, &Resource)> {
     let mut all = fetched(config);
     for (i, f) in config.storage.files.iter().enumerate() {
@@ -102,7 +103,7 @@ pub(crate) fn resources(config: &Config) -> Vec<(String, &Resource)> {
     all
 }
 
-/// The resources that Ignition itself needs.
+/// The resources that Ignition itself fetches.
 pub(crate) fn fetched(config: &Config) -> Vec<(String, &Resource)> {
     let i = &config.ignition;
     let merge = i.config.merge.iter().enumerate().map(|(n, r)| (format!("ignition.config.merge[{n}]"), r));

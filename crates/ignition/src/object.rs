@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What a JSON value must look like, so that mistakes are found with their path before serde sees them.
+/// The type of a JSON value, so that mistakes are found with their path before serde sees them.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// A string.
@@ -15,7 +15,7 @@ pub(crate) enum Shape {
     Int,
     /// `true` or `false`.
     Bool,
-    /// A list of equal shapes.
+    /// A list whose elements have one shape.
     List(&'static Shape),
     /// An object with known fields.
     Object(&'static [Field]),
@@ -26,9 +26,9 @@ pub(crate) enum Shape {
 pub(crate) struct Field {
     /// Its JSON name.
     pub(crate) name: &'static str,
-    /// The minor version of spec 3 that brought it.
+    /// The minor version of spec 3 that introduced it.
     pub(crate) since: u8,
-    /// What it must look like.
+    /// Its shape.
     pub(crate) shape: &'static Shape,
 }
 
@@ -53,9 +53,9 @@ impl<T: Shaped> Shaped for Vec<T> {
     const SHAPE: &'static Shape = &Shape::List(T::SHAPE);
 }
 
-/// Types that can be absent, so that they are left out when written. A required string never is.
+/// Types that can be absent and are then not written. A required string is always written.
 pub(crate) trait Absent {
-    /// True when there is nothing to write.
+    /// Whether there is nothing to write.
     fn absent(&self) -> bool;
 }
 impl Absent for String {
@@ -84,9 +84,9 @@ impl<T> Absent for Vec<T> {
     }
 }
 
-/// Types that a child lays over a parent.
+/// Types that can be merged.
 pub(crate) trait Merge: Sized {
-    /// The child over the parent.
+    /// The child merged over the parent.
     fn merge(self, child: Self) -> Self;
 }
 impl Merge for String {
@@ -110,13 +110,13 @@ impl<T: Keyed + Merge + Default> Merge for Vec<T> {
     }
 }
 
-/// Marks what is replaced as a whole.
+/// Marks types that are replaced as a whole.
 pub(crate) trait Scalar {}
 impl Scalar for String {}
 impl Scalar for i64 {}
 impl Scalar for bool {}
 
-/// Elements of a list that are told apart by a key.
+/// Elements of a list that are identified by a key.
 pub(crate) trait Keyed {
     /// The key.
     fn key(&self) -> Cow<'_, str>;
@@ -127,8 +127,8 @@ impl Keyed for String {
     }
 }
 
-/// A child list of up to this many elements is looked up in the parent one by one: MachineConfigs mostly hold one file,
-/// and a table of the parent's five hundred would be made for each.
+/// Up to this many elements of a child list are looked up in the parent one by one. MachineConfigs mostly hold one
+/// file, and otherwise a table of the parent's five hundred files would be built for each.
 const FEW: usize = 8;
 
 /// Merges two keyed lists: the parent's order, with the child's new elements after it in the child's order.
@@ -151,8 +151,8 @@ fn keyed<T: Keyed + Merge + Default>(mut parent: Vec<T>, child: Vec<T>) -> Vec<T
     parent
 }
 
-/// For each element of the child the one of the parent that it goes over. Of several with one key, which no valid list
-/// has, the child's last goes over the parent's first.
+/// For each element of the child, the element of the parent that it overrides. If several share a key, which no valid
+/// list has, the child's last one overrides the parent's first.
 fn search<T: Keyed>(parent: &[T], child: &[T]) -> Vec<Option<usize>> {
     let mut later = child;
     let mut place = |c: &T| {
@@ -163,7 +163,7 @@ fn search<T: Keyed>(parent: &[T], child: &[T]) -> Vec<Option<usize>> {
     child.iter().map(&mut place).collect()
 }
 
-/// As [`search`], by a table.
+/// Like [`search`], but with a table.
 fn look_up<T: Keyed>(parent: &[T], child: &[T]) -> Vec<Option<usize>> {
     let index: HashMap<Cow<'_, str>, usize> = child.iter().enumerate().map(|(i, c)| (c.key(), i)).collect();
     let mut places = vec![None; child.len()];
@@ -175,7 +175,7 @@ fn look_up<T: Keyed>(parent: &[T], child: &[T]) -> Vec<Option<usize>> {
     places
 }
 
-/// Merges one field: by its type, or appended where the table says so.
+/// Merges one field: by its type, or appended if the table says so.
 macro_rules! merge_field {
     ($parent:expr, $child:expr, append) => {{
         let mut all = $parent;
@@ -187,8 +187,8 @@ macro_rules! merge_field {
     };
 }
 
-/// Makes an object without a merge from its table: field, type, JSON name, and the minor version of spec 3 that
-/// brought it.
+/// Declares an object without a merge from its table: field, type, JSON name, and the minor version of spec 3 that
+/// introduced it.
 macro_rules! data {
     ($(#[$doc:meta])* $vis:vis $name:ident {
         $( $(#[$fdoc:meta])* $field:ident: $ty:ty = $json:literal, $since:literal; )*
@@ -219,7 +219,7 @@ macro_rules! data {
     };
 }
 
-/// Makes an object with its merge; a field whose row ends in `append` is a list that a child only adds to.
+/// Declares an object with its merge. A field whose row ends in `append` is a list that a child only adds to.
 macro_rules! object {
     ($(#[$doc:meta])* $vis:vis $name:ident {
         $( $(#[$fdoc:meta])* $field:ident: $ty:ty = $json:literal, $since:literal $(, $mode:ident)?; )*

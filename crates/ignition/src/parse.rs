@@ -10,10 +10,10 @@ use crate::v2::{self, V2Error};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// The version that every config is read into, and that rendered configs are written in.
+/// The version of the model: every config is read into it, and rendered configs are written in it.
 pub const VERSION: &str = "3.5.0";
 
-/// A version that is read.
+/// A version that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 2.0 to 2.2, read as 2.2.
@@ -80,18 +80,18 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// A config that was read.
+/// A parsed config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
     /// The config, in the model's version.
     pub config: Config,
-    /// The version that it was written in.
+    /// The version in which it was written.
     pub version: Version,
-    /// Unknown fields and other things without effect.
+    /// Unknown fields, and other things without effect.
     pub warnings: Vec<Warning>,
 }
 
-/// Why text is not JSON: the reader's own words, line and column, and nothing of the text, which may hold secrets.
+/// Why text is not JSON, with line and column. The text itself is not quoted, because it may hold secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JsonError(String);
@@ -100,19 +100,19 @@ impl From<serde_json::Error> for JsonError {
     fn from(error: serde_json::Error) -> Self {
         use serde_json::error::Category;
         Self(match error.classify() {
-            // The words of these are fixed; they name line and column themselves.
+            // The messages of these are fixed, and contain line and column.
             Category::Syntax | Category::Eof | Category::Io => error.to_string(),
-            // These quote the value.
+            // The messages of these quote the value.
             Category::Data if error.line() == 0 => MISFIT.to_owned(),
             Category::Data => format!("{MISFIT} at line {} column {}", error.line(), error.column()),
         })
     }
 }
 
-/// What is said of a value that a field cannot hold.
+/// The message for a value that does not fit its field.
 const MISFIT: &str = "a value does not have the form of its field";
 
-/// A config that cannot be read. What stands in the config is not quoted, but for a version: it may be a secret.
+/// A config that cannot be read. Its contents are not quoted, except for a version, because they may be secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     /// No bytes.
@@ -124,22 +124,23 @@ pub enum ParseError {
     /// No version.
     #[error("ignition.version: is required, for example \"{VERSION}\"")]
     NoVersion,
-    /// Something else than X.Y.Z.
+    /// Not of the form X.Y.Z.
     #[error("ignition.version: what stands there is not a version; supported: {SUPPORTED}")]
     InvalidVersion,
-    /// A version that is not known here, as X.Y.Z.
+    /// An unknown version, as X.Y.Z.
     #[error("ignition.version: {0:?} is an unknown version; supported: {SUPPORTED}")]
     UnknownVersion(String),
     /// A value of the wrong type.
     #[error(transparent)]
     Type(#[from] TypeMismatch),
-    /// Spec 2 that has no counterpart in spec 3.
+    /// A part of a spec 2 config that has no counterpart in spec 3.
     #[error("{0}")]
     V2(#[from] V2Error),
 }
 
 impl ParseError {
-    /// Where in the config it is, for example `ignition.version` (empty: the config as a whole), and what is wrong there.
+    /// The path in the config, for example `ignition.version` (empty for the config as a whole), and what is wrong
+    /// there.
     pub fn place(&self) -> (&str, String) {
         match self {
             Self::Empty | Self::Json(_) => ("", self.to_string()),
@@ -159,13 +160,14 @@ fn not_json(error: serde_json::Error) -> ParseError {
     ParseError::Json(error.into())
 }
 
-/// The versions as they are named in errors.
+/// The supported versions, as they are named in errors.
 const SUPPORTED: &str = "2.2, 3.0, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6";
 
-/// Reads JSON text.
+/// Parses JSON text.
 ///
 /// # Errors
-/// Text that is not JSON, a version that is not known, values of the wrong type, spec 2 that has no counterpart.
+/// Text that is not JSON, an unknown version, values of the wrong type, or a spec 2 config with parts that have no
+/// counterpart.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ParseError::Empty);
@@ -173,7 +175,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
     parse_value(&serde_json::from_slice(bytes).map_err(not_json)?)
 }
 
-/// Reads a JSON value.
+/// Parses a JSON value.
 ///
 /// # Errors
 /// As [`parse`].
@@ -255,7 +257,7 @@ mod tests {
             let place = error.place().1;
             assert!(!format!("{error} {error:?} {place}").contains("hunter2"), "{text}: {error:?}");
         }
-        // What the table of fields lets through and serde does not take.
+        // A value that passes the table of fields but not serde.
         let value = serde_json::from_value::<Config>(json!({"storage": {"files": "hunter2"}})).unwrap_err();
         assert!(value.to_string().contains("hunter2"), "{value}");
         assert_eq!(not_json(value).to_string(), format!("the config is not JSON: {MISFIT}"));

@@ -9,29 +9,29 @@ use crate::translate::{TranslateError, translate};
 use crate::{Version, empty};
 use serde_json::Value;
 
-/// What a CA stands behind in a pointer config, before its base64.
+/// What precedes the base64 text of a CA in a pointer config.
 const CA_TYPE: &str = "text/plain;charset=utf-8";
 
 /// Where a machine fetches its config from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer<'a> {
-    /// The server's host, as it stands in a URL.
+    /// The server's host, as written in a URL.
     pub host: &'a str,
     /// Its port.
     pub port: u16,
     /// The machine's pool.
     pub pool: &'a str,
-    /// Whom to trust there: PEM, one certificate or several.
+    /// The CA that signs the server's certificate: PEM, one or several certificates.
     pub ca: &'a [u8],
-    /// What the machine shows there, where the server asks for it. It is a secret.
+    /// The boot token that the machine presents, if the server requires one. It is a secret.
     pub token: Option<&'a str>,
 }
 
 impl Pointer<'_> {
-    /// The config. Ignition that is older than 3.5 needs it in its own version.
+    /// Builds the config. An Ignition older than 3.5 needs it in its own version.
     ///
     /// # Errors
-    /// A version that cannot say it: with a token, all of spec 2.
+    /// A version that cannot express it: with a token, all of spec 2.
     pub fn config(&self, version: Version) -> Result<Value, TranslateError> {
         let Self { host, port, pool, ca, token } = self;
         let mut config: Config = empty();
@@ -52,7 +52,8 @@ impl Pointer<'_> {
     }
 }
 
-/// Puts another CA into a pointer config that somebody else wrote, and changes nothing else of it. False: it was there.
+/// Replaces the CA in a pointer config that somebody else wrote, and changes nothing else. Returns `false` if it was
+/// there already.
 ///
 /// # Errors
 /// Why it is not a pointer config with exactly one CA.
@@ -76,13 +77,13 @@ pub fn set_ca(config: &mut Value, ca: &[u8]) -> Result<bool, &'static str> {
 pub struct PoolEntry {
     /// Its place in the list.
     pub index: usize,
-    /// Host and port of the server, as in a URL; 443 where it names no port.
+    /// Host and port of the server, as in a URL; port 443 if it names none.
     pub server: String,
     /// The pool.
     pub pool: String,
 }
 
-/// The first such entry. None: the config points to no config server.
+/// The first such entry; `None` if the config points to no config server.
 pub fn pool(config: &Value) -> Option<PoolEntry> {
     let merge = config.pointer("/ignition/config/merge")?.as_array()?;
     let entry = |(index, entry): (usize, &Value)| {
@@ -94,7 +95,7 @@ pub fn pool(config: &Value) -> Option<PoolEntry> {
     merge.iter().enumerate().find_map(entry)
 }
 
-/// What an entry of a pointer config sends as `Authorization`. It may be a secret.
+/// The `Authorization` header that an entry of a pointer config sends. It may be a secret.
 pub fn authorization(config: &Value, entry: usize) -> Option<&str> {
     let headers = config.pointer(&format!("/ignition/config/merge/{entry}/httpHeaders"))?.as_array()?;
     let header = headers
@@ -103,7 +104,7 @@ pub fn authorization(config: &Value, entry: usize) -> Option<&str> {
     header["value"].as_str()
 }
 
-/// The pool that a config of spec 2 points to, in which no token can stand.
+/// The pool that a spec 2 config points to. Spec 2 cannot carry a token.
 pub fn old_pool(config: &Value) -> Option<String> {
     let config = config.pointer("/ignition/config")?;
     let appended = config.get("append").cloned().unwrap_or_else(|| Value::Array(vec![]));
@@ -111,11 +112,11 @@ pub fn old_pool(config: &Value) -> Option<String> {
     pool(&as_merge).map(|entry| entry.pool)
 }
 
-/// Puts a boot token into an entry of a pointer config that somebody else wrote, and changes nothing else of it. False: it
-/// was there.
+/// Puts a boot token into an entry of a pointer config that somebody else wrote, and changes nothing else. Returns
+/// `false` if it was there already.
 ///
 /// # Errors
-/// Why it has no place.
+/// Why the config cannot carry a token.
 pub fn set_token(config: &mut Value, entry: usize, token: &str) -> Result<bool, &'static str> {
     const HEADER: &str = "Authorization";
     let version = config.pointer("/ignition/version").and_then(Value::as_str).unwrap_or_default();
@@ -145,7 +146,7 @@ pub fn set_token(config: &mut Value, entry: usize, token: &str) -> Result<bool, 
     }
 }
 
-/// The bearer token in a pointer config, where it has one.
+/// The bearer token in a pointer config, if it has one.
 pub fn token(config: &Value) -> Option<&str> {
     authorization(config, 0)?.strip_prefix("Bearer ")
 }
@@ -194,7 +195,7 @@ mod tests {
             ("https://api-int.example.com:22623/config/worker", Some("api-int.example.com:22623")),
             ("https://api-int.example.com/config/worker", Some("api-int.example.com:443")),
             ("https://[fd00::1]:22623/config/worker", Some("[fd00::1]:22623")),
-            // A token is sent over TLS only, and no other path is the config server's.
+            // A token is sent only over TLS, and only this path belongs to the config server.
             ("http://api-int.example.com:22624/config/worker", None),
             ("https://api-int.example.com:22623/config/", None),
             ("https://api-int.example.com:22623/config/worker/x", None),

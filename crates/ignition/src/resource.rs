@@ -6,16 +6,16 @@ use crate::model::Resource;
 use sha2::{Digest as _, Sha256, Sha512};
 use std::io::Read as _;
 
-/// The most that gzip may unpack to. A rendered config is at most 1.5 MiB; this bounds what a hostile one costs.
+/// The most bytes that gzip may unpack to. A rendered config is at most 1.5 MiB; this limits the cost of a hostile one.
 pub const MAX_UNPACKED: usize = 64 * 1024 * 1024;
 
-/// Schemes of sources that Ignition fetches.
+/// Schemes of the sources that Ignition fetches.
 pub(crate) const REMOTE: [&str; 6] = ["http", "https", "tftp", "s3", "arn", "gs"];
 
-/// A resource whose bytes cannot be had.
+/// Why the bytes of a resource are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ResourceError {
-    /// The source is a data URL that cannot be read.
+    /// The source is a data URL that cannot be decoded.
     #[error("source: {0}")]
     DataUrl(#[from] DataUrlError),
     /// The source is remote.
@@ -24,7 +24,7 @@ pub enum ResourceError {
         /// The URL's scheme, one of those that Ignition knows.
         scheme: &'static str,
     },
-    /// The source is no URL that Ignition knows. It may be the content itself, and is not told.
+    /// The source is not a URL that Ignition knows. It may be the content itself, and is not quoted.
     #[error("source: it is no data: URL; put the content into one")]
     NoUrl,
     /// A compression other than none and gzip.
@@ -33,25 +33,25 @@ pub enum ResourceError {
     /// Not gzip.
     #[error("the content is marked as gzip but does not unpack: {0}")]
     Gzip(std::io::Error),
-    /// gzip that unpacks to too much.
+    /// gzip that unpacks to too many bytes.
     #[error("the content unpacks to more than {MAX_UNPACKED} bytes")]
     TooLarge,
     /// A hash of an unknown form.
     #[error("verification.hash: {0}")]
     HashForm(&'static str),
-    /// The hash of the bytes is another.
+    /// The bytes have another hash.
     #[error("verification.hash: the content has another hash, {actual}")]
     HashMismatch {
-        /// What the bytes hash to.
+        /// The hash of the bytes.
         actual: String,
     },
 }
 
 impl Resource {
-    /// The bytes: decoded, unpacked and checked against their hash. No source is no bytes.
+    /// The bytes: decoded, unpacked and checked against their hash. Without a source there are no bytes.
     ///
     /// # Errors
-    /// A remote source, a broken data URL, broken or boundless gzip, a wrong hash.
+    /// A remote source, a broken data URL, gzip that is broken or unpacks to too much, or a wrong hash.
     pub fn decode(&self) -> Result<Vec<u8>, ResourceError> {
         let Some(source) = self.source.as_deref().filter(|s| !s.is_empty()) else { return Ok(Vec::new()) };
         if !data_url::is_data_url(source) {
@@ -68,7 +68,7 @@ impl Resource {
         Ok(bytes)
     }
 
-    /// As [`Resource::decode`], for those who want to know only whether it can be.
+    /// Like [`Resource::decode`], but only checks whether it is possible.
     ///
     /// # Errors
     /// As [`Resource::decode`].
@@ -80,7 +80,7 @@ impl Resource {
         }
     }
 
-    /// Checks bytes against the hash, where there is one.
+    /// Checks bytes against the hash, if there is one.
     fn verify(&self, bytes: &[u8]) -> Result<(), ResourceError> {
         let Some(hash) = self.verification.hash.as_deref() else { return Ok(()) };
         let (function, want) = hash_parts(hash).map_err(ResourceError::HashForm)?;
@@ -102,7 +102,7 @@ pub(crate) enum HashFunction {
     Sha512,
 }
 
-/// Takes `FUNCTION-SUM` apart and checks its form.
+/// Splits `FUNCTION-SUM` and checks its form.
 pub(crate) fn hash_parts(hash: &str) -> Result<(HashFunction, &str), &'static str> {
     let (name, sum) = hash.split_once('-').ok_or("must be sha512-HEX or sha256-HEX")?;
     let (function, digits) = match name {

@@ -7,12 +7,12 @@ use crate::parse::Version;
 use crate::validate::{ValidationError, parents};
 use serde_json::Value;
 
-/// What the older version cannot say; never empty.
+/// What the older version cannot express; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslateError {
-    /// The version that was asked for.
+    /// The requested version.
     pub version: Version,
-    /// Every place that has no counterpart in it.
+    /// Every path that has no counterpart in it.
     pub places: Vec<ValidationError>,
 }
 
@@ -28,10 +28,10 @@ impl std::fmt::Display for TranslateError {
     }
 }
 
-/// The config as JSON of the version.
+/// The config as JSON of this version.
 ///
 /// # Errors
-/// Every place that the version has no words for.
+/// Every path that the version cannot express.
 pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateError> {
     let mut found = Places::default();
     if version < Version::V3_6 {
@@ -85,8 +85,8 @@ pub fn translate(config: &Config, version: Version) -> Result<Value, TranslateEr
     }
 }
 
-/// The config without fields that the version does not know and that say what goes without saying. What says more was
-/// refused before.
+/// The config without fields that the version does not know and that only set a default. Any other value of such a
+/// field was refused before.
 fn without_defaults(config: &Config, version: Version) -> Config {
     let mut config = config.clone();
     if version < Version::V3_5 {
@@ -172,7 +172,7 @@ fn before_3_1(found: &mut Places, config: &Config) {
     }
 }
 
-/// What only spec 3 can say.
+/// What only spec 3 can express.
 fn only_3(found: &mut Places, config: &Config) {
     const NONE: &str = "has no counterpart in spec 2";
     let s = &config.storage;
@@ -185,7 +185,7 @@ fn only_3(found: &mut Places, config: &Config) {
         );
     }
     for (i, d) in s.directories.iter().enumerate() {
-        // Spec 3 makes missing parents with mode 0755 for root; spec 2 gives them what the directory has.
+        // Spec 3 creates missing parents with mode 0755 for root; spec 2 gives them the directory's own mode and owner.
         let plain = d.mode.is_none_or(|m| m == crate::v2::DIRECTORY_MODE) && root(&d.user) && root(&d.group);
         let alone =
             parents(&d.path).find(|p| !BASE.contains(p) && !s.directories.iter().any(|o| o.path == *p));
@@ -232,7 +232,7 @@ fn only_3(found: &mut Places, config: &Config) {
     }
 }
 
-/// Directories that every machine has, so that spec 2 never makes them.
+/// Directories that every machine has, so that spec 2 never creates them.
 const BASE: [&str; 16] = [
     "/etc",
     "/etc/systemd",
@@ -252,7 +252,7 @@ const BASE: [&str; 16] = [
     "/var/log",
 ];
 
-/// Is this root, by number, by name or by saying nothing?
+/// Whether the owner is root: by number, by name, or because none is given.
 fn root(owner: &Owner) -> bool {
     owner.id.is_none_or(|id| id == 0) && owner.name.as_deref().is_none_or(|n| n.is_empty() || n == "root")
 }

@@ -15,12 +15,13 @@ const TYPES: [&str; 11] = [
     "slice",
     "scope",
 ];
-/// systemd's limit for a unit's name, with the closing zero byte.
+/// systemd's limit for a unit's name, including the terminating zero byte.
 const NAME_MAX: usize = 255;
 /// The longest line that Ignition's unit parser reads.
 const LINE_MAX: usize = 2048;
 
-/// Is this a name that systemd loads? `foo.service`, `foo@.service` and `foo@bar.service` are.
+/// Checks whether systemd loads a unit of this name: `foo.service`, `foo@.service` and `foo@bar.service` are such
+/// names.
 ///
 /// # Errors
 /// The rule that it breaks.
@@ -47,7 +48,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Is this a name that systemd loads a drop-in from?
+/// Checks whether systemd loads a drop-in of this name.
 ///
 /// # Errors
 /// The rule that it breaks.
@@ -64,8 +65,8 @@ pub fn check_dropin_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Can the text be read as a unit file? Text before the first section is let pass, as Ignition does, but an opening
-/// bracket in it starts a section.
+/// Checks whether the text can be read as a unit file. As in Ignition, text before the first section is accepted, but
+/// an opening bracket in it starts a section.
 ///
 /// # Errors
 /// The line and what is wrong there.
@@ -98,12 +99,12 @@ pub fn check_contents(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// From where a line before the first section counts: its first bracket or comment.
+/// The part of a line before the first section that counts: from its first bracket or comment on.
 fn before_section(line: &str) -> &str {
     line.find(['[', '#', ';']).and_then(|i| line.get(i..)).unwrap_or_default()
 }
 
-/// Passes the lines that belong to one that ends in a backslash; comments may stand between them.
+/// Skips the lines that continue a line ending in a backslash; comments may be between them.
 fn skip_continuation<'a>(lines: &mut impl Iterator<Item = (usize, &'a str)>) -> Result<(), String> {
     for (n, line) in lines {
         fits(n + 1, line)?;
@@ -118,7 +119,7 @@ fn fits(at: usize, line: &str) -> Result<(), String> {
     if line.len() >= LINE_MAX { Err(format!("line {at} is longer than {LINE_MAX} bytes")) } else { Ok(()) }
 }
 
-/// Does the text have a section of this name?
+/// Whether the text has a section of this name.
 pub(crate) fn has_section(text: &str, section: &str) -> bool {
     let name = |line: &str| line.trim().strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
     text.lines().any(|l| name(l).as_deref() == Some(section))

@@ -18,7 +18,7 @@ use std::fmt::{Arguments, Display};
 pub struct ValidationError {
     /// Where, for example `storage.files[0].path`.
     pub path: String,
-    /// Which rule, and what to do.
+    /// Which rule is broken, and what to do.
     pub message: String,
 }
 
@@ -35,7 +35,7 @@ pub struct ValidationErrors(pub Vec<ValidationError>);
 impl std::error::Error for ValidationErrors {}
 
 impl std::fmt::Display for ValidationErrors {
-    /// All findings, up to a number that fits into a condition's message.
+    /// All findings, up to the number that fits into a condition's message.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const SHOWN: usize = 8;
         for (i, e) in self.0.iter().take(SHOWN).enumerate() {
@@ -48,12 +48,12 @@ impl std::fmt::Display for ValidationErrors {
     }
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Vec<ValidationError>);
 
 impl Report {
-    /// Adds a finding. Paths are put together only where something is found.
+    /// Adds a finding. The path is formatted only if there is one.
     pub(crate) fn add(&mut self, path: impl Display, message: impl Into<String>) {
         self.0.push(ValidationError { path: path.to_string(), message: message.into() });
     }
@@ -65,12 +65,12 @@ impl Report {
         }
     }
 
-    /// Finds names that a list holds twice.
+    /// Finds names that occur twice in a list.
     pub(crate) fn unique<'a>(&mut self, list: impl Display, names: impl Iterator<Item = &'a str>) {
         self.duplicates(list, names, |name| format!("{name:?} "));
     }
 
-    /// Finds values that a list holds twice. Unlike names they may hold secrets, and are not told.
+    /// Finds values that occur twice in a list. Unlike names they may be secret, and are not quoted.
     pub(crate) fn unique_values<'a>(&mut self, list: impl Display, values: impl Iterator<Item = &'a str>) {
         self.duplicates(list, values, |_| "the same value ".to_owned());
     }
@@ -93,7 +93,7 @@ impl Report {
     }
 }
 
-/// Checks a config against the spec of the version that the model has.
+/// Checks a config against the spec of the model's version.
 ///
 /// # Errors
 /// Every broken rule.
@@ -101,7 +101,7 @@ pub fn validate(config: &Config) -> Result<(), ValidationErrors> {
     validate_as(config, Version::V3_5)
 }
 
-/// Checks a config by the rules of the version that it was written in: later ones have more.
+/// Checks a config by the rules of the version in which it was written. Later versions have more rules.
 ///
 /// # Errors
 /// Every broken rule.
@@ -127,7 +127,7 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     if report.0.is_empty() { Ok(()) } else { Err(ValidationErrors(report.0)) }
 }
 
-/// A unit or drop-in and a file cannot have one path.
+/// A unit or drop-in and a file cannot have the same path.
 fn unit_paths(report: &mut Report, config: &Config) {
     const FOLDER: &str = "/etc/systemd/system";
     let full = |text: &Option<String>| text.as_deref().is_some_and(|t| !t.is_empty());
@@ -155,7 +155,7 @@ fn unit_paths(report: &mut Report, config: &Config) {
     }
 }
 
-/// Finds what is valid but will not do what it says.
+/// Finds settings that are valid but will not do what they say.
 pub fn lint(config: &Config) -> Vec<Warning> {
     let links = config.storage.links.iter().enumerate();
     let owned = links
@@ -251,7 +251,7 @@ fn check_source(source: &str) -> Result<(), String> {
     let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
     match url.scheme() {
         scheme if crate::resource::REMOTE.contains(&scheme) => Ok(()),
-        // Text that is no URL may begin like one.
+        // Text that is not a URL may begin like one.
         _ => Err("its scheme is not known; use data:, http:, https:, tftp:, s3:, arn: or gs:".to_owned()),
     }
 }
@@ -275,7 +275,7 @@ fn users(report: &mut Report, passwd: &Passwd) {
     }
 }
 
-/// Is this an absolute path in its simplest form?
+/// Checks that this is an absolute path in its simplest form.
 pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("a path is required");
@@ -307,7 +307,7 @@ fn owners(report: &mut Report, path: impl Display, user: &Owner, group: &Owner) 
     }
 }
 
-/// Files, directories and links: their own rules, one name space of paths, nothing under a link.
+/// Files, directories and links: their own rules, the shared name space of paths, and nothing below a link.
 fn nodes(report: &mut Report, s: &Storage) {
     let mut seen: HashMap<&str, (&str, usize)> = HashMap::new();
     let files = s.files.iter().map(|f| &f.path).enumerate().map(|(i, path)| (path, ("files", i)));
@@ -392,7 +392,7 @@ fn unit(report: &mut Report, at: Arguments<'_>, u: &Unit) {
     }
 }
 
-/// The rules of clevis, told from `validate_disks`.
+/// The rules of clevis, used by `validate_disks`.
 pub(crate) fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
     let custom = &c.custom;
     let any_custom = custom.config.is_some() || custom.pin.is_some() || custom.needs_network.is_some();

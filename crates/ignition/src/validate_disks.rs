@@ -8,7 +8,7 @@ const PARTITION_LABEL_MAX: usize = 36;
 /// The longest label of a LUKS volume.
 const LUKS_LABEL_MAX: usize = 47;
 
-/// Checks all that stands below files.
+/// Checks all storage below files.
 pub(crate) fn disks(report: &mut Report, s: &Storage) {
     report.unique("storage.disks", s.disks.iter().map(|d| d.device.as_str()));
     report.unique("storage.raid", s.raid.iter().map(|r| r.name.as_str()));

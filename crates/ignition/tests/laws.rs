@@ -6,7 +6,7 @@ use ignition::{Config, Version, data_url as ours, empty, merge, parse, parse_val
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Drops nulls: an absent field by another name.
+/// Drops nulls, which mean the same as an absent field.
 fn prune(v: Value) -> Value {
     match v {
         Value::Object(map) => {
@@ -26,7 +26,7 @@ fn object(fields: Vec<Option<(String, Value)>>) -> Value {
     Value::Object(fields.into_iter().flatten().collect())
 }
 
-/// A list of objects with distinct keys from a small set, so that merges meet.
+/// A list of objects with distinct keys from a small set, so that merged lists overlap.
 fn list(key: &'static str, keys: Vec<&'static str>, rest: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
     let picked = proptest::sample::subsequence(keys.clone(), 0..=keys.len());
     (picked, proptest::collection::vec(rest, keys.len()))
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// What parses and what does not: the same as for the reference implementation's types, version by version.
+/// What parses and what does not is the same as for the reference implementation's types, version by version.
 #[test]
 fn versions_and_types_are_read_as_another_implementation_reads_them() {
     let rows = [

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program, and the folder that it lives in as long as the test runs.
+/// The program, and the folder that holds it as long as the test runs.
 struct Oracle {
     program: PathBuf,
     _folder: Option<tempfile::TempDir>,
@@ -38,7 +38,8 @@ impl Oracle {
 
     fn unpack() -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        // Where the machine has no package lists yet, it gets some of its own: no root, and no lock to wait for.
+        // If the machine has no package lists yet, the script downloads its own; that needs no root and waits for no
+        // lock.
         let script = "apt-get download -q ignition || { mkdir -p lists/partial cache/archives/partial && \
             own=\"-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache -o APT::Sandbox::User=\" && \
             apt-get -qq $own update && apt-get -q $own download ignition; } && dpkg-deb -x ignition_*.deb .";
@@ -54,7 +55,7 @@ impl Oracle {
         }
     }
 
-    /// What it says of a config; `Ok` when it accepts it.
+    /// Its verdict on a config; `Ok` if it accepts it.
     fn judge(&self, config: &Value) -> Result<(), String> {
         let mut child = Command::new(&self.program)
             .arg("-")
@@ -75,7 +76,7 @@ fn ours(config: &Value) -> Result<(), String> {
     validate(&parsed.config).map_err(|e| e.to_string())
 }
 
-/// The config with every field, without what came after 3.3.
+/// The config with every field, without anything newer than 3.3.
 fn base() -> Value {
     let mut v: Value = serde_json::from_str(include_str!("../../../fuzz/full.json")).unwrap();
     v["ignition"]["version"] = json!("3.3.0");
@@ -89,7 +90,7 @@ fn base() -> Value {
     v
 }
 
-/// Every place in a value.
+/// The path of every value.
 fn places(value: &Value, at: &str, out: &mut Vec<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(k, v)| places(v, &format!("{at}/{k}"), out)),
@@ -101,7 +102,7 @@ fn places(value: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The base with one thing changed, in every place.
+/// The base config with one value changed, for every path.
 fn variants() -> Vec<(String, Value)> {
     let base = base();
     let (mut all, mut paths) = (Vec::new(), Vec::new());
@@ -147,7 +148,7 @@ fn every_config_is_judged_as_the_reference_validator_judges_it() {
     assert!(differ.is_empty(), "{} of {count}:\n{}", differ.len(), differ.join("\n"));
 }
 
-/// Where we refuse what the validator accepts (never the other way): it could not be applied.
+/// Paths where we refuse what the validator accepts, because it could not be applied. The reverse never happens.
 const ON_PURPOSE: [(&str, &str); 6] = [
     ("/name = \"\"", "users, groups, arrays and volumes are found by their names"),
     ("/name", "the same when it is absent"),
@@ -157,7 +158,7 @@ const ON_PURPOSE: [(&str, &str); 6] = [
     ("hard = true", "later versions refuse an owner on a hard link, which has that of its target"),
 ];
 
-/// Is this a place where we are stricter, and did we only refuse?
+/// Whether we are stricter at this path, and did refuse.
 fn on_purpose(what: &str, we: &Result<(), String>) -> bool {
     we.is_err() && ON_PURPOSE.iter().any(|(end, _)| what.ends_with(end))
 }

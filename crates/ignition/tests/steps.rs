@@ -8,22 +8,22 @@
 use ignition::{Version, parse_value, translate, validate_as};
 use serde_json::{Value, json};
 
-/// A field, or a value of one, and the version that brought it.
+/// A field, or a value of a field, and the version that introduced it.
 struct Step {
     since: Version,
     path: &'static str,
     config: Value,
-    /// What an older version makes of it when it is read.
+    /// How an older version's config that contains it is read.
     up: Up,
-    /// What becomes of it when the config is written in an older version.
+    /// What happens to it when the config is written in an older version.
     down: Down,
 }
 
 #[derive(Debug, PartialEq)]
 enum Up {
-    /// The field is not known: a warning, and it is as if it were not there.
+    /// The field is unknown: a warning, and the field is ignored.
     Ignored,
-    /// The field is known, this value is not: the config is not valid.
+    /// The field is known, but this value is not: the config is invalid.
     Invalid,
     /// It has no effect there: a warning.
     Warned,
@@ -32,7 +32,7 @@ enum Up {
 #[derive(Debug, PartialEq)]
 enum Down {
     Refused,
-    /// It says what goes without saying.
+    /// It only sets a default, and is left out.
     LeftOut,
 }
 
@@ -285,7 +285,7 @@ fn in_version(config: &Value, version: Version) -> Value {
     config
 }
 
-/// Is one path the other's, or that of something around it?
+/// Whether both paths are the same, or one contains the other.
 fn within(path: &str, around: &str) -> bool {
     path.starts_with(around) || around.starts_with(path)
 }
@@ -318,7 +318,7 @@ fn reading_an_older_version_gives_what_that_version_makes_of_the_field() {
 #[test]
 fn writing_an_older_version_refuses_what_it_cannot_say() {
     for s in steps() {
-        // In the newest version everything is known.
+        // The newest version knows everything.
         let read = parse_value(&in_version(&s.config, Version::V3_6)).unwrap();
         for version in Version::ALL {
             let at = format!("{} in {version}: {}", s.path, s.config);
@@ -344,27 +344,27 @@ fn writing_an_older_version_refuses_what_it_cannot_say() {
     }
 }
 
-/// A list of the storage section, one entry of it, and the field that spec 2 must say, or the path that is refused.
+/// A list of the storage section, one entry of it, and the field that spec 2 must set, or the path that is refused.
 type Written = (&'static str, Value, Result<(&'static str, Value), &'static str>);
 
-/// The whole step between 2.x and 3.0, going down.
+/// The whole step from 3.0 down to 2.x.
 #[test]
 fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
     let data = || json!({"source": "data:,x"});
     let var = json!([{"device": "/dev/a", "format": "xfs", "path": "/var"}]);
     let rows: [Written; 21] = [
-        // Without a mode spec 3 means 0644 and 0755; spec 2 would make it 0000.
+        // Without a mode, spec 3 means 0644 and 0755; spec 2 would use 0000.
         ("files", json!({"path": "/a", "contents": data()}), Ok(("mode", json!(0o644)))),
         ("files", json!({"path": "/a", "mode": 0, "contents": data()}), Ok(("mode", json!(0)))),
         ("directories", json!({"path": "/d"}), Ok(("mode", json!(0o755)))),
-        // What is appended to keeps the mode that it has, and is not to be missing beforehand.
+        // A file that is appended to keeps its mode, and need not exist beforehand.
         ("files", json!({"path": "/a", "append": [data()]}), Ok(("mode", Value::Null))),
         ("files", json!({"path": "/a", "append": [data()]}), Ok(("overwrite", Value::Null))),
         ("files", json!({"path": "/a", "append": [data()]}), Ok(("append", json!(true)))),
-        // Files of spec 2 overwrite if they do not say otherwise.
+        // In spec 2, files overwrite unless they say otherwise.
         ("files", json!({"path": "/a", "contents": data()}), Ok(("overwrite", json!(false)))),
         ("files", json!({"path": "/a"}), Err("storage.files[0].contents")),
-        // On a file system of its own.
+        // A file on a file system of its own.
         ("files", json!({"path": "/var/a", "contents": data()}), Ok(("filesystem", json!("/var")))),
         ("files", json!({"path": "/var/a", "contents": data()}), Ok(("path", json!("/a")))),
         ("directories", json!({"path": "/var/d"}), Ok(("filesystem", json!("/var")))),
@@ -373,7 +373,7 @@ fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
         ("links", json!({"path": "/var/l", "target": "/t", "hard": true}), Err("storage.links[0].target")),
         ("links", json!({"path": "/l", "target": "t", "hard": true}), Err("storage.links[0].target")),
         ("links", json!({"path": "/l", "target": "t"}), Ok(("target", json!("t")))),
-        // Spec 2 would give the missing parents the directory's own mode and owner.
+        // Spec 2 would give missing parents the directory's own mode and owner.
         ("directories", json!({"path": "/opt/a/b", "mode": 0o700}), Err("storage.directories[0]")),
         ("directories", json!({"path": "/opt/a/b", "user": {"id": 7}}), Err("storage.directories[0]")),
         (
@@ -404,7 +404,7 @@ fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
     assert_eq!(refused.places[0].path, "storage.filesystems[1].path");
 }
 
-/// The whole step between 2.x and 3.0, going up.
+/// The whole step from 2.x up to 3.0.
 #[test]
 fn spec_2_that_means_something_else_in_spec_3_is_told_or_refused() {
     let file = |rest: Value| {
@@ -426,7 +426,7 @@ fn spec_2_that_means_something_else_in_spec_3_is_told_or_refused() {
         told(json!({"directories": [{"filesystem": "root", "path": "/d", "mode": 0o1777}]}));
     assert_eq!((config.storage.directories[0].mode, paths.len()), (Some(0o1777), 1));
 
-    // Several entries for one path: the last whole one, and all that is appended to it after.
+    // Several entries for one path: the last whole one, and everything appended to it after that.
     let data = |text: &str| json!({"source": format!("data:,{text}")});
     let (config, _) = told(json!({"files": [
         file(json!({"mode": 384, "contents": data("old")})),
@@ -455,7 +455,7 @@ fn spec_2_that_means_something_else_in_spec_3_is_told_or_refused() {
         assert!(why.starts_with(&format!("storage.{list}[0].filesystem: ")), "{why}");
     }
 
-    // `enabled` wins over `enable`, its older word.
+    // `enabled` wins over the older `enable`.
     let unit = json!({"ignition": {"version": "2.2.0"},
         "systemd": {"units": [{"name": "a.service", "enable": true, "enabled": false}]}});
     assert_eq!(parse_value(&unit).unwrap().config.systemd.units[0].enabled, Some(false));

@@ -391,7 +391,7 @@ fn field_names_are_read_in_any_case_with_a_warning() {
     assert_eq!(parsed.warnings[0].to_string(), "storage.files[0].Mode: is read as mode; write it so");
 }
 
-/// The fuzz targets bend this config: a field that is missing there is never tried.
+/// The fuzz targets mutate this config: a field that is missing here is never tried.
 #[test]
 fn the_config_that_is_fuzzed_is_valid_and_has_every_section() {
     let full: Value = serde_json::from_str(include_str!("../../../fuzz/full.json")).unwrap();

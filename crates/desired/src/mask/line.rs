@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-/// What a word that names a secret holds, written together.
+/// Written as one word, these name a secret.
 const HELD: [&str; 13] = [
     "passw",
     "passphrase",
@@ -51,11 +51,11 @@ const PARTS: [&str; 24] = [
     "signature",
     "sig",
 ];
-/// What such words end with when they are written together.
+/// Endings of such words when they are written as one word.
 const ENDS: [&str; 7] = ["pass", "pwd", "pw", "key", "keys", "auth", "psk"];
-/// Words that end like this and mean something else.
+/// Words with such an ending that mean something else.
 const OTHERS: [&str; 5] = ["bypass", "compass", "monkey", "hotkey", "turkey"];
-/// Values that are no secret, whatever they belong to.
+/// Values that are never secret, whatever they belong to.
 const HARMLESS: [&str; 12] = [
     "yes", "no", "true", "false", "on", "off", "none", "null", "required", "optional", "enabled", "disabled",
 ];
@@ -84,20 +84,20 @@ const COUNTS: [&str; 20] = [
 ];
 /// Last parts of words whose value is a path.
 const PLACES: [&str; 6] = ["file", "files", "path", "dir", "directory", "folder"];
-/// Folders that a path begins with; a secret seldom does.
+/// Folders that a path begins with. A secret rarely does.
 const ROOTS: [&str; 15] = [
     "/etc/", "/usr/", "/var/", "/run/", "/opt/", "/proc/", "/sys/", "/dev/", "/lib/", "/bin/", "/sbin/",
     "/boot/", "/srv/", "/tmp/", "/home/",
 ];
-/// A run of letters and some digits from this length on looks like a key.
+/// From this length on, a run of letters with some digits looks like a key.
 const LONG: usize = 20;
-/// The same with any digit: a hash.
+/// From this length on, one digit is enough: it may be a hash.
 const LONGER: usize = 32;
-/// The same of hexadecimal digits.
+/// From this length on, hexadecimal digits look like a key.
 const HEX: usize = 16;
-/// Padded base64 from this length on.
+/// From this length on, padded base64 looks like a key.
 const PADDED: usize = 8;
-/// What is shown in place of a value.
+/// Shown in place of a value.
 const MASK: &str = "***";
 
 /// Whether any line of a text looks like a secret.
@@ -115,7 +115,7 @@ pub fn looks_secret(text: &str) -> bool {
     false
 }
 
-/// An argument of a command or the kernel, without its value where it looks like a secret.
+/// An argument of a command or of the kernel, without its value if that looks like a secret.
 #[must_use]
 pub fn argument(argument: &str) -> Cow<'_, str> {
     if !looks_secret(argument) {
@@ -127,13 +127,13 @@ pub fn argument(argument: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether the next line goes on with the value that a line began: it is indented more, or an entry of a list.
+/// Whether the next line continues the value that a line began: it is indented further, or is an entry of a list.
 fn belongs(line: &str, next: &str) -> bool {
     let indent = |l: &str| l.len() - l.trim_start().len();
     indent(next) > indent(line) || next.trim_start().starts_with('-') || line.trim_end().ends_with('>')
 }
 
-/// PEM blocks, and password hashes as crypt(5) writes them.
+/// PEM blocks, and password hashes in the forms of crypt(5).
 fn is_marked(line: &str) -> bool {
     let hash = || {
         line.match_indices('$').any(|(at, _)| {
@@ -173,7 +173,7 @@ fn has_userinfo(line: &str) -> bool {
     false
 }
 
-/// Runs of letters and digits as keys, tokens and hashes have them. Digests of images are public.
+/// Runs of letters and digits as in keys, tokens and hashes. Digests of images are public.
 fn has_key(line: &str) -> bool {
     let in_run = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '=';
     let mut rest = line;
@@ -184,7 +184,7 @@ fn has_key(line: &str) -> bool {
         let end = run.find(|c| !in_run(c)).unwrap_or(run.len());
         let (run, after) = run.split_at(end);
         let digest = before.ends_with("sha256:") || before.ends_with("sha512:");
-        // A name and its value: each for itself, but the padding of base64 stays.
+        // A name and its value are checked separately; the padding of base64 stays.
         let value = run.trim_end_matches('=');
         let padding = run.len() - value.len();
         if !digest {
@@ -214,10 +214,10 @@ fn is_key(run: &str, padding: usize) -> bool {
     long || padded || hex && digits >= 4 && letters > 0
 }
 
-/// Whether a word that names a secret has a value; `follows`: the next line goes on with this one.
+/// Whether a word that names a secret has a value. `follows`: the next line continues this one.
 fn names_value(line: &str, follows: bool) -> bool {
     let in_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-    // A section of an INI or TOML file: what follows is of it.
+    // A section header of an INI or TOML file: the lines after it belong to it.
     let header = line.trim();
     if header.starts_with('[') && header.ends_with(']') && !header.contains('=') {
         return follows_header(header);
@@ -240,7 +240,7 @@ fn follows_header(header: &str) -> bool {
     header.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-')).any(names_secret)
 }
 
-/// `DB_PASSWORD` and `dbPassword` as `db`, `password`.
+/// Splits `DB_PASSWORD` and `dbPassword` into `db`, `password`.
 fn parts(word: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut lower = false;
@@ -270,7 +270,7 @@ fn names_secret(word: &str) -> bool {
         })
 }
 
-/// Whether what stands after a word is a value that may be secret.
+/// Whether the text after a word is a value that may be secret.
 fn has_value(word: &str, after: &str, follows: bool) -> bool {
     let between = |c: char| c.is_whitespace() || "\"'`=:>,|([{".contains(c);
     let rest = after.trim_start_matches(between);
@@ -287,7 +287,7 @@ fn has_value(word: &str, after: &str, follows: bool) -> bool {
     !is_harmless(word, value) || !skipped.contains(['=', ':']) && goes_on(rest.get(end..).unwrap_or_default())
 }
 
-/// Whether a harmless word after a secret's is only the first of several, as in `password is hunter2`.
+/// Whether a harmless word after the name of a secret is only the first of several, as in `password is hunter2`.
 fn goes_on(rest: &str) -> bool {
     rest.trim_start().starts_with(|c: char| c.is_alphanumeric())
 }
@@ -314,7 +314,7 @@ fn is_harmless(word: &str, value: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Every line holds a secret, by one rule or another.
+    /// Every line holds a secret, each by another rule.
     #[test]
     fn what_looks_like_a_secret_does() {
         for text in [

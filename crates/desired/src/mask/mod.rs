@@ -19,18 +19,18 @@ pub use path::{Privacy, is_private_path};
 
 use crate::content::sha256;
 
-/// Larger files are told by size and hash: nobody reads their lines in an annotation.
+/// Larger files are described by size and hash: nobody reads their lines in an annotation.
 pub const MAX_SHOWN: u64 = 64 * 1024;
-/// So many changed lines are shown.
+/// How many changed lines are shown.
 const MAX_LINES: usize = 12;
-/// So many characters of each.
+/// How many characters of each line are shown.
 const MAX_WIDTH: usize = 100;
-/// Characters of a hash: enough to tell two versions of a public file apart.
+/// How many characters of a hash are shown: enough to tell two versions of a public file apart.
 const HASH: usize = 12;
-/// The bit by which everybody may read a file.
+/// The mode bit that lets everybody read a file.
 const READ: u32 = 0o004;
 
-/// Whether somebody with the right to read contents asked to see them.
+/// Whether somebody who may read the contents asked to see them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Secrets {
     /// Mask them.
@@ -43,15 +43,15 @@ pub enum Secrets {
 /// Why contents are not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The mode of one of the files.
+    /// The mode of one of the files is not public.
     Mode,
-    /// A folder above.
+    /// A folder above one of the files is closed.
     Folder,
-    /// The path is one of those where secrets stand.
+    /// Secrets are kept at this path.
     Path,
-    /// A line.
+    /// A line looks like a secret.
     Line,
-    /// The new side is empty: what is left of the old one is in nobody's file any more.
+    /// The new side is empty, so what the old one held is in no file any more.
     Emptied,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Why {
 pub struct Side<'a> {
     /// Contents.
     pub bytes: &'a [u8],
-    /// Why these contents are private, whatever stands in them.
+    /// Why these contents are private, regardless of what they are.
     pub private: Option<Why>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Debug for Side<'_> {
 }
 
 impl<'a> Side<'a> {
-    /// Contents that nobody calls private.
+    /// Contents that are not marked as private.
     #[must_use]
     pub fn public(bytes: &'a [u8]) -> Self {
         Self { bytes, private: None }
@@ -96,7 +96,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Why a comparison cannot be shown; `None`: it can. A side that is not there hides nothing.
+/// Why a comparison cannot be shown; `None` if it can. A missing side hides nothing.
 #[must_use]
 pub fn hidden(old: Option<Side<'_>>, new: Option<Side<'_>>) -> Option<Why> {
     let sides = || [old, new].into_iter().flatten();
@@ -110,7 +110,8 @@ pub fn hidden(old: Option<Side<'_>>, new: Option<Side<'_>>) -> Option<Why> {
     emptied.then_some(Why::Emptied)
 }
 
-/// Whether the contents of a file, or their hash, may be shown; those of large files are not looked through for it.
+/// Whether the contents of a file, or their hash, may be shown. Large files are not searched for secrets, so theirs may
+/// not.
 #[must_use]
 pub fn may_show(path: &str, mode: u32, bytes: &[u8]) -> bool {
     bytes.len() as u64 <= MAX_SHOWN
@@ -118,29 +119,29 @@ pub fn may_show(path: &str, mode: u32, bytes: &[u8]) -> bool {
         && hidden(None, Some(Side::with_mode(bytes, mode))).is_none()
 }
 
-/// Bytes as text, where that is what they are.
+/// Bytes as text, if they are text.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|t| !t.contains('\0'))
 }
 
-/// What a host has at a path, to be compared with what the config says.
+/// What a host has at a path, to be compared with the config.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
-    /// Contents; without them the file is too long to be read.
+    /// The contents; `None` if the file is too long to be read.
     pub read: Option<Side<'a>>,
     /// Length in bytes.
     pub len: u64,
 }
 
-/// Says how what a host has at a path differs from what is wanted there, in a form that may be shown.
+/// Describes how the host's contents at a path differ from the wanted ones, in a form that may be shown.
 #[must_use]
 pub fn difference(path: &str, want: Side<'_>, found: Held<'_>) -> String {
     let (len, wanted) = (found.len, want.bytes.len());
     let why = match (is_private_path(path), found.read) {
         (true, _) => Some(Why::Path),
         (false, Some(read)) => hidden(Some(want), Some(read)),
-        // What cannot be looked at is not told apart from a secret.
+        // What cannot be checked is treated like a secret.
         (false, None) => return format!("{len} bytes instead of {wanted}"),
     };
     if let Some(why) = why {
@@ -156,7 +157,7 @@ pub fn difference(path: &str, want: Side<'_>, found: Held<'_>) -> String {
     format!("{len} bytes (sha256 {}…) instead of {wanted} (sha256 {}…)", hash(read), hash(want.bytes))
 }
 
-/// The changed lines: `-` as the config says, `+` as the host has it.
+/// The changed lines: `-` for the config's, `+` for the host's.
 fn lines(want: &str, found: &str) -> String {
     let mut out = String::from("(- config, + host)");
     let (mut shown, mut more, mut at) = (0, 0, None);
@@ -230,12 +231,12 @@ mod tests {
         assert!(told(b"text", large.as_bytes()).starts_with("80000 bytes (sha256 "));
         let unread = difference("/a", Side::public(b"text"), Held { read: None, len: 1 << 40 });
         assert_eq!(unread, "1099511627776 bytes instead of 4");
-        // Not even a hash, which tells whether a guess is right.
+        // Not even a hash, because that would confirm a guess.
         let wide: Vec<u8> = b"pin=1234".iter().flat_map(|b| [*b, 0]).collect();
         assert!(!told(b"text", &wide).contains("sha256"));
     }
 
-    /// Mode, folder, path or a line of either side: one is enough.
+    /// Mode, folder, path or a line of either side: each is enough by itself.
     #[test]
     fn contents_are_shown_only_where_both_sides_are_public() {
         let public = Side::public(b"hello\n");
@@ -251,7 +252,7 @@ mod tests {
             ("/etc/kubernetes/pki/a", public, other, Some(Why::Path)),
             ("/etc/a", public, Side::public(b"pwd=hunter2"), Some(Why::Line)),
             ("/etc/a", Side::public(b"pwd=hunter2"), public, Some(Why::Line)),
-            // The line did not change: what stands beside it is not shown either.
+            // The secret line did not change, but lines beside it are hidden too.
             (
                 "/etc/a",
                 Side::public(b"x\nPASS=hunter2\n"),

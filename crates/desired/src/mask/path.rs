@@ -4,10 +4,10 @@
 
 use ignition::Config;
 
-/// The bit by which everybody may open what is in a folder.
+/// The mode bit that lets everybody open what is in a folder.
 const SEARCH: i64 = 0o001;
 
-/// Folders that are closed by convention, with all that is below: keys, credentials, homes, the agent's own records.
+/// Folders that are closed by convention, with everything below: keys, credentials, homes, the agent's own records.
 const FOLDERS: [&str; 33] = [
     "/root",
     "/var/roothome",
@@ -44,7 +44,7 @@ const FOLDERS: [&str; 33] = [
     "/etc/luks-keys",
 ];
 
-/// Files of secrets.
+/// Files that hold secrets.
 const FILES: [&str; 13] = [
     "/etc/shadow",
     "/etc/shadow-",
@@ -61,7 +61,7 @@ const FILES: [&str; 13] = [
     "/etc/mco/internal-registry-pull-secret.json",
 ];
 
-/// Endings of names of files that hold keys.
+/// Endings of the names of files that hold keys.
 const ENDINGS: [&str; 14] = [
     ".key",
     ".pem",
@@ -79,7 +79,7 @@ const ENDINGS: [&str; 14] = [
     ".psk",
 ];
 
-/// What a part of a path holds that names secrets.
+/// If a part of a path contains one of these, it names secrets.
 const WORDS: [&str; 14] = [
     "secret",
     "passw",
@@ -127,7 +127,7 @@ const PARTS: [&str; 26] = [
     "admin.conf",
 ];
 
-/// Whether a path is one where secrets stand, going by its name alone.
+/// Whether secrets are kept at a path, judged only by its name.
 #[must_use]
 pub fn is_private_path(path: &str) -> bool {
     let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
@@ -144,7 +144,7 @@ pub fn is_private_path(path: &str) -> bool {
     })
 }
 
-/// Which paths are private in a config: by their names, and by the folders and links that it makes.
+/// Which paths are private in a config, judged by their names and by the folders and links that the config makes.
 #[derive(Clone, Debug, Default)]
 pub struct Privacy {
     closed: Vec<String>,
@@ -152,7 +152,7 @@ pub struct Privacy {
 }
 
 impl Privacy {
-    /// Reads the folders and links of a config.
+    /// Collects the folders and links of a config.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let folders = config.storage.directories.iter();
@@ -178,7 +178,7 @@ impl Privacy {
     }
 }
 
-/// A folder's path as what is below it begins.
+/// A folder's path as the prefix of everything below it.
 fn below(folder: &str) -> String {
     format!("{}/", folder.trim_end_matches('/'))
 }

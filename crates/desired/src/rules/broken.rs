@@ -39,8 +39,8 @@ pub enum Part<'a> {
 }
 
 impl Part<'_> {
-    /// Where a config says something of this part; `None` where it does not. Of several configs that are merged into one,
-    /// those that answer are who asks for it.
+    /// The path at which a config sets this part; `None` if it does not set it. If several configs are merged into one,
+    /// those that return a path are the ones that ask for it.
     #[must_use]
     pub fn place(&self, of: Compared<'_>) -> Option<String> {
         let config = of.config;
@@ -70,9 +70,9 @@ impl Part<'_> {
 /// A rule that a config breaks.
 #[derive(Debug, Clone)]
 pub struct Broken<'a> {
-    /// What breaks it.
+    /// The part that breaks it.
     pub part: Part<'a>,
-    /// The field of that part, such as `.append`; empty: all of it.
+    /// The field of that part, such as `.append`; empty for the whole part.
     pub field: &'static str,
     /// What is wrong.
     pub why: String,
@@ -81,13 +81,13 @@ pub struct Broken<'a> {
 }
 
 impl Broken<'_> {
-    /// Whether it is what a file holds that breaks the rule, not where the file stands.
+    /// Whether a file's contents break the rule, rather than its path.
     #[must_use]
     pub fn is_of_contents(&self) -> bool {
         matches!(self.field, APPEND | SOURCE)
     }
 
-    /// Where in a config it is; for what a config lost, where it would be.
+    /// The path in a config; for a part that the config has lost, where it would be.
     #[must_use]
     pub fn path(&self, of: Compared<'_>) -> String {
         let place = self.part.place(of).unwrap_or_else(|| match &self.part {

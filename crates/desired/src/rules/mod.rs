@@ -20,9 +20,9 @@ use crate::finding::{Irreconcilable, Scope};
 use crate::paths::{self, FORCE_FILE, is_reserved};
 use crate::wanted::{Wanted, has_contents};
 
-/// The user that may be managed.
+/// The only user that may be managed.
 pub const CORE: &str = api::names::CORE_USER;
-/// The largest mode of a file: no set-user-ID, set-group-ID or sticky bits.
+/// The largest mode of a file: no set-user-ID, set-group-ID or sticky bit.
 pub const MODE_MAX: i64 = 0o777;
 
 const INSTALL: &str =
@@ -30,8 +30,8 @@ const INSTALL: &str =
 const CORRECT: &str = "use a path of your own";
 
 /// Every rule that a config breaks for machines that are in the config `old`. Without `old` there are no such machines:
-/// a pool's first config may hold what only an installer can set (see [`at_install`]), and nothing that no machine can
-/// do.
+/// a pool's first config may then contain what only an installer can set (see [`at_install`]), but still nothing that
+/// no machine can do.
 #[must_use]
 pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overrides) -> Vec<Broken<'a>> {
     let mut all = Vec::new();
@@ -64,7 +64,7 @@ pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overr
         all.extend(unit_rules(unit));
     }
     nested(new.config, &mut all);
-    // What the machines have is let be.
+    // Users that the machines have already are accepted.
     if old.is_none_or(|old| old.config.passwd.users != new.config.passwd.users) {
         for user in &new.config.passwd.users {
             all.extend(user_rules(user));
@@ -73,8 +73,8 @@ pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overr
     all
 }
 
-/// The sections of a pool's first config that only machines get which are installed with it. Nothing is wrong with them;
-/// machines that run already will not follow.
+/// The sections of a pool's first config that only newly installed machines get. They are not wrong, but machines that
+/// are running already will not apply them.
 #[must_use]
 pub fn at_install(new: Compared<'_>) -> Vec<Broken<'_>> {
     let set = FIXED.iter().filter(|section| (section.is_set)(new.config));
@@ -96,7 +96,7 @@ fn file_rules(file: &File) -> Option<Broken<'_>> {
     None
 }
 
-/// No config writes the agent's own records, nor the administrator's switch.
+/// No config may write the agent's own records, or the administrator's force file.
 fn path_rules<'a>(path: &'a str, part: Part<'a>) -> Option<Broken<'a>> {
     let of = |why: String, remedy| Some(Broken { part, field: ".path", why, remedy });
     if path == FORCE_FILE {
@@ -119,8 +119,8 @@ fn link_rules(link: &Link) -> Option<Broken<'_>> {
     })
 }
 
-/// Why a file's source would be read differently by other implementations: they refuse characters that must be escaped,
-/// and a config must mean the same to all.
+/// Why other implementations would read a file's source differently: they refuse characters that must be escaped, and a
+/// config must mean the same to all.
 #[must_use]
 pub fn unescaped(file: &File) -> Option<Broken<'_>> {
     let source = file.contents.source.as_deref().unwrap_or_default();
@@ -137,7 +137,7 @@ pub fn unescaped(file: &File) -> Option<Broken<'_>> {
     })
 }
 
-/// Bytes that may stand in a data URL.
+/// Bytes that are allowed in a data URL.
 const IN_URL: [bool; 256] = in_url();
 
 const fn in_url() -> [bool; 256] {
@@ -165,9 +165,9 @@ fn unit_rules(unit: &Unit) -> Option<Broken<'_>> {
     })
 }
 
-/// A file or link that is wanted where something else needs a folder.
+/// A file or link at a path that must be a folder for another entry.
 fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
-    // What is not a folder, and the part of the config that it is; units cannot be below one another.
+    // Paths that are not folders, with the part of the config that they belong to. Units cannot be below one another.
     let mut solid: BTreeMap<String, Option<Part<'a>>> = BTreeMap::new();
     for unit in &config.systemd.units {
         if unit.mask == Some(true) || has_contents(unit) {
@@ -227,7 +227,7 @@ fn user_rules(user: &User) -> Option<Broken<'_>> {
     None
 }
 
-/// Every difference between two configs that cannot be applied to a running machine, whatever machine it is.
+/// Every difference between two configs that cannot be applied to any running machine.
 #[must_use]
 pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
     let finding = |path: String, why: String, remedy: &str| Irreconcilable {
@@ -270,7 +270,7 @@ mod tests {
         broken(old, new, Overrides::default()).iter().map(|b| b.path(new)).collect()
     }
 
-    /// What no running machine can do is told with and without a config before.
+    /// What no running machine can do is reported with and without a previous config.
     #[test]
     fn what_no_machine_can_do_is_told_whatever_was_before() {
         let file =
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(told(Some(&bob), &bob), [] as [String; 0]);
     }
 
-    /// What only an installer can set: no change, but a first config may have it, with a warning.
+    /// What only an installer can set: it cannot change, but a first config may have it, with a warning.
     #[test]
     fn what_an_installer_sets_does_not_change() {
         let rows = [

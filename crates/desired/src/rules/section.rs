@@ -4,7 +4,7 @@
 
 use ignition::{Config, KernelArguments};
 
-/// Sections whose changes are let pass although machines will not follow (new machines will).
+/// Sections whose changes are accepted although existing machines will not apply them (new machines will).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `storage.disks`
@@ -22,13 +22,13 @@ pub struct Section {
     pub path: &'static str,
     pub(super) differs: fn(&Config, &Config) -> bool,
     pub(super) is_set: fn(&Config) -> bool,
-    /// Taking all of it away changes nothing on the machine, and is let pass.
+    /// Whether the section may be removed completely: that changes nothing on the machine.
     pub(super) may_go: bool,
     pub(super) overridden: fn(Overrides) -> bool,
 }
 
-/// The sections that cannot change on a machine that is installed. A section that hosts learn to change is taken out here,
-/// and nowhere else.
+/// The sections that cannot change on an installed machine. If hosts learn to change a section, it is removed here and
+/// nowhere else.
 pub const FIXED: [Section; 6] = [
     Section {
         path: "passwd.groups",

@@ -12,13 +12,13 @@ use crate::model::{
 use crate::newer::SPECIAL;
 use std::collections::{HashMap, HashSet};
 
-/// Spec 2 that has no counterpart in spec 3, with its place.
+/// A part of a spec 2 config that has no counterpart in spec 3, with its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct V2Error {
     /// Where.
     pub path: String,
-    /// What, and what to do.
+    /// What it is, and what to do.
     pub message: String,
 }
 
@@ -26,7 +26,7 @@ fn refuse(path: impl Into<String>, message: &str) -> V2Error {
     V2Error { path: path.into(), message: message.to_owned() }
 }
 
-/// What a string says, if it says anything.
+/// The string, unless it is empty.
 fn full(s: Option<String>) -> Option<String> {
     s.filter(|s| !s.is_empty())
 }
@@ -39,7 +39,7 @@ fn owner(o: Owner) -> Owner {
     Owner { id: o.id, name: full(o.name) }
 }
 
-/// What reads otherwise in spec 3 than spec 2 meant it, with its place.
+/// Settings that mean something else in spec 3 than in spec 2, with their paths.
 pub(crate) fn notes(config: &Config) -> Vec<Warning> {
     let s = &config.storage;
     let files = s.files.iter().enumerate();
@@ -91,7 +91,7 @@ fn group(g: Group) -> Group {
     Group { gid, name, password_hash: full(password_hash), should_exist, system: system.filter(|s| *s) }
 }
 
-/// The last entry for `core`, with the keys of all of them.
+/// The last entry for `core`, with the keys of all entries.
 fn users(all: Vec<User2>) -> Result<Vec<User>, V2Error> {
     let mut kept: Option<User> = None;
     for (i, u) in all.into_iter().enumerate().rev() {
@@ -190,8 +190,8 @@ fn storage(s: Storage) -> Result<v3::Storage, V2Error> {
     Ok(out)
 }
 
-/// One entry for each path: the last that is not appended, and in their order all that are appended to it. Paths stand in
-/// the reverse order of their last entries, as the reference has them.
+/// One entry for each path: the last one that does not append, and, in their order, all that append to it. Paths are in
+/// the reverse order of their last entries, as in the reference.
 fn files(all: Vec<File2>) -> Result<Vec<File>, V2Error> {
     let mut last: HashMap<String, usize> = HashMap::new();
     let mut made: HashMap<String, File> = HashMap::new();
@@ -254,7 +254,7 @@ fn disk(at: &str, d: Disk2) -> Result<Disk, V2Error> {
     Ok(Disk { device: d.device, partitions, wipe_table: yes(d.wipe_table) })
 }
 
-/// The last entry of each name, with drop-ins of earlier ones that it does not have itself.
+/// The last entry of each name, with drop-ins of earlier entries that it does not have itself.
 fn units(all: Vec<Unit2>) -> Vec<Unit> {
     let mut kept: Vec<Unit> = Vec::new();
     for u in all.into_iter().rev() {
@@ -270,7 +270,7 @@ fn units(all: Vec<Unit2>) -> Vec<Unit> {
             kept.push(Unit {
                 contents: full(contents),
                 dropins: dropins.collect(),
-                // `enable` is the older word; where both stand, the reference takes the newer.
+                // `enable` is the older field. If both are set, the reference uses the newer one.
                 enabled: enabled.or(yes(enable)),
                 mask: yes(mask),
                 name,

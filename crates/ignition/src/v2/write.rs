@@ -8,9 +8,9 @@ use super::model::{
 };
 use crate::model::{self as v3, Owner, Resource};
 
-/// What spec 3 gives a file without a mode. Spec 2 gives it 0000.
+/// The mode that spec 3 gives a file without one. Spec 2 gives it 0000.
 const FILE_MODE: i64 = 0o644;
-/// What spec 3 gives a directory without a mode. Spec 2 gives it, and the missing ones above it, 0000.
+/// The mode that spec 3 gives a directory without one. Spec 2 gives 0000 to it and to its missing parents.
 pub(crate) const DIRECTORY_MODE: i64 = 0o755;
 
 /// The config in the model of spec 2.2.
@@ -64,7 +64,7 @@ fn unit(u: v3::Unit) -> Unit2 {
     }
 }
 
-/// The name in spec 2 and the path of each file system that files can stand on.
+/// For each file system that files can be on, its name in spec 2 and its path.
 pub(crate) struct Roots(Vec<(String, String)>);
 
 impl Roots {
@@ -73,7 +73,7 @@ impl Roots {
         Self(named.map(|p| (p.clone(), p)).collect())
     }
 
-    /// On which file system a path stands, and where there.
+    /// The file system that a path is on, and the path there.
     pub(crate) fn place(&self, path: &str) -> (Option<String>, String) {
         let under = |root: &str| {
             path.strip_prefix(root).filter(|r| root == "/" || r.is_empty() || r.starts_with('/'))
@@ -114,8 +114,8 @@ fn storage(s: &v3::Storage) -> Storage {
     }
 }
 
-/// Spec 2's default for directories and links is not to overwrite, as in spec 3: what is unsaid stays unsaid. For files
-/// it is the other way round there, so [`files`] says it.
+/// For directories and links the default of both specs is not to overwrite, so an unset value stays unset. For files
+/// spec 2 has the opposite default, so [`files`] sets it.
 fn directory(roots: &Roots, d: &v3::Directory) -> Directory2 {
     let (filesystem, path) = roots.place(&d.path);
     let (group, user): (Owner, Owner) = (d.group.clone(), d.user.clone());
@@ -133,13 +133,13 @@ fn link(roots: &Roots, l: &v3::Link) -> Link2 {
     let (filesystem, path) = roots.place(&l.path);
     let (group, user) = (l.group.clone(), l.user.clone());
     let hard = l.hard.unwrap_or_default();
-    // A symbolic link's target is written as it stands; a hard link's is looked up on the link's own file system.
+    // A symbolic link's target is written as it is; a hard link's is resolved on the link's own file system.
     let target = l.target.clone().unwrap_or_default();
     let target = if hard { roots.place(&target).1 } else { target };
     Link2 { filesystem, group, hard, overwrite: l.overwrite, path, target, user }
 }
 
-/// One entry for the contents, where there are any, and one for each thing that is appended.
+/// One entry for the contents, if there are any, and one for each appended resource.
 fn files(roots: &Roots, f: &v3::File) -> Vec<File2> {
     let (filesystem, path) = roots.place(&f.path);
     let entry = |contents: &Resource, append: bool| File2 {
@@ -147,9 +147,9 @@ fn files(roots: &Roots, f: &v3::File) -> Vec<File2> {
         contents: contents.clone(),
         filesystem: filesystem.clone(),
         group: f.group.clone(),
-        // What is appended to keeps its mode; what is made by appending gets 0644 in both.
+        // A file that is appended to keeps its mode. A file that appending creates gets 0644 in both.
         mode: if append { f.mode } else { f.mode.or(Some(FILE_MODE)) },
-        // With `false` spec 2 would not append to a file that is there.
+        // With `false`, spec 2 would not append to an existing file.
         overwrite: (!append).then(|| f.overwrite.unwrap_or_default()),
         path: path.clone(),
         user: f.user.clone(),
