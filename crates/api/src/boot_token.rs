@@ -16,24 +16,25 @@ use std::fmt;
 use std::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
-/// Where tokens' Secrets stand: in a namespace of their own, so that whoever reads tokens reads no other Secret.
+/// The namespace of the tokens' Secrets. It is separate, so that whoever can read tokens can read no other Secret.
 pub const NAMESPACE: &str = "machine-config-boot-tokens";
-/// Where they stood before: beside the CA's key. They are brought over (`operator::boot_tokens`).
+/// The namespace of earlier versions, which also holds the CA's key. Tokens are moved from there
+/// (`operator::boot_tokens`).
 pub const OLD_NAMESPACE: &str = crate::names::NAMESPACE;
-/// On a token's Secret in the old namespace that was brought over: when.
+/// On a token's Secret in the old namespace: when it was moved.
 pub const MOVED: &str = crate::names::own::BOOT_TOKEN_MOVED;
 /// On every token's Secret; the value is the pool's name.
 pub const LABEL: &str = crate::names::label::BOOT_TOKEN;
 /// The type of every token's Secret.
 pub const TYPE: &str = crate::names::label::BOOT_TOKEN;
-/// What the name of every token's Secret begins with; the ID follows.
+/// The prefix of the name of every token's Secret; the ID follows.
 pub const NAME_PREFIX: &str = "boot-token-";
 /// How many random bytes a token is made of: 6 for the ID, 32 for the secret.
 pub const ENTROPY: usize = 38;
-/// How many of them are the ID.
+/// How many of these bytes form the ID.
 const ID_BYTES: usize = 6;
-/// How long a single-use token still answers the machine that used it, if it does not say otherwise. Ignition asks
-/// again when a transfer breaks, and starts over when a disk is slow; both are minutes.
+/// How long a single-use token still works for the machine that used it, unless the token says otherwise. Ignition asks
+/// again when a transfer breaks, and starts over when a disk is slow; both take minutes.
 pub const GRACE: SignedDuration = SignedDuration::from_mins(15);
 
 /// Keys of a token's Secret.
@@ -51,7 +52,7 @@ mod key {
 /// The one value of `uses`.
 const SINGLE: &str = "single";
 
-/// A token as the machine has it. It is a secret: its debug form is the ID alone.
+/// A token as the machine has it. It is secret: its debug form shows only the ID.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     id: String,
@@ -65,13 +66,13 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token of these random bytes.
+    /// A token from these random bytes.
     pub fn new(entropy: &[u8; ENTROPY]) -> Self {
         let (id, secret) = entropy.split_at(ID_BYTES);
         Self { id: hex(id), secret: hex(secret) }
     }
 
-    /// Reads `ID.SECRET`; none: it does not have that form.
+    /// Parses `ID.SECRET`; `None` if the text does not have that form.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, secret) = text.split_once('.')?;
         let is_hex = |s: &str, bytes: usize| {
@@ -81,12 +82,12 @@ impl Token {
             .then(|| Self { id: id.to_owned(), secret: secret.to_owned() })
     }
 
-    /// What names it; not secret.
+    /// The part that names it; not secret.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The whole of it, to be given to the machine.
+    /// The whole token, to be given to the machine.
     pub fn reveal(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }
@@ -112,55 +113,55 @@ pub struct Record {
     pub id: String,
     /// The SHA-256 of its secret.
     pub hash: [u8; 32],
-    /// The one pool whose config it gives.
+    /// The only pool whose config it grants.
     pub pool: String,
-    /// The machine that it was made for: told in logs and lists.
+    /// The machine that it was made for; shown in logs and lists.
     pub node: Option<String>,
-    /// Where the machine must ask from; empty: anywhere.
+    /// The addresses from which the machine must ask; empty for any.
     pub addresses: Vec<IpNet>,
-    /// When it ends; none: never.
+    /// When it expires; `None` for never.
     pub expires: Option<Timestamp>,
-    /// True: for one machine's boot.
+    /// Whether it is for a single machine's boot.
     pub single_use: bool,
     /// How long after its use the same machine may ask again.
     pub grace: SignedDuration,
-    /// Its use, where it is a single-use token that was used.
+    /// Its use, if it is a single-use token that was used.
     pub used: Option<Use>,
 }
 
-/// What follows from a token that was shown.
+/// The verdict on a token that was presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The config may be sent.
     Accept,
-    /// It may be sent once this use is written down.
+    /// The config may be sent once this use is stored.
     Claim(Use),
-    /// It may not.
+    /// The config may not be sent.
     Refuse(Why),
 }
 
-/// Why a token does not give a config.
+/// Why a token grants no config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// No such token, or another secret. Which of them is not told.
+    /// No such token, or another secret. The answer does not say which.
     #[error("the boot token is not known here; it may have been revoked")]
     Unknown,
     /// Its pool is another.
     #[error("the boot token is for another pool")]
     Pool,
-    /// It came from elsewhere.
+    /// The request came from another address.
     #[error("the boot token is not for machines at this address")]
     Address,
     /// Its time is over.
     #[error("the boot token has expired")]
     Expired,
-    /// A machine has used it.
+    /// A machine has already used it.
     #[error("the boot token was for one use and has been used")]
     Used,
 }
 
 impl Record {
-    /// What a new token is good for.
+    /// A record for a new token.
     pub fn new(token: &Token, pool: &str) -> Self {
         Self {
             id: token.id.clone(),
@@ -175,9 +176,9 @@ impl Record {
         }
     }
 
-    /// Judges a token that was shown for a pool's config.
+    /// Judges a token that was presented for a pool's config.
     pub fn judge(&self, token: &Token, pool: &str, from: IpAddr, now: Timestamp) -> Verdict {
-        // The secret first: nothing else of the record is told to those who do not have it.
+        // The secret is checked first: whoever does not have it learns nothing else about the record.
         if !self.is(token) {
             return Verdict::Refuse(Why::Unknown);
         }
@@ -203,7 +204,7 @@ impl Record {
         self.id == token.id && bool::from(self.hash.ct_eq(&token.hash()))
     }
 
-    /// Whether it gives nothing to anybody any more.
+    /// Whether nobody can use it any more.
     pub fn is_spent(&self, now: Timestamp) -> bool {
         let over = |used: &Use| now.duration_since(used.at) > self.grace;
         self.expires.is_some_and(|end| end <= now)
@@ -292,15 +293,15 @@ impl Record {
 }
 
 impl Use {
-    /// The fields of a token's Secret that tell its use.
+    /// The fields of a token's Secret that record its use.
     pub fn fields(&self) -> [(&'static str, String); 2] {
         [(key::USED_AT, self.at.to_string()), (key::USED_BY, self.by.to_string())]
     }
 }
 
-/// A network, or one address.
+/// Parses a network, or a single address.
 ///
-/// Returns none for anything else.
+/// Returns `None` for anything else.
 pub fn net(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }

@@ -27,7 +27,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition without a time; [`set`] gives it one.
+    /// A condition without a transition time; [`set`] fills it in.
     pub fn new(type_: &str, status: bool, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             type_: type_.to_owned(),
@@ -46,18 +46,18 @@ impl Condition {
     }
 }
 
-/// The condition of a type; where a list wrongly has several, the last one.
+/// The condition of a type. If a list wrongly has several, the last one.
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().rev().find(|c| c.type_ == type_)
 }
 
-/// Is the condition there with status `True`?
+/// Whether the condition exists with status `True`.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     get(conditions, type_).is_some_and(|c| c.status == "True")
 }
 
-/// Puts a condition into the list. Nothing changes when it says what is there already; the transition time is kept
-/// when the status is. Returns whether anything changed.
+/// Puts a condition into the list. Nothing changes if it says what is there already, and the transition time is kept if
+/// the status is the same. Returns whether anything changed.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition, now: &Time) -> bool {
     let old = get(conditions, &new.type_);
     if old.is_some_and(|o| o.says_the_same(&new)) {

@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 /// One CustomResourceDefinition.
 #[derive(Debug, Clone)]
 pub struct Crd {
-    /// The plural name, also of its file.
+    /// The plural name, also used for its file.
     pub plural: String,
     /// The API group.
     pub group: String,
-    /// Ours to install (`true`), or a kind of OpenShift's that is only read where it exists.
+    /// Whether it is ours to install; `false` for a kind of OpenShift that is only read if it exists.
     pub ours: bool,
     /// The object.
     pub object: Value,
@@ -28,7 +28,7 @@ impl Crd {
     }
 }
 
-/// A published schema that cannot be read: a fault in this crate's own data.
+/// A published schema that cannot be read. That is a bug in this crate's own data.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
     /// Not JSON.
@@ -85,16 +85,16 @@ const SCHEMAS: &[(&str, &str)] = schemas![
     "proxies.config.json",
 ];
 
-/// All of them, ours first.
+/// All definitions, ours first.
 ///
 /// # Errors
-/// A schema in this crate's data that is broken.
+/// A broken schema in this crate's data.
 pub fn all() -> Result<Vec<Crd>, CrdError> {
     SCHEMAS.iter().map(|&(file, text)| one(file, text)).collect()
 }
 
-/// Kinds of our own that nothing serves yet: generated and tested, and not installed. A kind goes from here into [`all`] with
-/// the controller that reads it.
+/// Our own kinds that no controller reads yet: generated and tested, but not installed. A kind moves from here into
+/// [`all`] together with its controller.
 pub fn preview() -> Vec<Crd> {
     vec![defined::<v1alpha1::RolloutPolicy>()]
 }
@@ -114,8 +114,8 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
     let names = spec.get("names").ok_or(missing("names"))?;
     let plural = names.get("plural").and_then(Value::as_str).ok_or(missing("names.plural"))?.to_owned();
     let kind = names.get("kind").and_then(Value::as_str).ok_or(missing("names.kind"))?.to_owned();
-    // A schema file may say "none" as null or as an empty list of columns. The API server refuses the first and drops
-    // the second, so that a second `kubectl apply` of the same file would be a change.
+    // A schema file may give "no columns" as null or as an empty list. The API server refuses the first and drops the
+    // second, so that a second `kubectl apply` of the same file would be a change.
     let versions = spec.get_mut("versions").and_then(Value::as_array_mut).ok_or(missing("versions"))?;
     for version in versions.iter_mut().filter_map(Value::as_object_mut) {
         let is_none =
@@ -138,7 +138,8 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
     if ours {
         metadata["labels"] = json!({ "openshift.io/operator-managed": "" });
     }
-    // The API server refuses a definition in a *.openshift.io group only where it is protected: *.k8s.io groups are.
+    // The API server requires an approval annotation only for definitions in protected groups (`*.k8s.io`), not for
+    // `*.openshift.io`.
     let object = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -148,8 +149,8 @@ fn one(file: &'static str, text: &str) -> Result<Crd, CrdError> {
     Ok(Crd { plural, group, ours, object })
 }
 
-/// A field of the ControllerConfig that may be null, or that holds certificates which nobody may know yet, may be absent as
-/// well: `kubectl apply` leaves out what is null, and the API server takes no empty text for bytes.
+/// A field of the ControllerConfig that may be null, or that holds certificates which may not be known yet, may also be
+/// absent: `kubectl apply` leaves nulls out, and the API server does not accept an empty string as bytes.
 fn may_be_absent(schema: &mut Value) {
     let Some(spec) = schema.pointer_mut("/properties/spec") else { return };
     let fields = spec.get("properties").cloned().unwrap_or_default();
@@ -159,7 +160,7 @@ fn may_be_absent(schema: &mut Value) {
     }
 }
 
-/// Lays the descriptions of our Rust types over a published schema.
+/// Adds the descriptions of our Rust types to a published schema.
 fn describe(kind: &str, schema: &mut Value) {
     let (summary, spec, status) = match kind {
         "MachineConfig" => (
@@ -212,7 +213,7 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
 }
 
 fn overlay(root: &Value, ours: &Value, theirs: &mut Value) {
-    // Where we keep somebody else's object as it is there is nothing to say about its fields.
+    // If we keep somebody else's object as it is, there are no fields to describe.
     if theirs.get("x-kubernetes-preserve-unknown-fields").is_some() || !theirs.is_object() {
         return;
     }
@@ -234,14 +235,14 @@ fn overlay(root: &Value, ours: &Value, theirs: &mut Value) {
     }
 }
 
-/// Whether a field is of one of Kubernetes' own types, such as ObjectReference: our words for its fields stand in
+/// Whether a field has one of Kubernetes' own types, such as ObjectReference. Our descriptions of its fields are in
 /// [`crate::descriptions`].
 fn is_kubernetes(schema: &Value) -> bool {
     let reference = |s: &Value| s["$ref"].as_str().is_some_and(|r| r.contains("/io.k8s."));
     reference(schema) || reference(&schema["anyOf"][0])
 }
 
-/// Paths of our types that a published schema does not know: always empty, or a field was misspelt.
+/// Paths of our types that a published schema does not have. The result must be empty, or a field was misspelt.
 fn unknown(root: &Value, ours: &Value, theirs: &Value, path: &str, out: &mut Vec<String>) {
     if theirs.get("x-kubernetes-preserve-unknown-fields").is_some() {
         return;
@@ -258,7 +259,7 @@ fn unknown(root: &Value, ours: &Value, theirs: &Value, path: &str, out: &mut Vec
     }
 }
 
-/// Fields that our Rust types have and the published schemas do not, by JSON path. Used by this crate's tests and by
+/// Fields of our Rust types that the published schemas do not have, by JSON path. Used by this crate's tests and by
 /// `cargo xtask gen --check`.
 ///
 /// # Errors
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(back["kind"], "MachineConfigPool");
         assert_eq!(back["apiVersion"], "machineconfiguration.openshift.io/v1");
         assert_eq!(back["spec"]["maxUnavailable"], "20%");
-        // A stored object may lack its spec; it must not end a watch.
+        // A stored object may lack its spec. That must not end a watch.
         let bare: v1::MachineConfig = crate::yaml::from_str("metadata: {name: x}").unwrap();
         assert_eq!(bare.spec, v1::MachineConfigSpec::default());
     }

@@ -204,8 +204,8 @@ pub(crate) fn structural<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Makes a part of a schema structural. Where an object is the API's own, such as a label selector, our types give the
-/// schema themselves.
+/// Makes a part of a schema structural. For objects of the Kubernetes API, such as a label selector, our types provide
+/// the schema themselves.
 fn tidy(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     for key in ["$schema", "title", "nullable", "components"] {
@@ -214,7 +214,7 @@ fn tidy(schema: &mut Value) {
     if fields.get("default").is_some_and(Value::is_null) {
         fields.remove("default");
     }
-    // An optional field is one that may be left out, so that the other half, null, goes.
+    // An optional field may be left out, so the alternative null is dropped.
     for key in ["anyOf", "allOf"] {
         if let Some(Value::Array(parts)) = fields.remove(key) {
             merge(fields, parts.into_iter().find(|p| p.get("enum") != Some(&json!([null]))));
@@ -232,13 +232,14 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// Lays the fields of a part under those that are there: what a field says itself goes before what its type says.
+/// Adds the fields of a part to those that exist already: what a field declares itself overrides what its type
+/// declares.
 fn merge(fields: &mut Map<String, Value>, part: Option<Value>) {
     let Some(Value::Object(part)) = part else { return };
     for (key, value) in part {
         fields.entry(key).or_insert(value);
     }
-    // The part is of the same forms.
+    // The part itself may have the same forms.
     let mut whole = Value::Object(std::mem::take(fields));
     tidy(&mut whole);
     if let Value::Object(whole) = whole {
@@ -246,7 +247,7 @@ fn merge(fields: &mut Map<String, Value>, part: Option<Value>) {
     }
 }
 
-/// An enum of words, with what each of them means in the description.
+/// An enum of words, with the meaning of each in the description.
 fn words_of(fields: &mut Map<String, Value>, parts: &[Value]) {
     let mut words = vec![];
     let mut text = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();

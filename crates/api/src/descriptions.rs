@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-/// A kind, the end of a field's path, and what the field means. Without a kind: in each.
+/// A kind, the end of a field's path, and what the field means. An empty kind stands for all kinds.
 type Row = (&'static str, &'static str, &'static str);
 
 const MC: &str = "MachineConfiguration";
@@ -18,7 +18,7 @@ const NODE: &str = "MachineConfigNode";
 const RELEASE: &str = "InternalReleaseImage";
 const STREAM: &str = "OSImageStream";
 
-/// The first row that fits a field counts.
+/// The first row that matches a field counts.
 const ROWS: &[Row] = &[
     // KubeletConfig
     (
@@ -225,10 +225,10 @@ const ROWS: &[Row] = &[
     ("", "name", "The object's name."),
 ];
 
-/// Objects of others that ControllerConfig embeds: their own documentation has their fields.
+/// Objects of other APIs that ControllerConfig embeds. Their own documentation describes their fields.
 const EMBEDDED: [&str; 3] = ["spec.infra", "spec.dns", "spec.network"];
 
-/// Gives every field of a kind's schema that has no description one.
+/// Adds a description to every field of a kind's schema that has none.
 pub(crate) fn add(kind: &str, schema: &mut Value) {
     for part in ["spec", "status"] {
         if let Some(field) = schema.pointer_mut(&format!("/properties/{part}")) {
@@ -257,7 +257,7 @@ fn below(kind: &str, at: &str, schema: &mut Value) {
     }
 }
 
-/// What a field means, by the end of its path.
+/// The meaning of a field, by the end of its path.
 fn of(kind: &str, path: &str) -> Option<&'static str> {
     let fits = |end: &str| {
         let rest = path.strip_suffix(end);

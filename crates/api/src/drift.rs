@@ -9,27 +9,27 @@
 
 use std::fmt;
 
-/// The most rules that one text may have: each path is held against each rule.
+/// The most rules that one text may have, because each path is compared with each rule.
 pub const MAX_RULES: usize = 200;
 
-/// What happens to a managed path that was changed by hand.
+/// What to do about a managed path that was changed by hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriftAction {
     /// The node is Degraded until it is repaired.
     #[default]
     Report,
-    /// The agent puts back what the config says.
+    /// The agent restores what the config says.
     Repair,
-    /// Nothing; the next update that writes the path writes it.
+    /// Nothing. The next update that writes the path overwrites the change.
     Ignore,
 }
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriftRule {
-    /// What happens.
+    /// What to do.
     pub action: DriftAction,
-    /// To which paths: `*` and `?` stop at a slash, `**` does not.
+    /// For which paths: `*` and `?` stop at a slash, `**` does not.
     pub glob: String,
 }
 
@@ -40,7 +40,7 @@ pub struct DriftPolicy {
     pub rules: Vec<DriftRule>,
 }
 
-/// A text that is no drift policy.
+/// A text that is not a drift policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDriftPolicy {
     /// The line, from 1.
@@ -58,10 +58,10 @@ impl fmt::Display for BadDriftPolicy {
 impl std::error::Error for BadDriftPolicy {}
 
 impl DriftPolicy {
-    /// Reads the text of the annotation. An empty text is a policy without rules.
+    /// Parses the text of the annotation. An empty text is a policy without rules.
     ///
     /// # Errors
-    /// The first line that is no rule.
+    /// The first line that is not a rule.
     pub fn parse(text: &str) -> Result<Self, BadDriftPolicy> {
         let mut rules = Vec::new();
         for (i, line) in text.split(['\n', ';']).map(str::trim).enumerate() {
@@ -90,7 +90,7 @@ impl DriftPolicy {
         Ok(Self { rules })
     }
 
-    /// What happens to a path.
+    /// What to do about a path.
     #[must_use]
     pub fn action(&self, path: &str) -> DriftAction {
         let rule = self.rules.iter().find(|r| matches(r.glob.as_bytes(), path.as_bytes()));
@@ -98,7 +98,7 @@ impl DriftPolicy {
     }
 }
 
-/// Whether a path matches a glob. Takes at most as many steps as the two lengths multiplied, whatever the glob.
+/// Whether a path matches a glob. Takes at most as many steps as the product of the two lengths, whatever the glob.
 fn matches(glob: &[u8], path: &[u8]) -> bool {
     // `row[p]`: the glob so far matches the first `p` bytes of the path.
     let mut row = vec![false; path.len() + 1];
@@ -123,7 +123,7 @@ fn matches(glob: &[u8], path: &[u8]) -> bool {
             };
         }
         if *c == b'*' {
-            // `**` takes anything, `*` anything but a slash.
+            // `**` matches anything, `*` anything but a slash.
             for p in 1..next.len() {
                 let longer = next.get(p - 1).copied().unwrap_or_default()
                     && path.get(p - 1).is_some_and(|b| deep || *b != b'/');

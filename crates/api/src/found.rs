@@ -24,7 +24,7 @@ pub const API_SERVER_CA: &str = "kubeAPIServerServingCAData";
 /// `spec.replicas` of the controller's Deployment.
 pub const REPLICAS: &str = "replicas";
 
-/// What stands in the record for a value that is too long for it: its SHA-256, in hex.
+/// The record of a value that is too long to be recorded itself: its SHA-256, in hex.
 pub fn digest(value: &[u8]) -> String {
     crate::server_tls::hex(&Sha256::digest(value))
 }
@@ -34,7 +34,8 @@ pub fn digest(value: &[u8]) -> String {
 pub struct Found(BTreeMap<String, String>);
 
 impl Found {
-    /// As an object's annotation says. One that cannot be read counts as none: every value is then the administrator's.
+    /// The record in an object's annotation. If it cannot be read it counts as empty, so that every value is the
+    /// administrator's.
     pub fn of(metadata: &ObjectMeta) -> Self {
         let text = metadata.annotations.as_ref().and_then(|a| a.get(FOUND_OUT));
         Self(text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default())
@@ -55,12 +56,12 @@ impl Found {
         self.0.insert(field.to_owned(), value.into());
     }
 
-    /// Forgets a field: its value is the administrator's.
+    /// Removes a field from the record: its value is then the administrator's.
     pub fn forget(&mut self, field: &str) {
         self.0.remove(field);
     }
 
-    /// The annotation's value; `None`: there is nothing to record.
+    /// The annotation's value; `None` if nothing is recorded.
     pub fn text(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| serde_json::json!(self.0).to_string())
     }

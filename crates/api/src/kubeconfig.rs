@@ -9,10 +9,10 @@ use crate::shape::ShapeError;
 use crate::yaml;
 use serde_json::Value;
 
-/// The lists of a kubeconfig, with the field that each entry has beside its name.
+/// The lists of a kubeconfig, and the field that each entry has besides its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
-/// Fields that are text, by the field that they stand in.
+/// Fields that must be text, by the field that contains them.
 const TEXTS: [(&str, &[&str]); 3] = [
     (
         "cluster",
@@ -35,7 +35,7 @@ const TEXTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Looks through the text of a kubeconfig. An empty one is sound.
+/// Checks the text of a kubeconfig. An empty one is valid.
 ///
 /// # Errors
 /// The first mistake.
@@ -72,7 +72,7 @@ fn document(document: &Value) -> Result<(), ShapeError> {
             }
             match entry.get(field) {
                 Some(Value::Object(_)) => {}
-                // `kubectl config` writes users without credentials so.
+                // `kubectl config` writes users without credentials like this.
                 None | Some(Value::Null) if field == "user" => continue,
                 _ => return Err(wrong(&format!("{at}.{field}"), "must be there, with fields of its own")),
             }
@@ -111,7 +111,7 @@ fn texts(at: &str, field: &str, object: &Value) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// By its characters and its length; padded or not, in lines or not.
+/// Judged by characters and length; with or without padding and line breaks.
 fn is_base64(text: &str) -> bool {
     let characters: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     let body = characters.iter().rev().skip_while(|b| **b == b'=').count();

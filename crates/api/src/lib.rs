@@ -29,7 +29,7 @@ pub mod v1;
 pub mod v1alpha1;
 pub mod yaml;
 
-/// The Kubernetes types of others that the pure crates work on.
+/// The Kubernetes types that the pure crates use.
 pub mod k8s {
     pub use k8s_openapi::ByteString;
     pub use k8s_openapi::api::core::v1::{

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-/// Written as one word, these name a secret.
+/// A word that contains one of these, written together, names a secret.
 const HELD: [&str; 13] = [
     "passw",
     "passphrase",
