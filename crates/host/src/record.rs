@@ -8,21 +8,22 @@ use std::fmt;
 use api::v1::MachineConfigSpec;
 use serde::{Deserialize, Serialize};
 
-/// The names of the two configs.
+/// The names of the old and the new config.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// Of the config in effect.
+    /// The config in effect.
     pub current: String,
-    /// Of the config to reach.
+    /// The config to reach.
     pub desired: String,
 }
 
-/// A MachineConfig as the host keeps it. Shown by its name only: it holds contents of files and password hashes.
+/// A MachineConfig as the host records it. `Debug` shows only its name, because it holds contents of files and
+/// password hashes.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurrentConfig {
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// Its contents.
     pub spec: MachineConfigSpec,
 }
 
@@ -60,29 +61,30 @@ impl CurrentConfig {
     }
 }
 
-/// One boot of this machine, told from every other one.
+/// Identifies one boot of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Boot {
-    /// The kernel's id of it. A container may see that of its computer, which goes on running when the container reboots.
+    /// The kernel's boot id. A container may see that of its computer, which stays the same when the container
+    /// reboots.
     #[serde(default)]
     pub boot_id: String,
-    /// Our own, from `/run`, with which no boot begins. Empty where it was not written down: the kernel's decides alone
-    /// then.
+    /// Our own token from `/run`, which no boot begins with. Empty if it was not recorded: then only the kernel's id
+    /// is compared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub token: String,
 }
 
 impl Boot {
-    /// Whether `now` is still this boot.
+    /// Whether `now` is the same boot.
     #[must_use]
     pub fn lasts(&self, now: &Self) -> bool {
         self.boot_id == now.boot_id && (self.token.is_empty() || self.token == now.token)
     }
 }
 
-/// A config whose operating system the machine did not come up in. As long as this is on the disk the config is not tried
-/// again.
+/// A config into whose operating system the machine failed to boot. The config is not retried as long as this record
+/// is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OsFailure {
@@ -92,22 +94,22 @@ pub struct OsFailure {
     pub why: String,
 }
 
-/// A reboot that is owed.
+/// A pending reboot: a change needs it and it has not happened yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingReboot {
-    /// For which config.
+    /// The config that needs it.
     pub config: String,
     /// The boot that must end.
     #[serde(flatten)]
     pub boot: Boot,
-    /// Why, for people.
+    /// The reasons, for people.
     pub because: Vec<String>,
-    /// How often a reboot was begun for it.
+    /// How often a reboot was started for it.
     #[serde(default)]
     pub tries: u32,
-    /// Nobody has to be asked before the reboot, as far as its owner last knew: the pods had left, or this machine is not
-    /// drained. Taken back while pods have to leave once more.
+    /// The reboot needs no further permission, as far as the agent last knew: the pods had left, or this machine is
+    /// not drained. Reset while pods have to leave again.
     #[serde(default)]
     pub cleared: bool,
 }

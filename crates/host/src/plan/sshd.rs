@@ -18,50 +18,51 @@ use serde::Serialize;
 
 use crate::disk::found::Attributes;
 
-/// The server, the first of these that is there.
+/// Where the SSH server's program may be. The first one that exists is used.
 pub(crate) const PROGRAMS: [&str; 4] =
     ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd", "/run/current-system/sw/bin/sshd"];
-/// An address that is nobody's (RFC 5737): the server is asked of a connection from there. Blocks for addresses that name
-/// it are in the configuration for all to see, and count as blocks that may apply.
+/// An address that is reserved for documentation (RFC 5737). The server is asked about a connection from there. A
+/// `Match` block for an address counts as one that may or may not apply.
 pub(crate) const NOBODYS_ADDRESS: &str = "192.0.2.1";
-/// The copy of the configuration that the server reads holds what only root may read.
+/// Mode and owner of the folder with the copy of the configuration: parts of it may be readable for root only.
 pub(crate) const COPY_FOLDER: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
 /// The same for its files.
 pub(crate) const COPY_FILE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The server's configuration: the first of these that is there counts. The second is that of distributions which leave
-/// `/etc` to the administrator.
+/// Where the server's configuration may be. The first one that exists is used. The second one is that of distributions
+/// which leave `/etc` to the administrator.
 pub(crate) const CONFIGS: [&str; 2] = ["/etc/ssh/sshd_config", "/usr/etc/ssh/sshd_config"];
-/// Makes sshd look at our keys. Its name is the first of its folder: the first block for a user wins.
+/// The drop-in that makes sshd read our keys. Its name sorts first in its folder, because the first value takes
+/// effect.
 pub(crate) const DROPIN: &str = "/etc/ssh/sshd_config.d/00-machine-config-keys.conf";
-/// Where a stock sshd looks.
+/// The key file that a stock sshd reads.
 pub(crate) const STOCK_FILE: &str = ".ssh/authorized_keys";
-/// Where our keys are, below the home folder.
+/// Our key file, relative to the home folder.
 const OUR_FILE: &str = ".ssh/authorized_keys.d/ignition";
-/// What sshd looks at if nobody says anything.
+/// The default of `AuthorizedKeysFile` (sshd_config(5)).
 const DEFAULT: [&str; 2] = [STOCK_FILE, ".ssh/authorized_keys2"];
-/// A helper of some distributions, which reads all of `~/.ssh/authorized_keys.d`.
+/// A helper of some distributions that reads every file in `~/.ssh/authorized_keys.d`.
 const KEY_DIR_HELPER: &str = "ssh-key-dir";
-/// sshd's own limit of files that include each other.
+/// sshd's own limit on nested includes.
 const DEPTH: u32 = 16;
-/// The lines of a file of the user's own that are ours stand between these.
+/// Our lines in the user's own key file are between these two.
 const BEGIN: &str = "# BEGIN keys of the MachineConfig: do not edit";
 const END: &str = "# END keys of the MachineConfig";
 
-/// The user whose keys it is about.
+/// The user whose keys are examined.
 pub(crate) struct Login<'a> {
     pub(crate) name: &'a str,
-    /// Its home, by the user database.
+    /// The home folder, from the user database.
     pub(crate) home: &'a str,
-    /// Its main group, by the group database.
+    /// The main group, from the group database.
     pub(crate) group: Option<&'a str>,
 }
 
-/// Whether something applies to everybody who logs in as the user.
+/// Whether a `Match` block applies to a login as the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Applies {
     Yes,
     No,
-    /// To some: it depends on where they come from, or on what is not known here.
+    /// To some logins: it depends on the client's address, or on something that is not known here.
     Perhaps,
 }
 
@@ -75,17 +76,18 @@ impl Applies {
     }
 }
 
-/// What the server itself says of a user's keys.
+/// What the server itself reports about a user's keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// The files that it looks at, as patterns.
+    /// The key files that it reads, as patterns.
     pub files: Vec<String>,
-    /// The program that it asks for keys, with its arguments.
+    /// The program that it runs to get keys, with its arguments.
     pub command: Option<String>,
 }
 
 impl Answer {
-    /// Reads what `sshd -T` prints: a keyword in lower case and its values in each line. `None`: it is not that.
+    /// Parses the output of `sshd -T`: a keyword in lower case and its values in each line. `None`: the output has
+    /// another form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let value = |keyword: &str| {
             let mut lines = text.lines().map(words);
@@ -100,35 +102,35 @@ impl Answer {
     }
 }
 
-/// What the server says of its configuration as a change leaves it.
+/// What the server reports for its configuration as a change leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SshdAnswers {
-    /// Without what we would add.
+    /// Without our own additions.
     pub without: Answer,
-    /// With our drop-in; `None`: it is not needed, or there can be none.
+    /// With our drop-in. `None`: it is not needed, or cannot be used.
     pub with: Option<Answer>,
 }
 
-/// What the configuration says of a user's keys.
+/// What the configuration says about a user's keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sshd {
-    /// The files that are looked at, as they are written in the configuration: all values that may count.
+    /// The key files as they are written in the configuration: all values that may take effect.
     files: Vec<Vec<String>>,
-    /// The program that is asked for keys: all that may be.
+    /// The program that is run to get keys: all values that may take effect.
     commands: Vec<Option<String>>,
-    /// Files of the folder of drop-ins are read, whoever logs in.
+    /// Files in the drop-in folder are read for every login.
     dropins: bool,
-    /// The file with a block that sets the files and may apply or not.
+    /// A file with a `Match` block that sets the key files and may or may not apply.
     pub(crate) perhaps: Option<String>,
-    /// The file that the server begins with.
+    /// The main configuration file.
     pub(crate) main: &'static str,
 }
 
 /// The values of one keyword.
 struct Values<T> {
-    /// Of blocks that may apply, in front of the one that does.
+    /// From blocks that may apply, before the first one that does.
     perhaps: Vec<T>,
-    /// Of the first block that applies.
+    /// From the first block that applies.
     of_match: Option<T>,
     /// Outside of blocks.
     global: Option<T>,
@@ -151,7 +153,8 @@ impl<T: PartialEq> Values<T> {
         }
     }
 
-    /// All values that may count. The last one does where no block of the others applies; the server may have said it.
+    /// All values that may take effect. The last one takes effect if none of the uncertain blocks applies. The server
+    /// may have reported it.
     fn candidates(self, default: T, said: Option<T>) -> Vec<T> {
         let mut all = self.perhaps;
         if all.is_empty()
@@ -171,13 +174,13 @@ struct Reading {
     commands: Values<Option<String>>,
     dropins: bool,
     perhaps: Option<String>,
-    /// The server has said what applies as far as it does not depend on who comes.
+    /// The server was asked: its report covers everything that does not depend on who connects.
     asked: bool,
 }
 
 impl Sshd {
-    /// Reads the configuration: the texts of its files by path, and what the server says of them. `None`: there is no SSH
-    /// server here.
+    /// Evaluates the configuration: the texts of its files by path, and the server's own report. `None`: there is no
+    /// SSH server here.
     pub(crate) fn read(
         texts: &BTreeMap<String, String>,
         user: &Login<'_>,
@@ -198,7 +201,7 @@ impl Sshd {
         })
     }
 
-    /// Whether it looks at our keys, whoever comes.
+    /// Whether the server reads our keys for every login.
     pub(crate) fn reads_ours(&self, user: &Login<'_>) -> bool {
         let is_helper = |command: &Option<String>| {
             let program = command.as_deref().and_then(|c| c.split_whitespace().next());
@@ -207,20 +210,20 @@ impl Sshd {
         self.commands.iter().all(is_helper) || self.reads(OUR_FILE, user)
     }
 
-    /// Whether it looks at a file below the user's home, whoever comes.
+    /// Whether the server reads a file below the user's home folder for every login.
     pub(crate) fn reads(&self, file: &str, user: &Login<'_>) -> bool {
         let want = format!("{}/{file}", user.home);
         let reads = |files: &Vec<String>| files.iter().any(|pattern| expanded(pattern, user) == want);
         self.files.iter().all(reads)
     }
 
-    /// What is looked at, for people.
+    /// The key files that are read, as text for people.
     pub(crate) fn files(&self) -> String {
         self.files.iter().map(|files| files.join(" ")).collect::<Vec<_>>().join(" or ")
     }
 
-    /// The contents of [`DROPIN`]: all that is looked at now, and our keys. `None` where it is not read, or would take the
-    /// place of a block of the administrator's that may apply or not.
+    /// The contents of [`DROPIN`]: all key files that are read now, and ours. `None`: the drop-in would not be read,
+    /// or would override a block of the administrator's that may or may not apply.
     pub(crate) fn dropin_text(&self, user: &Login<'_>) -> Option<String> {
         if !self.dropins || self.perhaps.is_some() {
             return None;
@@ -234,8 +237,8 @@ impl Sshd {
         ))
     }
 
-    /// As [`Sshd::dropin_text`], where it makes our keys count: as the server says of the configuration with it, where it
-    /// was asked.
+    /// As [`Sshd::dropin_text`], but only if it makes our keys effective. If the server was asked, its report about
+    /// the configuration with the drop-in decides.
     pub(crate) fn dropin(
         &self,
         texts: &BTreeMap<String, String>,
@@ -253,8 +256,8 @@ impl Sshd {
     }
 }
 
-/// A copy of a configuration in a folder, as paths and texts, the file that the server begins with first: each `Include`
-/// names the copies of the files that it names. `None`: there is no SSH server here.
+/// A copy of the configuration for another folder, as paths and texts, the main file first. Each `Include` in it names
+/// the copies instead of the original files. `None`: there is no SSH server here.
 pub(crate) fn copy(texts: &BTreeMap<String, String>, folder: &str) -> Option<Vec<(String, String)>> {
     let main = CONFIGS.into_iter().find(|path| texts.contains_key(*path))?;
     let mut order: Vec<&String> = texts.keys().collect();
@@ -279,7 +282,7 @@ pub(crate) fn copy(texts: &BTreeMap<String, String>, folder: &str) -> Option<Vec
 }
 
 impl Reading {
-    /// Reads one file. `around`: whether what surrounds the `Include` of it applies, and whether that is a `Match`.
+    /// Evaluates one file. `around`: whether the block that includes it applies, and whether that is a `Match` block.
     fn file(
         &mut self,
         (path, text): (&str, &str),
@@ -321,7 +324,7 @@ impl Reading {
     }
 }
 
-/// The patterns of the files that a text includes, whatever block they stand in.
+/// The patterns of the files that a text includes, in any block.
 pub(crate) fn includes(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in text.lines() {
@@ -335,7 +338,7 @@ pub(crate) fn includes(text: &str) -> Vec<String> {
     out
 }
 
-/// Where a link of a config leads to.
+/// The absolute target of a config's link.
 pub(crate) fn target(path: &str, target: &str) -> String {
     match path.rsplit_once('/') {
         Some((dir, _)) if !target.starts_with('/') => format!("{dir}/{target}"),
@@ -347,7 +350,7 @@ fn absolute(pattern: &str) -> String {
     if pattern.starts_with('/') { pattern.to_owned() } else { format!("/etc/ssh/{pattern}") }
 }
 
-/// The words of a line: the first may be divided by `=` from the rest, any may be quoted, `#` begins a comment.
+/// The words of a line. `=` may separate the first from the rest, any word may be quoted, and `#` begins a comment.
 fn words(line: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
@@ -368,8 +371,8 @@ fn words(line: &str) -> Vec<String> {
     out
 }
 
-/// Whether a `Match` applies: all of its criteria have to. Where the server was `asked`, a block that depends on nothing
-/// but the user's groups is in its answer.
+/// Whether a `Match` block applies: all of its criteria must match. If the server was `asked`, its answer covers a
+/// block that depends only on the user's groups.
 fn matches(criteria: &[String], user: &Login<'_>, asked: bool) -> Applies {
     if criteria.is_empty() {
         return Applies::No;
@@ -386,7 +389,7 @@ fn matches(criteria: &[String], user: &Login<'_>, asked: bool) -> Applies {
         let key = key.to_ascii_lowercase();
         let one = match key.as_str() {
             "all" => Applies::Yes,
-            // The user is there.
+            // The user exists.
             "invalid-user" => Applies::No,
             _ => match (key.as_str(), value.or_else(|| rest.next().map(String::as_str))) {
                 (_, None) => Applies::No,
@@ -404,7 +407,7 @@ fn matches(criteria: &[String], user: &Login<'_>, asked: bool) -> Applies {
     if asked && all == Applies::Perhaps && !depends_on_who_comes { Applies::No } else { all }
 }
 
-/// Whether one of the user's groups is in a list of patterns, and none is taken out of it. Only the main group is known.
+/// Whether one of the user's groups matches a list of patterns and none is excluded. Only the main group is known.
 fn in_groups(patterns: &str, user: &Login<'_>) -> Applies {
     let Some(group) = user.group else { return Applies::Perhaps };
     let out = |p: &str| p.strip_prefix('!').map(|not| wild(not, group));
@@ -417,7 +420,7 @@ fn in_groups(patterns: &str, user: &Login<'_>) -> Applies {
     }
 }
 
-/// Whether a name is in a list of patterns; one with `!` takes it out.
+/// Whether a name matches a list of patterns. A pattern with `!` excludes it.
 fn listed(patterns: &str, name: &str) -> bool {
     let mut found = false;
     for pattern in patterns.split(',') {
@@ -430,7 +433,7 @@ fn listed(patterns: &str, name: &str) -> bool {
     found
 }
 
-/// Whether a path matches a pattern: `*` and `?` do not go over a `/`.
+/// Whether a path matches a pattern. `*` and `?` do not match a `/`.
 pub(crate) fn glob(pattern: &str, path: &str) -> bool {
     let (mut a, mut b) = (pattern.split('/'), path.split('/'));
     loop {
@@ -460,7 +463,7 @@ fn wild(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The path that sshd makes of a pattern.
+/// The path that results from a pattern of `AuthorizedKeysFile` for a user.
 fn expanded(pattern: &str, user: &Login<'_>) -> String {
     let mut out = String::new();
     let mut chars = pattern.chars();
@@ -478,13 +481,14 @@ fn expanded(pattern: &str, user: &Login<'_>) -> String {
     if out.starts_with('/') { out } else { format!("{}/{out}", user.home) }
 }
 
-/// Whether a file of keys has one.
+/// Whether a key file contains a key.
 pub(crate) fn has_key(text: &str) -> bool {
     text.lines().any(|line| !matches!(line.trim().chars().next(), None | Some('#')))
 }
 
-/// A file of the user's own with these keys as our block in it; without keys the block goes. All other lines stay: of a
-/// block whose end somebody took away only its first line is ours, and the keys that follow at once and that we wrote.
+/// The user's own key file with these keys as our block in it. Without keys the block is removed. All other lines
+/// stay. If somebody has removed the block's last line, only its first line and the keys of ours that directly follow
+/// it are replaced.
 pub(crate) fn with_block(text: &str, written: &str, keys: &str) -> String {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let mut out = String::new();

@@ -26,7 +26,7 @@ impl Serialize for Secret {
     }
 }
 
-/// What happens to the enablement of units.
+/// A change of the enablement of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitAction {
@@ -34,11 +34,11 @@ pub enum UnitAction {
     Enable,
     /// As `systemctl disable`.
     Disable,
-    /// As `systemctl preset`; a failure is noted and no more, as many units cannot be preset.
+    /// As `systemctl preset`. A failure is only logged, because many units cannot be preset.
     Preset,
 }
 
-/// What a step puts its file in place of.
+/// What a step's file replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Replaces {
@@ -50,7 +50,7 @@ pub enum Replaces {
     Link,
 }
 
-/// One step. The executor chooses nothing.
+/// One step. The executor makes no choices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
@@ -73,7 +73,7 @@ pub enum Step {
         attributes: Attributes,
         /// What was there before.
         replaces: Replaces,
-        /// The hash of the contents may be shown.
+        /// Whether the hash of the contents may be shown.
         #[serde(skip)]
         public: bool,
     },
@@ -88,7 +88,7 @@ pub enum Step {
         /// What was there before.
         replaces: Replaces,
     },
-    /// Make another name of a file, in place of what stands there.
+    /// Make a hard link of a file. It replaces what is at the path.
     HardLink {
         /// The path.
         path: String,
@@ -102,21 +102,21 @@ pub enum Step {
         /// The reason.
         why: &'static str,
     },
-    /// Remove a folder, if nothing is in it.
+    /// Remove a folder if it is empty.
     RemoveDir {
         /// The path.
         path: String,
         /// The reason.
         why: &'static str,
     },
-    /// Make a folder, or give one that is there another mode and owner.
+    /// Make a folder, or change the mode and owner of an existing one.
     MakeDir {
         /// The path.
         path: String,
         /// Mode and owner.
         attributes: Attributes,
     },
-    /// Rename something out of the way; it is deleted when the whole change is through.
+    /// Rename something out of the way. It is deleted when the whole change is committed.
     MoveAside {
         /// The path.
         path: String,
@@ -138,18 +138,18 @@ pub enum Step {
         user: String,
         /// The new hash.
         hash: Secret,
-        /// The day, counted from 1970-01-01, that the user database is told.
+        /// The day of the change for the user database, counted from 1970-01-01 (shadow(5)).
         day: u64,
     },
-    /// Stage another state of the operating system for the next boot.
+    /// Stage another deployment of the operating system for the next boot.
     Os {
         /// What changes.
         #[serde(serialize_with = "shown")]
         change: OsChange,
     },
-    /// Let systemd read its units again.
+    /// Make systemd reload its units.
     DaemonReload,
-    /// Let the SSH server read its configuration again, if it runs; a failure is noted and no more.
+    /// Make the SSH server reload its configuration, if it runs. A failure is only logged.
     TellSshd {
         /// Its unit.
         unit: String,
@@ -163,13 +163,13 @@ pub enum Step {
     },
 }
 
-/// A plan is shown to people: kernel arguments can hold passwords.
+/// Serializes the change without secrets: a plan is shown to people, and kernel arguments can hold passwords.
 fn shown<S: Serializer>(change: &OsChange, s: S) -> Result<S::Ok, S::Error> {
     change.shown().serialize(s)
 }
 
 impl Step {
-    /// The paths whose state the step changes; the journal keeps what stood there.
+    /// The paths that the step changes. The journal records what was there before.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         match self {
@@ -180,7 +180,7 @@ impl Step {
             | Self::Remove { path, .. }
             | Self::RemoveDir { path, .. }
             | Self::MakeDir { path, .. } => vec![path],
-            // Of the database itself only a line is taken back, see `shadow`.
+            // In the database itself only one line is undone, see `shadow`.
             Self::Password { .. } => vec![crate::paths::SHADOW_BACKUP],
             Self::MoveAside { .. }
             | Self::Units { .. }

@@ -22,18 +22,18 @@ use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
 use crate::record::{CurrentConfig, Names, PendingReboot};
 
-/// A plain file of root's.
+/// Mode and owner of an ordinary file of root.
 pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
-/// Our own state, which holds contents of files: for root only.
+/// Mode and owner of our own state. It holds contents of files, so only root may read it.
 pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// Folders for root only.
+/// The mode of folders for root only.
 pub(crate) const PRIVATE_DIR_MODE: u32 = 0o700;
 const ORIGINAL: &str = "the host's own, kept for later";
-/// The names that distributions give their SSH server's unit; an alias of the other counts as well.
+/// The names that distributions give the unit of their SSH server.
 const SSHD_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
 pub(crate) const STALE: &str = "no longer in the config";
 
-/// Collects steps.
+/// Collects the steps of a plan.
 pub(crate) struct Steps<'a> {
     pub(crate) old: &'a Wanted,
     pub(crate) new: &'a Wanted,
@@ -46,14 +46,14 @@ pub(crate) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// All of them.
+    /// Adds all steps of the plan.
     pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
         let disabled = self.disable_rewritten();
         let last = |want: &Want| matches!(want, Want::Link { hard: true, .. });
         for (path, want) in self.new.paths.iter().filter(|(_, w)| !last(w)) {
             self.reach(path, want);
         }
-        // Another name of a file comes after it: one that is written anew is another file.
+        // Hard links are made after the files that they refer to: a file that is rewritten is a new inode.
         for (path, want) in self.new.paths.iter().filter(|(_, w)| last(w)) {
             self.reach(path, want);
         }
@@ -101,7 +101,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Refuses steps that cannot be done where their paths stand. What stays as it is is not asked for.
+    /// Refuses steps whose paths cannot be changed. Paths that no step changes are not checked.
     pub(crate) fn obstructed(&mut self) {
         let mut asked = BTreeSet::new();
         for step in &self.steps {
@@ -111,7 +111,7 @@ impl Steps<'_> {
                 _ => None,
             };
             for path in step.paths().into_iter().chain(more) {
-                // A folder that is there gets another mode where it is, also as a mount point.
+                // The mode of an existing folder is changed in place, so it may be a mount point.
                 let itself =
                     matches!(step, Step::MakeDir { .. }) && matches!(self.found(path), Found::Dir { .. });
                 asked.insert((path, itself));
@@ -134,7 +134,7 @@ impl Steps<'_> {
         self.bad.extend(bad);
     }
 
-    /// What is in the way of changing a path; false when something is.
+    /// Whether a path can be changed. An obstacle is added to the refusals.
     pub(crate) fn reachable(&mut self, path: &str) -> bool {
         let (why, remedy) = match self.found(path) {
             Found::Dir { .. } => ("a folder stands there", "move the folder away, or choose another path"),
@@ -153,7 +153,7 @@ impl Steps<'_> {
         false
     }
 
-    /// Whether a path holds exactly what is wanted.
+    /// Whether a path has exactly the wanted contents, mode and owner.
     pub(crate) fn holds(&self, path: &str, content: &Content, a: Attributes) -> bool {
         match self.found(path) {
             Found::File { mode, uid, gid, len, sha256, .. } => {
@@ -202,7 +202,7 @@ impl Steps<'_> {
         })
     }
 
-    /// Whether a path's content, as the new config wants it, has yet to be written.
+    /// Whether the content that the new config wants at a path still has to be written.
     pub(crate) fn needs_write(&mut self, path: &str, want: &Want) -> bool {
         match want {
             Want::File { content, mode, user, group, .. } => {
@@ -219,7 +219,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Brings one path to what the new config wants.
+    /// Adds the steps that bring one path to what the new config wants.
     pub(crate) fn reach(&mut self, path: &str, want: &Want) {
         if path == paths::KUBELET_CA {
             return;
@@ -282,7 +282,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Whether what the host itself has at a path may give way; says so where it may not.
+    /// Whether the host's own file at a path may be replaced. Adds a refusal if it may not.
     pub(crate) fn may_replace(&mut self, path: &str, overwrite: Option<bool>) -> bool {
         let theirs = !self.found(path).is_absent() && self.old.at(path).is_none();
         if theirs && overwrite == Some(false) {
@@ -293,7 +293,7 @@ impl Steps<'_> {
         true
     }
 
-    /// Keeps what the host itself has at a path, or stamps that it has nothing. What is our own needs neither.
+    /// Saves the host's own file at a path, or records that there was none. Our own files need neither.
     pub(crate) fn keep_original(&mut self, path: &str) {
         if matches!(self.new.at(path), Some(Want::File { at, .. }) if at == paths::SSHD_DROPIN_RECORD) {
             return;
@@ -311,7 +311,7 @@ impl Steps<'_> {
         }
     }
 
-    /// What the host has in a folder that is closed to others stays closed to them where it is kept.
+    /// Makes the folder of saved originals private, so that a file from a closed folder stays closed to other users.
     pub(crate) fn private_originals(&mut self) {
         let path = paths::ORIGINALS;
         let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR_MODE);
@@ -321,7 +321,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Takes away what only the old config wants, and puts back what the host had there.
+    /// Removes what only the old config wants, and restores what the host had there.
     pub(crate) fn stale(&mut self) {
         let mut folders = Vec::new();
         for (path, want) in &self.old.paths {
@@ -352,7 +352,7 @@ impl Steps<'_> {
                 }
             }
         }
-        // What is in a folder goes before it.
+        // The contents of a folder are removed before the folder.
         folders.sort();
         for path in folders.iter().rev() {
             self.stale_dir(path);
@@ -364,7 +364,7 @@ impl Steps<'_> {
         }
     }
 
-    /// The note of the config in effect, and of a reboot that is owed.
+    /// Adds the records of the config in effect and of a pending reboot.
     pub(crate) fn bookkeeping(
         &mut self,
         names: &Names,
@@ -396,13 +396,13 @@ impl Steps<'_> {
     }
 }
 
-/// Whether a path stays though no config has it any more.
+/// Whether a path stays although no config has it any more.
 pub(crate) fn never_stale(path: &str) -> bool {
     paths::NEVER_STALE.contains(&path)
         || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW))
 }
 
-/// Links that versions before ours made and never removed.
+/// Links that earlier versions made and never removed.
 pub(crate) const LEAKED: [&str; 2] = [
     "/etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
     "/etc/systemd/system/network-online.target.wants/ovs-configuration.service",

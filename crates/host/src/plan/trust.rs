@@ -10,24 +10,24 @@ use serde::Serialize;
 use crate::disk::found::Found;
 use crate::disk::root::split;
 
-/// Where configs put certificate authorities: the folder of Fedora and its family (update-ca-trust(8)).
+/// The folder where configs put certificate authorities: that of Fedora and its family (update-ca-trust(8)).
 const CONFIGURED: &str = "/etc/pki/ca-trust/source/anchors";
 
-/// Begins the names of our links, so that they never stand in place of an authority of the host's own.
+/// The prefix of our links' names, so that they never replace an authority of the host's own.
 const LINK_PREFIX: &str = "mco-";
 
-/// A program and the folder that it reads.
+/// A program that updates the host's store of certificate authorities, and the folder that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustTool {
     /// Its path.
     pub program: String,
-    /// Where it looks for authorities that an administrator adds.
+    /// The folder of authorities that an administrator adds.
     pub folder: String,
 }
 
-/// The programs that are known, the first one that is there wins: update-ca-trust(8); update-ca-certificates(8) as openSUSE
-/// has it, which is told by the folder; the same of Debian and Alpine.
+/// The known programs. The first one that exists is used: update-ca-trust(8); update-ca-certificates(8) of openSUSE,
+/// which is recognised by its folder; the program of the same name of Debian and Alpine.
 const KNOWN: [(&str, &str); 3] = [
     ("/usr/bin/update-ca-trust", CONFIGURED),
     ("/usr/sbin/update-ca-certificates", "/etc/pki/trust/anchors"),
@@ -35,11 +35,11 @@ const KNOWN: [(&str, &str); 3] = [
 ];
 
 impl TrustTool {
-    /// The one of this host; `found` says what stands at a path.
+    /// The program of this host. `found` returns what exists at a path.
     pub(crate) fn find<E>(mut found: impl FnMut(&str) -> Result<Found, E>) -> Result<Option<Self>, E> {
         for (program, folder) in KNOWN {
             let is_program = matches!(found(program)?, Found::File { .. } | Found::Link { .. });
-            // Debian makes its folder with the first authority.
+            // Debian creates its folder only with the first authority.
             let reads = folder != "/etc/pki/trust/anchors" || matches!(found(folder)?, Found::Dir { .. });
             if is_program && reads {
                 return Ok(Some(Self { program: program.to_owned(), folder: folder.to_owned() }));
@@ -48,15 +48,15 @@ impl TrustTool {
         Ok(None)
     }
 
-    /// The link by which the program finds the authority that a config puts at `path`; `None` where it needs none, or the
-    /// path is none for authorities.
+    /// The link by which the program finds the authority that a config puts at `path`. `None`: it needs no link, or
+    /// the path is not one of an authority.
     pub(crate) fn link(&self, path: &str) -> Option<String> {
         let (dir, name) = split(path).ok()?;
         (dir == CONFIGURED && self.folder != CONFIGURED)
             .then(|| format!("{}/{LINK_PREFIX}{name}", self.folder))
     }
 
-    /// Whether the program reads `path`, or follows a link to it.
+    /// Whether the program reads `path`, directly or through a link.
     pub(crate) fn reads(&self, path: &str) -> bool {
         split(path).is_ok_and(|(dir, _)| dir == CONFIGURED || dir == self.folder)
     }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(tool(&[]), None);
     }
 
-    /// The steps between a host without the authority and one with it, that concern the host's store.
+    /// The steps that concern the host's store, for a change that adds or removes the authority.
     fn steps(facts: &Facts, adds: bool) -> Vec<String> {
         let spec = |files| MachineConfigSpec {
             config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}})),
@@ -168,12 +168,12 @@ mod tests {
         facts.paths.insert(record.clone(), PathFacts::of(FILE, None));
         let reboots = planned(&facts, &config(&[]), &config(&[(CA, "CA"), ("/etc/x", "x")]));
         assert_eq!(reboots.iter().filter(|s| *s == RUN).count(), 1, "{reboots:?}");
-        // Once, where the policy asks for it as well.
+        // The program runs only once if the policy asks for it as well.
         let alone = planned(&facts, &config(&[]), &config(&[(CA, "CA")]));
         assert_eq!(alone.iter().filter(|s| *s == RUN).count(), 1, "{alone:?}");
         let without = planned(&facts, &config(&[]), &config(&[("/etc/x", "x")]));
         assert!(!without.contains(&RUN.to_owned()), "{without:?}");
-        // Ignition has written the file before the first boot: no path differs, and no config was ever recorded.
+        // Ignition wrote the file before the first boot: no path differs, and no config was ever recorded.
         facts.paths.remove(&record);
         facts.trust_tool = tool(&[("/usr/bin/update-ca-trust", &FILE)]);
         let first = planned(&facts, &config(&[(CA, "CA")]), &config(&[(CA, "CA")]));

@@ -25,8 +25,8 @@ impl Steps<'_> {
         true
     }
 
-    /// Disables units whose file changes, so that links of an old `[Install]` section go; and units that vanish.
-    /// Gives their names.
+    /// Disables units whose file changes, so that the links of an old `[Install]` section are removed, and units that
+    /// are removed. Returns their names.
     pub(crate) fn disable_rewritten(&mut self) -> Vec<String> {
         let mut disable = Vec::new();
         for u in &self.new.config.systemd.units {
@@ -37,8 +37,8 @@ impl Steps<'_> {
                 disable.push(u.name.clone());
             }
         }
-        // A unit that stays in the config and loses its file: nothing may go on to point to that. Where it is to be
-        // masked, this is the last chance: systemd leaves the links of masked units alone.
+        // A unit that stays in the config and loses its file: no link may point to that file afterwards. For a unit
+        // that will be masked this must happen now, because systemd does not touch the links of masked units.
         for u in &self.new.config.systemd.units {
             let path = paths::unit(&u.name);
             let ours = matches!(self.old.at(&path), Some(Want::File { .. }));
@@ -60,44 +60,45 @@ impl Steps<'_> {
         disable
     }
 
-    /// Units of the old config that the new one does not have.
+    /// The units of the old config that the new one does not have.
     pub(crate) fn removed_units(&self) -> Vec<&Unit> {
         let new = &self.new.config.systemd.units;
         let gone = |u: &&Unit| !new.iter().any(|n| n.name == u.name);
         self.old.config.systemd.units.iter().filter(gone).collect()
     }
 
-    /// Whether the host has its own unit of that name, which shows when ours goes.
+    /// Whether the host has its own unit of that name, which takes effect when ours is removed.
     pub(crate) fn uncovers(&self, u: &Unit) -> bool {
         let kept = !self.found(&paths::original(&paths::unit(&u.name))).is_absent();
         kept || self.facts.vendor_units.contains(&u.name)
     }
 
-    /// Whether the host will have a file of this unit: the config's, or one of its own that shows then.
+    /// Whether the host will have a file of this unit: the config's, or one of its own that takes effect then.
     pub(crate) fn exists(&self, u: &Unit) -> bool {
         let path = paths::unit(&u.name);
         let shows = match (self.new.at(&path), self.old.at(&path)) {
             (Some(Want::Nothing), _) => self.facts.vendor_units.contains(&u.name),
             (None, Some(Want::File { .. } | Want::Mask)) => self.uncovers(u),
-            // The config before took the host's own away: it comes back.
+            // The old config removed the host's own file: it is restored.
             (None, Some(Want::Nothing)) if self.uncovers(u) => return true,
             _ => true,
         };
         has_contents(u) || shows && self.facts.unit_files.contains(&u.name)
     }
 
-    /// Whether something may enable this unit: an instance needs no file of its own for that.
+    /// Whether something may have enabled this unit, so that it can be disabled. An instance needs no file of its own
+    /// for that.
     pub(crate) fn can_be_disabled(&self, u: &Unit) -> bool {
         self.exists(u) || template_of(&u.name).is_some_and(|t| self.facts.unit_files.contains(&t))
     }
 
-    /// Whether a step so far changes the file of a unit, which may have had nothing to enable before.
+    /// Whether a step so far changes the file of a unit. Before it, the unit may have had nothing to enable.
     pub(crate) fn brings_file(&self, name: &str) -> bool {
         let file = |p: &str| split(p).is_ok_and(|(dir, n)| n == name && paths::UNIT_DIRS.contains(&dir));
         self.steps.iter().any(|s| s.paths().iter().any(|p| file(p)))
     }
 
-    /// Puts masks of instances back, the config's and an administrator's, that systemd takes away when it disables their
+    /// Restores masks of instances, the config's and an administrator's, that systemd removes when it disables their
     /// template.
     pub(crate) fn mask_again(&mut self) {
         let acts = |s: &Step, unit: &String| match s {
@@ -120,7 +121,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Whether this change takes the mask away from a unit or its template: the links that it had before count again.
+    /// Whether this change unmasks a unit or its template: links that it had before take effect again.
     pub(crate) fn is_unmasked(&self, name: &str) -> bool {
         let masked = |w: &Wanted, name: &str| w.at(&paths::unit(name)) == Some(&Want::Mask);
         [Some(name.to_owned()), template_of(name)]
@@ -129,7 +130,7 @@ impl Steps<'_> {
             .any(|n| masked(self.old, n) && !masked(self.new, n))
     }
 
-    /// Whether a template could be enabled as it is.
+    /// Whether a unit is a template without a default instance, which cannot be enabled as it is.
     pub(crate) fn lacks_instance(&self, u: &Unit) -> bool {
         if !is_template(&u.name) {
             return false;
@@ -144,7 +145,7 @@ impl Steps<'_> {
     }
 
     /// The unit of the config that keeps another one from being enabled: the default instance of a template, or the
-    /// template of an instance, which is to be disabled or masked. systemd takes both for one.
+    /// template of an instance, if that one should be disabled or masked. systemd enables and disables both together.
     pub(crate) fn against(&self, u: &Unit) -> Option<String> {
         let other = if is_template(&u.name) {
             let default = match u.contents.as_deref().filter(|c| !c.is_empty()) {
@@ -159,12 +160,12 @@ impl Steps<'_> {
         self.new.config.systemd.units.iter().find(off).map(|o| o.name.clone())
     }
 
-    /// Enables, disables and presets. True when there was any of it.
+    /// Adds the steps that enable, disable and preset units. True if there are any.
     pub(crate) fn enablement(&mut self, disabled: &[String]) -> bool {
         let (mut enable, mut disable, mut preset) = (Vec::new(), Vec::new(), Vec::new());
         for (i, u) in self.new.config.systemd.units.iter().enumerate() {
             let name = &u.name;
-            // A template takes the links of all its instances along.
+            // Disabling a template removes the links of all its instances.
             let was_disabled =
                 disabled.contains(name) || template_of(name).is_some_and(|t| disabled.contains(&t));
             let asked = self.changes.units.contains(name) || self.facts.force || was_disabled;
@@ -185,7 +186,7 @@ impl Steps<'_> {
                         enable.push(name.clone());
                     }
                 }
-                // An instance goes by its template: what enabled it can be taken away.
+                // An instance needs no file of its own: what enabled it can be removed.
                 Some(false) if self.can_be_disabled(u) => {
                     if state.as_ref().is_none_or(|s| !s.is_disabled()) && asked
                         || state.is_some_and(|s| s.is_enabled())
@@ -210,8 +211,8 @@ impl Steps<'_> {
                 preset.push(u.name.clone());
             }
         }
-        // A preset of a template decides about its instances too, and one of an instance shows at the template: what the
-        // config says of them counts, and has the last word.
+        // A preset of a template also affects its instances, and one of an instance affects the template. Therefore
+        // what the config says about each of them is applied last.
         for u in &self.new.config.systemd.units {
             let name = &u.name;
             let kin = |p: &String| {

@@ -19,12 +19,13 @@ use crate::paths::BOOT_ID;
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 
-/// Where systems have their bus.
+/// The socket of the system bus.
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
-/// Time for a call that systemd answers at once. `Reload` and the unit-file calls can take seconds on a busy host.
+/// Time limit of a call that systemd answers at once. `Reload` and the unit-file calls can take seconds on a busy
+/// host.
 const CALL: Duration = Duration::from_secs(90);
-/// Time for a job. Units have their own limits, 90 s by default for start and for stop; this one is only for a
-/// systemd that never reports.
+/// Time limit of a job. Units have their own limits, 90 s by default for start and for stop. This one is only for a
+/// systemd that never reports the end.
 const JOB: Duration = Duration::from_secs(600);
 
 const SYSTEMD: (&str, &str, &str) =
@@ -34,12 +35,12 @@ const LOGIND: (&str, &str, &str) =
 
 type Result<T> = std::result::Result<T, SystemdError>;
 
-/// What systemd lists of a unit: name, description, load, active and sub state, the unit that it follows, object path; id,
-/// type and object path of its job.
+/// An entry of `ListUnits`: name, description, load, active and sub state, the unit that it follows, object path; id,
+/// type and object path of its job (org.freedesktop.systemd1(5)).
 type ListedUnit =
     (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
-/// The real one.
+/// The real systemd of a host.
 #[derive(Debug)]
 pub struct DbusSystemd {
     runtime: Handle,
@@ -48,13 +49,13 @@ pub struct DbusSystemd {
 }
 
 impl DbusSystemd {
-    /// The systemd of the host whose root is at `root`; the connection is made at the first call.
+    /// The systemd of the host whose root is at `root`. The connection is made at the first call.
     #[must_use]
     pub fn new(runtime: Handle, root: &Path) -> Self {
         Self { runtime, root: root.to_owned(), connection: None }
     }
 
-    /// Runs one exchange with a connection that works, in the time it may take.
+    /// Runs one exchange on a working connection, with a time limit.
     fn run<T, F>(
         &mut self,
         call: &'static str,
@@ -101,7 +102,7 @@ impl DbusSystemd {
         }
     }
 
-    /// Queues a job by `begin` and waits for its result, as systemd names it.
+    /// Queues a job with `begin` and waits for its result. Returns systemd's name of the result.
     fn wait_for_job<F>(
         &mut self,
         call: &'static str,
@@ -114,7 +115,8 @@ impl DbusSystemd {
         self.run(call, on, JOB, |c| async move {
             let manager = proxy(&c, SYSTEMD).await?;
             let mut removed = manager.receive_signal("JobRemoved").await?;
-            // Signals come only to those who ask. Asking twice on one connection is refused, and harmless.
+            // Signals are sent only to subscribers. A second subscription on a connection is refused, which is
+            // harmless.
             let _ = manager.call::<_, _, ()>("Subscribe", &()).await;
             let job = begin(manager.clone()).await?;
             while let Some(signal) = removed.next().await {
@@ -129,12 +131,13 @@ impl DbusSystemd {
     }
 }
 
-/// The name of the unit that a program runs as.
+/// The name of the transient unit in which a program runs.
 fn transient_name(program: &str) -> String {
     format!("mco-{}.service", program.rsplit('/').next().unwrap_or(program))
 }
 
-/// Starts a program as a unit of its own, which is gone when it has ended, also by a failure (systemd-run(1), `--collect`).
+/// Starts a program as a transient unit, which is removed when the program ends, even if it fails (systemd-run(1),
+/// `--collect`).
 async fn start_transient(manager: &Proxy<'_>, unit: &str, program: &str) -> zbus::Result<OwnedObjectPath> {
     let command = vec![(program, vec![program], false)];
     let properties: Vec<(&str, Variant<'_>)> = vec![
@@ -159,7 +162,7 @@ async fn proxy(
     Proxy::new(c, BusName::try_from(name)?, path, InterfaceName::try_from(interface)?).await
 }
 
-/// What an error says, without the name of the library's variants.
+/// The text of an error, without the names of the library's variants.
 fn text(e: &zbus::Error) -> String {
     match e {
         zbus::Error::MethodError(name, ..) if name.as_str() == "org.freedesktop.systemd1.NoSuchUnit" => {
@@ -174,7 +177,7 @@ fn text(e: &zbus::Error) -> String {
     }
 }
 
-/// Whether systemd says that there is no such unit file.
+/// Whether systemd reports that there is no such unit file.
 fn is_not_found(e: &zbus::Error) -> bool {
     match e {
         zbus::Error::FDO(e) => matches!(**e, zbus::fdo::Error::FileNotFound(_)),
@@ -268,7 +271,7 @@ impl Systemd for DbusSystemd {
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {
         self.run("tell the state of", unit, CALL, |c| async move {
             match proxy(&c, SYSTEMD).await?.call::<_, _, String>("GetUnitFileState", &(unit,)).await {
-                // An empty answer is that of a unit without a file.
+                // systemd answers with an empty text for a unit without a file.
                 Ok(state) if state.is_empty() => Ok(None),
                 Ok(state) => Ok(Some(UnitFileState(state))),
                 Err(e) if is_not_found(&e) => Ok(None),
@@ -277,8 +280,8 @@ impl Systemd for DbusSystemd {
         })
     }
 
-    /// By logind, which gives the kubelet its time to end pods (it holds an inhibitor); where there is no logind, by
-    /// systemd's own target.
+    /// Reboots through logind, which gives the kubelet time to end pods (the kubelet holds an inhibitor lock). Without
+    /// logind it starts systemd's reboot target.
     fn reboot(&mut self, rationale: &Rationale) -> Result<()> {
         tracing::info!(rationale = %rationale.0, "rebooting");
         self.run("reboot", "the machine", CALL, |c| async move {

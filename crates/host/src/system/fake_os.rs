@@ -11,19 +11,19 @@ use crate::system::os::{Deployment, OsBackend, OsError, OsStatus, Token};
 #[derive(Debug, Default)]
 struct State {
     status: OsStatus,
-    /// Images that are on the host.
+    /// The images that were fetched.
     fetched: BTreeSet<String>,
     fetches: usize,
-    /// The next boot does not come up in what is staged.
+    /// The next boot fails to come up in the staged deployment.
     falls_back: bool,
 }
 
-/// The fake. Clones share it, so that it outlives a daemon that is restarted.
+/// The fake. Clones share its state, so it survives a restart of the daemon.
 #[derive(Clone, Debug)]
 pub struct FakeOs(Arc<Mutex<State>>);
 
 impl Default for FakeOs {
-    /// One that has booted an image with a kernel argument of its own.
+    /// A fake that has booted an image with a kernel argument of its own.
     fn default() -> Self {
         let booted = Deployment {
             image: "fake:1".to_owned(),
@@ -36,7 +36,7 @@ impl Default for FakeOs {
 }
 
 impl FakeOs {
-    /// One that has this.
+    /// A fake with this state.
     #[must_use]
     pub fn new(status: OsStatus) -> Self {
         let fetched = [&status.booted].into_iter().chain(&status.staged).map(|d| d.image.clone()).collect();
@@ -47,7 +47,8 @@ impl FakeOs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the machine boot: into what is staged, unless it is to fall back; then that is gone.
+    /// Simulates a boot into the staged deployment. If it should fall back, it boots the old one and drops the staged
+    /// one.
     pub fn boot(&self) {
         let mut state = self.state();
         let staged = state.status.staged.take();
@@ -58,12 +59,12 @@ impl FakeOs {
         }
     }
 
-    /// The next boot comes up in what is booted now.
+    /// Makes the next boot come up in the deployment that is booted now.
     pub fn fall_back(&self) {
         self.state().falls_back = true;
     }
 
-    /// How often something was fetched that was not there.
+    /// How often something was fetched that was not on the host yet.
     #[must_use]
     pub fn fetches(&self) -> usize {
         self.state().fetches

@@ -14,26 +14,26 @@ use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
 use crate::system::unit_file::{Install, instance, is_template, preset_enables, template_of};
 
-/// Where its state stands.
+/// The file that holds its state.
 const STATE: &str = "/run/fake-systemd/state.json";
-/// Where starts and reloads are written, a line each, as the stub services of the recorded cases do.
+/// The log of starts and reloads, one line each, as the stub services of the recorded cases write it.
 const SERVICE_LOG: &str = "/var/svc.log";
-/// The only kind of file that it writes.
+/// Mode and owner of the files that it writes.
 const PLAIN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
 
-/// What survives a restart of the daemon.
+/// The state that survives a restart of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct State {
     boot: u64,
     rebooting: Option<String>,
     failing: BTreeSet<String>,
-    /// Started in this boot.
+    /// The units that were started in this boot.
     started: BTreeSet<String>,
     calls: Vec<String>,
 }
 
-/// The fake. Several on one folder see the same state.
+/// The fake. Several fakes on one folder share the same state.
 #[derive(Clone, Debug)]
 pub struct FakeSystemd {
     root: Root,
@@ -42,13 +42,13 @@ pub struct FakeSystemd {
 type Result<T> = std::result::Result<T, SystemdError>;
 
 impl FakeSystemd {
-    /// On a root folder.
+    /// A fake on a root folder.
     #[must_use]
     pub fn new(root: &Root) -> Self {
         Self { root: root.without_faults() }
     }
 
-    /// The reason of the reboot that was asked for and has not happened yet.
+    /// The reason of the reboot that was requested and has not happened yet.
     ///
     /// # Errors
     /// The state cannot be read.
@@ -56,7 +56,7 @@ impl FakeSystemd {
         Ok(self.load()?.rebooting)
     }
 
-    /// Lets the reboot happen: another boot begins.
+    /// Completes the reboot: another boot begins.
     ///
     /// # Errors
     /// The state cannot be written.
@@ -68,7 +68,7 @@ impl FakeSystemd {
         })
     }
 
-    /// How often the machine has booted again.
+    /// How often the machine has rebooted.
     ///
     /// # Errors
     /// The state cannot be read.
@@ -76,7 +76,7 @@ impl FakeSystemd {
         Ok(self.load()?.boot)
     }
 
-    /// From now on, starts and reloads of a unit fail, or do not any more.
+    /// Makes starts and reloads of a unit fail from now on, or succeed again.
     ///
     /// # Errors
     /// The state cannot be written.
@@ -90,7 +90,7 @@ impl FakeSystemd {
         })
     }
 
-    /// A unit comes up by itself, as it does at boot.
+    /// Marks a unit as started, as it would be at boot.
     ///
     /// # Errors
     /// The state cannot be written.
@@ -100,7 +100,7 @@ impl FakeSystemd {
         })
     }
 
-    /// Everything that it was told, in order.
+    /// Every call that it received, in order.
     ///
     /// # Errors
     /// The state cannot be read.
@@ -131,7 +131,7 @@ impl FakeSystemd {
         self.change(|s| s.calls.push(format!("{call} {}", on.join(" ")).trim_end().to_owned()))
     }
 
-    /// The path of a unit's file, by its own name or its template's.
+    /// The path of a unit's file, found by its own name or its template's.
     fn fragment(&self, name: &str) -> Result<Option<String>> {
         for name in [Some(name.to_owned()), template_of(name)].into_iter().flatten() {
             for dir in UNIT_DIRS {
@@ -155,7 +155,7 @@ impl FakeSystemd {
         Ok(Install::parse(&Self::fs(self.root.text(path))?.unwrap_or_default()))
     }
 
-    /// The links that enabling a unit makes: `(path, target)`.
+    /// The links that are made when a unit is enabled: `(path, target)`.
     fn links(&self, name: &str) -> Result<Vec<(String, String)>> {
         let Some(path) = self.fragment(name)? else {
             return Err(SystemdError::new("enable", name, "the unit file does not exist"));
@@ -216,7 +216,7 @@ impl FakeSystemd {
         Ok(out)
     }
 
-    /// A masked unit keeps its links: systemd says so, and goes on.
+    /// Disables one unit. A masked unit keeps its links, as with systemd, which reports that and continues.
     fn disable_one(&mut self, name: &str) -> Result<()> {
         if self.is_masked(name)? {
             return Ok(());
@@ -224,7 +224,7 @@ impl FakeSystemd {
         for (path, link, target) in self.all_links()? {
             let own = link == name || (is_template(name) && template_of(&link).as_deref() == Some(name));
             let alias = target.rsplit('/').next() == Some(name) && link != name && !is_template(name);
-            // As systemd does: the masks of a template's instances go with their links.
+            // As systemd does: the masks of a template's instances are removed with their links.
             if own && (is_template(name) || target != "/dev/null") || alias {
                 Self::fs(self.root.remove(&path))?;
             }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot change the operating system: {why}")]
 pub struct OsError {
-    /// What happened, and what to do about it.
+    /// What happened, and the remedy.
     pub why: String,
 }
 
@@ -26,96 +26,96 @@ pub struct OsError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
-    /// The image that it was made of; empty where there is no such thing.
+    /// The image that it was made from. Empty if the host does not use images.
     pub image: String,
-    /// All kernel arguments in order, the host's own among them. Those that the boot loader adds by itself, such as the
+    /// All kernel arguments in order, including the host's own. Those that the boot loader adds itself, such as the
     /// name of the kernel's file, are left out.
     pub kernel_arguments: Vec<String>,
     /// `default`, `realtime` or `64k-pages`.
     pub kernel_type: String,
-    /// Extensions that are installed.
+    /// The installed extensions.
     pub extensions: Vec<String>,
 }
 
-/// What a host has, and what it will boot into.
+/// The deployments of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OsStatus {
-    /// What runs.
+    /// The deployment that is running.
     pub booted: Deployment,
-    /// What takes its place at the next boot.
+    /// The deployment that replaces it at the next boot.
     pub staged: Option<Deployment>,
-    /// What can be booted where that fails.
+    /// The deployment to fall back to.
     pub previous: Option<Deployment>,
 }
 
 impl OsStatus {
-    /// What the host will boot into, if nothing goes wrong.
+    /// The deployment that the host will boot into, if nothing fails.
     #[must_use]
     pub fn next(&self) -> &Deployment {
         self.staged.as_ref().unwrap_or(&self.booted)
     }
 }
 
-/// Kernel arguments can hold passwords: shown to people, they are masked.
+/// Serializes kernel arguments masked, because they can hold passwords.
 pub(crate) fn masked<S: Serializer>(arguments: &[String], s: S) -> Result<S::Ok, S::Error> {
     s.collect_seq(arguments.iter().map(|a| argument(a)))
 }
 
-/// What names the state that a host would boot into: for the back end alone to read. The journal keeps it.
+/// Identifies the deployment that a host would boot into. It is opaque to all but the back end. The journal keeps it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub String);
 
 impl fmt::Debug for Token {
-    /// It may hold kernel arguments.
+    /// Shows nothing of it, because it may hold kernel arguments.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<token>")
     }
 }
 
-/// What changes the operating system of one host. Nothing that it does is seen before the next boot.
+/// A back end that changes the operating system of one host. None of its changes takes effect before the next boot.
 pub trait OsBackend: Send + fmt::Debug {
-    /// The name of what can do it on this host, or why none of it can be done here.
+    /// The name of the mechanism on this host, such as rpm-ostree, or why the operating system cannot be changed here.
     ///
     /// # Errors
-    /// A text for the user: what kind of host it would take.
+    /// A text for the user: which kind of host would be needed.
     fn detect(&self) -> Result<&'static str, String>;
-    /// What the host has.
+    /// The deployments of the host.
     ///
     /// # Errors
-    /// The host cannot say.
+    /// The host cannot report it.
     fn status(&mut self) -> Result<OsStatus, OsError>;
-    /// Brings what a deployment needs to the host: an image, packages. It may take long, changes nothing of what boots, and
-    /// is run before the node is drained. Run again it does nothing, or goes on where it was cut.
+    /// Fetches what a deployment needs, such as an image or packages. It may take long, does not change what the host
+    /// boots into, and runs before the node is drained. Idempotent: a second run does nothing, or resumes an
+    /// interrupted one.
     ///
     /// # Errors
-    /// It cannot be had, or there is no room for it.
+    /// It cannot be fetched, or there is no space for it.
     fn fetch(&mut self, target: &Deployment) -> Result<(), OsError>;
-    /// Names what the host would boot into now, for [`OsBackend::undo`]. Taken before anything is staged, as a crash may
-    /// come between the two.
+    /// Returns a token for the deployment that the host would boot into now, for [`OsBackend::undo`]. It is recorded
+    /// before anything is staged, because a crash may come in between.
     ///
     /// # Errors
-    /// The host cannot say.
+    /// The host cannot report it.
     fn mark(&mut self) -> Result<Token, OsError>;
-    /// Makes the host boot into a deployment whose parts were fetched. Short; run again with the same one it changes
-    /// nothing.
+    /// Makes the host boot into a deployment that was fetched. Quick, and idempotent.
     ///
     /// # Errors
     /// The host refuses or fails.
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
-    /// Makes the host boot into what the token names; what was staged is dropped. Run again it changes nothing.
+    /// Makes the host boot into the deployment of the token, and drops what was staged. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails.
     fn undo(&mut self, before: &Token) -> Result<(), OsError>;
 }
 
-/// A host on which none of it can be changed.
+/// The back end of a host whose operating system cannot be changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unsupported;
 
-/// What such a host answers.
+/// The error of such a host.
 const UNSUPPORTED: &str = "only rpm-ostree and bootc hosts can change it; on this host take it out of the MachineConfig, \
                            or set it with the tools of the distribution";
 

@@ -15,44 +15,44 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// Where programs look for others.
+/// The `PATH` that programs get.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Bytes that are kept of each of its two outputs; the rest is read and dropped.
+/// The bytes that are kept of each of the two outputs. The rest is read and dropped.
 const MOST_OUTPUT: usize = 256 * 1024;
-/// How long a program that was killed is waited for. One that hangs in the kernel may never end.
+/// How long to wait for a killed program. One that hangs in the kernel may never end.
 const AFTER_KILL: Duration = Duration::from_secs(1);
-/// Characters of its last words that an error shows.
+/// How many characters of the end of its output an error shows.
 const LAST_WORDS: usize = 400;
 
-/// What a program said.
+/// The output of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Standard output, at most 256 KiB of it; bytes that are not UTF-8 are replaced.
+    /// Standard output, at most 256 KiB of it. Bytes that are not UTF-8 are replaced.
     pub text: String,
 }
 
-/// A program that could not be run, or ended with a failure.
+/// A program could not be run, or failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{program} failed: {why}")]
 pub struct ProgramError {
     /// Its path.
     pub program: String,
-    /// What happened, with the last words of its standard error.
+    /// What happened, with the end of its standard error.
     pub why: String,
 }
 
 /// Runs programs of the host.
 pub trait Programs: Send + fmt::Debug {
-    /// Runs a program to its end.
+    /// Runs a program and waits for its end.
     ///
     /// # Errors
-    /// It does not exist, does not end within the limit (it is killed then, with all that it started), or ends with
-    /// another code than 0.
+    /// It does not exist, does not end within the limit (then it is killed with all that it started), or ends with a
+    /// code other than 0.
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError>;
 }
 
-/// Programs of the machine whose root folder is our own: for agents that run on the host, or have made its root folder
-/// theirs.
+/// Runs programs of the host whose root folder is this process's own: for agents that run on the host, or that changed
+/// their root to the host's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostPrograms;
 
@@ -92,7 +92,7 @@ fn run(program: &str, args: &[&str], limit: Duration) -> Result<Output, String> 
     Ok(Output { text: String::from_utf8_lossy(&out).into_owned() })
 }
 
-/// Reads both outputs until the program has ended. `None`: the time was over before that.
+/// Reads both outputs until the program has ended. `None`: the time limit came first.
 fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let ended = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut out = Pipe::new(child.stdout.take().map(OwnedFd::from))?;
@@ -116,7 +116,8 @@ fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(Vec<u8>, 
         }
         let over = fds.first().is_some_and(|f| !f.revents().is_empty());
         drop(fds);
-        // What it wrote before its end is there to be read. Whoever it left behind may hold the pipes open: not waited for.
+        // Read what the program wrote before its end. Do not wait for the pipes to close: a child that it left behind
+        // may hold them open.
         out.read()?;
         err.read()?;
         if over {
@@ -125,7 +126,7 @@ fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(Vec<u8>, 
     }
 }
 
-/// The reading end of one output.
+/// The read end of one output's pipe.
 struct Pipe {
     fd: Option<OwnedFd>,
     bytes: Vec<u8>,
@@ -139,7 +140,7 @@ impl Pipe {
         Ok(Self { fd, bytes: Vec::new() })
     }
 
-    /// Takes all that is there.
+    /// Reads all that is available.
     fn read(&mut self) -> io::Result<()> {
         let mut buffer = [0; 8 * 1024];
         while let Some(fd) = &self.fd {
@@ -158,7 +159,7 @@ impl Pipe {
     }
 }
 
-/// Ends a program and all that it started. One that cannot end is left to itself.
+/// Kills a program and all that it started. One that cannot end is abandoned.
 fn kill(child: &mut Child) {
     let pid = Pid::from_child(child);
     if let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL) {
@@ -176,7 +177,7 @@ fn kill(child: &mut Child) {
     }
 }
 
-/// The end of what a program said, in one line.
+/// The end of a program's output, in one line.
 fn last_words(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -205,10 +206,10 @@ mod tests {
         );
         let error = HostPrograms.run("/nowhere/x", &[], LONG).unwrap_err().to_string();
         assert!(error.contains("/nowhere/x"), "{error}");
-        // More than a pipe holds is read to its end, and not all of it kept.
+        // Output that is larger than a pipe's buffer is read to its end, and only a part of it is kept.
         let all = sh("head -c 1000000 /dev/zero | tr '\\0' x", LONG).unwrap().text;
         assert_eq!(all.len(), MOST_OUTPUT);
-        // The environment is not ours.
+        // The environment is not inherited.
         assert_eq!(sh("echo $HOME-$PATH", LONG).unwrap().text, format!("-{PATH}\n"));
     }
 

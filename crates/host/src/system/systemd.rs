@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, thiserror::Error)]
 #[error("systemd could not {call} {on}: {why}")]
 pub struct SystemdError {
-    /// What was asked.
+    /// The call.
     pub call: &'static str,
-    /// Of which units.
+    /// The units that it was made for.
     pub on: String,
-    /// What systemd said.
+    /// The error that systemd returned.
     pub why: String,
-    /// A fault point ended the process here.
+    /// A fault point simulated the end of the process here.
     pub(crate) killed: bool,
 }
 
@@ -27,7 +27,7 @@ impl SystemdError {
     }
 }
 
-/// What happens to a running service.
+/// An action on a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceAction {
@@ -35,16 +35,16 @@ pub enum ServiceAction {
     Reload,
     /// As `systemctl restart`.
     Restart,
-    /// Run a program of the host once, in place of a service that this host does not have: as `systemd-run --wait`. What is
-    /// told is the program's path.
+    /// Run a program of the host once, in place of a service that this host does not have, as `systemd-run --wait`
+    /// does. The unit is then the program's path.
     Run,
 }
 
 impl ServiceAction {
-    /// Each of them.
+    /// Every action.
     pub(crate) const ALL: [Self; 3] = [Self::Reload, Self::Restart, Self::Run];
 
-    /// The word for it, as `systemctl` has it.
+    /// The verb for it, as in `systemctl`.
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Reload => "reload",
@@ -54,43 +54,44 @@ impl ServiceAction {
     }
 }
 
-/// How unit files are enabled, as `systemctl is-enabled` says it.
+/// The enablement state of a unit file, as `systemctl is-enabled` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct UnitFileState(pub String);
 
 impl UnitFileState {
-    /// It is started by something, for good or until the next boot.
+    /// Whether the unit is enabled, permanently or until the next boot.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         matches!(self.0.as_str(), "enabled" | "enabled-runtime")
     }
 
-    /// It could be enabled and is not.
+    /// Whether the unit could be enabled and is not.
     #[must_use]
     pub fn is_disabled(&self) -> bool {
         self.0 == "disabled"
     }
 
-    /// It cannot be started at all.
+    /// Whether the unit is masked: it cannot be started at all.
     #[must_use]
     pub fn is_masked(&self) -> bool {
         matches!(self.0.as_str(), "masked" | "masked-runtime")
     }
 }
 
-/// Why a machine is rebooted; written to the journal of the host.
+/// Why a machine is rebooted. It is written to the host's system journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rationale(pub String);
 
-/// systemd of one host. Every call returns when it has happened; implementations have their own time limits.
+/// The systemd of one host. Every call returns when its effect has happened. Implementations have their own time
+/// limits.
 pub trait Systemd: Send + fmt::Debug {
-    /// Reads all units again.
+    /// Reloads all units.
     ///
     /// # Errors
     /// systemd cannot be reached or refuses.
     fn daemon_reload(&mut self) -> Result<(), SystemdError>;
-    /// Makes the links that `[Install]` asks for.
+    /// Makes the links that the units' `[Install]` sections ask for.
     ///
     /// # Errors
     /// A unit does not exist, is masked, or is a template without a default instance.
@@ -100,7 +101,7 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// systemd cannot be reached or refuses.
     fn disable(&mut self, units: &[String]) -> Result<(), SystemdError>;
-    /// Enables or disables as the host's presets say.
+    /// Enables or disables units as the host's presets say.
     ///
     /// # Errors
     /// As [`Systemd::enable`].
@@ -110,43 +111,43 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// It does not exist or does not start.
     fn restart(&mut self, unit: &str) -> Result<(), SystemdError>;
-    /// Lets a unit read its configuration again.
+    /// Makes a service reload its configuration.
     ///
     /// # Errors
     /// It does not exist, does not run, or cannot reload.
     fn reload(&mut self, unit: &str) -> Result<(), SystemdError>;
-    /// Runs a program of the host once, as a unit that is gone afterwards, and waits for its end.
+    /// Runs a program of the host once, as a transient unit, and waits for its end.
     ///
     /// # Errors
     /// It does not exist, or ends with a failure.
     fn run_once(&mut self, program: &str) -> Result<(), SystemdError>;
-    /// Asks for a restart or reload and does not wait for it: where a host boots, a unit may wait for whoever asks.
-    /// Where it does not run it is started.
+    /// Queues a restart or reload without waiting for it: during boot, the unit may be ordered after the caller. A
+    /// service that does not run is started.
     ///
     /// # Errors
     /// systemd cannot be reached or refuses.
     fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<(), SystemdError>;
-    /// Whether a unit was started in this boot: it is on its way up or down, runs, or has failed.
+    /// Whether a unit was started in this boot: it is starting or stopping, runs, or has failed.
     ///
     /// # Errors
     /// systemd cannot be reached.
     fn was_started(&mut self, unit: &str) -> Result<bool, SystemdError>;
-    /// As `systemctl try-reload-or-restart`: one that does not run is left alone.
+    /// As `systemctl try-reload-or-restart`: a unit that does not run is left alone.
     ///
     /// # Errors
     /// It runs and cannot be reloaded or restarted.
     fn reload_if_running(&mut self, unit: &str) -> Result<(), SystemdError>;
-    /// How a unit file is enabled; `None` when there is none.
+    /// The enablement state of a unit file. `None`: there is no such file.
     ///
     /// # Errors
     /// systemd cannot be reached.
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>, SystemdError>;
-    /// Starts a reboot, and returns when it has begun.
+    /// Starts a reboot, and returns when the reboot has begun.
     ///
     /// # Errors
     /// systemd cannot be reached or refuses.
     fn reboot(&mut self, rationale: &Rationale) -> Result<(), SystemdError>;
-    /// Another text at each boot.
+    /// The boot id: a different text at each boot.
     ///
     /// # Errors
     /// It cannot be read.

@@ -1,29 +1,30 @@
 //! The parts of unit files that matter here: names, the `[Install]` section, presets. Pure. See systemd.unit(5) and
 //! systemd.preset(5).
 
-/// Whether systemd would take this as the name of a unit.
+/// Whether systemd would accept this as the name of a unit.
 pub(crate) fn is_unit_name(name: &str) -> bool {
     ignition::unit::check_name(name).is_ok()
 }
 
-/// `x@.service` for `x@` with any instance; `None` for names without an `@`.
+/// The template of an instance: `x@.service` for `x@y.service`. `None`: the name has no `@`.
 pub(crate) fn template_of(name: &str) -> Option<String> {
     let (stem, rest) = name.split_once('@')?;
     let (_, suffix) = rest.rsplit_once('.')?;
     Some(format!("{stem}@.{suffix}"))
 }
 
-/// Whether this is a template itself.
+/// Whether this is the name of a template.
 pub(crate) fn is_template(name: &str) -> bool {
     template_of(name).is_some_and(|t| t == name)
 }
 
-/// The instance of a template.
+/// The name of a template's instance.
 pub(crate) fn instance(template: &str, instance: &str) -> String {
     template.replacen('@', &format!("@{instance}"), 1)
 }
 
-/// A word of `[Install]` with the specifiers that stand for parts of the unit's name: `%n`, `%N`, `%p`, `%i`, `%I`, `%j`.
+/// Expands the specifiers for parts of the unit's name in a word of `[Install]`: `%n`, `%N`, `%p`, `%i`, `%I`, `%j`
+/// (systemd.unit(5)).
 pub(crate) fn expanded(word: &str, unit: &str) -> String {
     let (stem, _) = unit.rsplit_once('.').unwrap_or((unit, ""));
     let (prefix, instance) = stem.split_once('@').unwrap_or((stem, ""));
@@ -33,21 +34,21 @@ pub(crate) fn expanded(word: &str, unit: &str) -> String {
         .fold(word.to_owned(), |word, (specifier, value)| word.replace(specifier, value))
 }
 
-/// What `[Install]` says.
+/// The `[Install]` section of a unit file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Install {
     /// `(target, folder suffix)` for WantedBy, RequiredBy and UpheldBy.
     pub(crate) links: Vec<(String, &'static str)>,
-    /// Other names.
+    /// Other names of the unit.
     pub(crate) alias: Vec<String>,
-    /// Units that are enabled together with it.
+    /// Units that are enabled and disabled together with it.
     pub(crate) also: Vec<String>,
-    /// The instance that a template is enabled as.
+    /// The instance that is enabled for a template.
     pub(crate) default_instance: Option<String>,
 }
 
 impl Install {
-    /// Reads a unit file.
+    /// Parses a unit file.
     pub(crate) fn parse(text: &str) -> Self {
         let mut out = Self::default();
         let mut inside = false;
@@ -74,13 +75,14 @@ impl Install {
         out
     }
 
-    /// Nothing in it can be enabled.
+    /// Whether there is nothing to enable.
     pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty() && self.alias.is_empty() && self.also.is_empty()
     }
 }
 
-/// Whether presets, the text of all files in their order, enable a unit. Without a rule they do.
+/// Whether presets (the texts of all files in their order) enable a unit. Without a matching rule they do
+/// (systemd.preset(5)).
 pub(crate) fn preset_enables(presets: &[String], unit: &str) -> bool {
     for line in presets.iter().flat_map(|t| t.lines()).map(str::trim) {
         let mut words = line.split_whitespace();
@@ -92,7 +94,7 @@ pub(crate) fn preset_enables(presets: &[String], unit: &str) -> bool {
     true
 }
 
-/// `*` and `?` of shell patterns.
+/// Matches a text against `*` and `?` of shell patterns.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,

@@ -8,35 +8,35 @@ use serde::Serialize;
 /// A user of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
-    /// Number.
+    /// The user id.
     pub uid: u32,
-    /// Number of the main group.
+    /// The id of the main group.
     pub gid: u32,
-    /// Home.
+    /// The home folder.
     pub home: String,
 }
 
 /// Users and groups of the host, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Users {
-    /// Users.
+    /// The users by name.
     pub users: BTreeMap<String, User>,
-    /// Numbers of groups.
+    /// The ids of groups by name.
     pub groups: BTreeMap<String, u32>,
 }
 
-/// A password could not be changed.
+/// Why a password could not be changed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ShadowError {
-    /// No such line.
+    /// The user has no line in the file.
     #[error(
         "/etc/shadow has no line for user {0}; create the user on the host first (pwconv adds missing lines)"
     )]
     NoUser(String),
-    /// A hash that would break the file.
+    /// The hash would corrupt the file.
     #[error("the password hash of user {0} holds a colon or a line break; make it with mkpasswd")]
     BadHash(String),
-    /// Bytes that would be lost.
+    /// The file has bytes that would be lost.
     #[error(
         "/etc/shadow is not UTF-8 text, so that it cannot be rewritten without loss; correct the line (pwck)"
     )]
@@ -44,8 +44,8 @@ pub enum ShadowError {
 }
 
 impl Users {
-    /// Reads the texts of `/etc/passwd` and `/etc/group`. Lines that cannot be read are skipped, the first of a name
-    /// counts, as in the C library.
+    /// Parses the texts of `/etc/passwd` and `/etc/group`. Malformed lines are skipped, and the first line for a name
+    /// is used, as in the C library.
     #[must_use]
     pub fn parse(passwd: &str, group: &str) -> Self {
         let mut out = Self::default();
@@ -70,29 +70,29 @@ impl Users {
     }
 }
 
-/// A user's hash in the text of `/etc/shadow`.
+/// A user's password hash in the text of `/etc/shadow`.
 #[must_use]
 pub(crate) fn hash_of(shadow: &str, user: &str) -> Option<String> {
     let line = shadow.lines().find(|l| l.split(':').next() == Some(user))?;
     line.split(':').nth(1).map(str::to_owned)
 }
 
-/// A user's hash and the day of its last change in the text of `/etc/shadow`.
+/// A user's password hash and the day of its last change in the text of `/etc/shadow`.
 pub(crate) fn fields_of(shadow: &str, user: &str) -> Option<(String, String)> {
     let line = shadow.lines().find(|l| l.split(':').next() == Some(user))?;
     let mut fields = line.split(':').skip(1).map(str::to_owned);
     Some((fields.next()?, fields.next().unwrap_or_default()))
 }
 
-/// The text of `/etc/shadow` with another hash for a user, and the day of the change.
+/// The text of `/etc/shadow` with another hash for a user, and the day of this change.
 ///
 /// # Errors
-/// The user has no line, or the hash cannot stand in one.
+/// The user has no line, or the hash would corrupt the file.
 pub(crate) fn with_hash(shadow: &str, user: &str, hash: &str, day: u64) -> Result<String, ShadowError> {
     with_fields(shadow, user, hash, &day.to_string())
 }
 
-/// As [`with_hash`], with the day as it stands in the text.
+/// As [`with_hash`], with the day as the text of the field.
 ///
 /// # Errors
 /// As [`with_hash`].

@@ -19,7 +19,7 @@ use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
 use crate::transaction::recover::{Recovery, Tell};
 
-/// What [`Host::apply`] did.
+/// The result of [`Host::apply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// How many steps there were.
@@ -29,7 +29,7 @@ pub struct Applied {
 }
 
 impl Host {
-    /// Applies a plan: all of it, or nothing. A reboot that it asks for is the caller's to start.
+    /// Applies a plan: all of it, or nothing. The caller starts the reboot that the plan may need.
     ///
     /// # Errors
     /// [`Error::Undone`] with the host in its old state, [`Error::UndoIncomplete`], or another error before anything
@@ -60,7 +60,7 @@ impl Host {
             Ok(journal) => journal,
             Err(e) if e.killed() => return Err(e),
             Err(e) => {
-                // Nothing was changed yet; what is left of the journal is cleared, now or at the next start.
+                // Nothing was changed yet. The remains of the journal are cleared, now or at the next start.
                 if let Err(also) = self.recover_locked() {
                     tracing::warn!(error = %also, "cannot clear a journal that was not begun");
                 }
@@ -71,14 +71,14 @@ impl Host {
             return Err(self.back_out(&journal, step, e));
         }
         if let Err(e) = Journal::commit(&self.root) {
-            // A rename that happened and then could not be made durable counts: the journal says so itself.
+            // If the rename happened and only its sync failed, the change is committed. The journal's state decides.
             if e.killed() || !matches!(Journal::stage(&self.root), Ok(Stage::Done(_))) {
                 return Err(self.back_out(&journal, "commit the change".to_owned(), e.into()));
             }
             tracing::warn!(error = %e, "the change is through; the disk may not know it yet");
         }
         if journal.os_change().is_some() {
-            // Its boot decides.
+            // The next boot decides whether the change stays.
             return Ok(applied);
         }
         if let Err(e) = Journal::clear(&self.root, Some(&journal)) {
@@ -90,7 +90,7 @@ impl Host {
         Ok(applied)
     }
 
-    /// A step failed: takes everything back.
+    /// Undoes everything after a failed step.
     fn back_out(&mut self, journal: &Journal, step: String, cause: Error) -> Error {
         if cause.killed() {
             return cause;
@@ -103,15 +103,15 @@ impl Host {
         }
     }
 
-    /// Whether the disk has room for a plan, with what its journal keeps.
+    /// Checks that the disk has space for a plan and its journal.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be asked.
+    /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be queried.
     pub fn check_room(&self, plan: &HostPlan) -> Result<(), Error> {
         crate::transaction::journal::space(&self.root, plan)
     }
 
-    /// One systemd call, with the fault points around it.
+    /// Makes one systemd call, with the fault points around it.
     pub(crate) fn systemd(
         &mut self,
         call: &'static str,
@@ -131,7 +131,7 @@ impl Host {
         fault(false)
     }
 
-    /// As [`Host::systemd`]; a failure is told and no more, unless it is the end of the process.
+    /// As [`Host::systemd`], but a failure is only logged, unless it is the simulated end of the process.
     pub(crate) fn tolerate(
         &mut self,
         call: &'static str,
@@ -147,11 +147,11 @@ impl Host {
         }
     }
 
-    /// Brings to the host what a plan needs of the operating system. May take long, and changes nothing that runs or boots:
-    /// to be done before the node is drained. Done again it does nothing.
+    /// Fetches what a plan needs for its change of the operating system. It may take long, and changes nothing that
+    /// runs or boots, so it is done before the node is drained. Idempotent.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// It cannot be fetched.
     pub fn fetch(&mut self, plan: &HostPlan) -> Result<(), Error> {
         match plan.os_change() {
             Some(change) => Ok(self.os.fetch(&change.to)?),
@@ -159,7 +159,7 @@ impl Host {
         }
     }
 
-    /// One call of the operating system's back end, with the fault points around it.
+    /// Makes one call of the operating system's back end, with the fault points around it.
     pub(crate) fn os_call(
         &mut self,
         call: &'static str,
@@ -177,7 +177,7 @@ impl Host {
         Ok(())
     }
 
-    /// Runs the steps in order. An error comes with its step.
+    /// Runs the steps in order. An error is returned with its step.
     fn run_all(&mut self, steps: &[Step]) -> Result<(), (String, Error)> {
         let mut told = false;
         let mut rest = steps;
@@ -198,7 +198,7 @@ impl Host {
             rest = later;
         }
         if let Some(last) = steps.iter().rfind(|s| matches!(s, Step::Units { .. })) {
-            // systemd does not wait for the disk when it makes links: they must not be newer than the commit.
+            // systemd does not sync the links that it makes: they must be on the disk before the commit.
             self.root.sync_file_system(paths::UNITS_DIR).map_err(|e| (last.to_string(), e.into()))?;
         }
         Ok(())
@@ -236,7 +236,8 @@ impl Host {
             Step::Os { change } => self.os_call("stage", |os| os.stage(&change.to))?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
             Step::TellSshd { unit } => {
-                // Its file counts at the latest when it starts again: no reason to take the change back.
+                // The configuration takes effect at its next start at the latest, so a failure does not undo the
+                // change.
                 self.tolerate("reload, if it runs,", unit, |s| s.reload_if_running(unit))?;
             }
             Step::Service { action, unit } => {
@@ -255,7 +256,7 @@ impl Host {
     }
 }
 
-/// The change of files that a step is, where it can be one of many.
+/// The file change of a step, if the step can be part of a batch.
 fn file_change(step: &Step) -> Option<FileChange<'_>> {
     Some(match step {
         Step::Write { path, content, attributes, .. } => {

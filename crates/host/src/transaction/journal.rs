@@ -35,42 +35,42 @@ use crate::system::systemd::ServiceAction;
 use crate::transaction::shadow;
 use links::Links;
 
-/// A change is under way.
+/// The journal of a change that is in progress.
 const BEGIN: &str = "/var/lib/machine-config-daemon/journal/begin.json";
-/// The change is through.
+/// The journal of a committed change.
 const DONE: &str = "/var/lib/machine-config-daemon/journal/done.json";
-/// The change has been taken back.
+/// The journal of a change that has been undone.
 const UNDONE: &str = "/var/lib/machine-config-daemon/journal/undone.json";
-/// The change is through, and the boot that it waited for has come up in it.
+/// The journal of a committed change whose boot has come up as planned.
 const FINALISED: &str = "/var/lib/machine-config-daemon/journal/finalised.json";
-/// Old contents of files, one after the other.
+/// The old contents of files, concatenated.
 const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
-/// Services have been told of the change.
+/// Exists when services may have been reloaded or restarted for the change.
 const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
-/// For root only: old contents may be secret.
+/// Mode and owner of the journal's files: only root may read them, because old contents may be secret.
 const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// The same for folders.
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
-/// How many damaged journals are kept for people to look at.
+/// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
-/// Room for the journal's own text and for blocks that are not full, per path.
+/// Space per path for the journal's own text and for partly filled blocks.
 const SLACK: u64 = 8 * 1024;
 
-/// What stood at a path.
+/// What was at a path before the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "camelCase")]
 enum Was {
     /// Nothing.
     Absent,
-    /// A folder: it gets its mode and owner back, and is made again where it was removed. What is in it is left alone.
-    /// Nothing of that for what is neither file, link nor folder.
+    /// A folder. With attributes: its mode and owner are restored, and it is made again if it was removed. Its
+    /// contents are left alone. Without: nothing is restored, as for anything that is neither file, link nor folder.
     Dir {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attributes: Option<Attributes>,
     },
     /// A link.
     Link { target: String, uid: u32, gid: u32 },
-    /// A file, its contents at this place in the data.
+    /// A file, with the position of its contents in the data file.
     File {
         attributes: Attributes,
         #[serde(flatten)]
@@ -84,30 +84,31 @@ enum Was {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Before {
     path: String,
-    /// It is another name of this file.
+    /// The file that the path was a hard link of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     same_as: Option<String>,
     #[serde(flatten)]
     was: Was,
 }
 
-/// What undoes a change of the operating system.
+/// What is needed to undo a change of the operating system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum OsUndo {
-    /// What the host would boot into before, and what the change makes of it.
+    /// The token for what the host would have booted into, and the change.
     Staged { before: Token, change: Box<OsChange> },
-    /// Of the third format and before, when no host had a back end that could have changed anything: what two configs said.
+    /// From the third format and earlier, when no host had a back end that could have changed anything: what the two
+    /// configs asked for.
     Older(OsWanted, OsWanted),
 }
 
-/// The journal as it stands on the disk.
+/// The journal as it is stored on the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Journal {
-    /// The format once more, under the checksum. 0: written before it stood here.
+    /// The format again, here covered by the checksum. 0: the journal is older than this field.
     #[serde(default)]
     format: u32,
-    /// From which config to which.
+    /// The old and the new config.
     pub(crate) names: Names,
     /// The steps in words.
     steps: Vec<String>,
@@ -115,34 +116,34 @@ pub(crate) struct Journal {
     /// Passwords that are set.
     #[serde(default)]
     passwords: Vec<shadow::Before>,
-    /// Things renamed out of the way: from, to.
+    /// What was renamed out of the way: from, to.
     aside: Vec<(String, String)>,
-    /// What enables units. `None` when the plan does not touch that.
+    /// The enablement links. `None`: the plan does not change enablement.
     links: Option<Links>,
     /// The change of the operating system, and what undoes it.
     os: Option<OsUndo>,
-    /// Services that are told at the end.
+    /// Services to reload or restart at the end.
     pub(crate) services: Vec<(ServiceAction, String)>,
-    /// systemd reads its units again.
+    /// Whether systemd reloads its units.
     pub(crate) daemon_reload: bool,
-    /// The boot that the change was begun in. Of older versions: none, which no boot is.
+    /// The boot in which the change was begun. Empty in journals of older versions, which equals no boot.
     #[serde(default)]
     pub(crate) boot: Boot,
-    /// The SSH server, if its configuration changes. A reader that does not know of it leaves it to its next start.
+    /// The SSH server's unit, if its configuration changes. A reader that does not know this field does not reload it.
     #[serde(default)]
     pub(crate) sshd: Option<String>,
 }
 
-/// The format of the journal. A reader knows all formats up to its own; one that changes what undo has to do gets a new
-/// number.
+/// The format of the journal. A reader knows all formats up to its own. A format gets a new number if it changes what
+/// undo has to do.
 const FORMAT: u32 = 4;
-/// The format of a journal without a change of the operating system, which waits for no boot once it is committed.
+/// The format of a journal without a change of the operating system. Once committed, it does not wait for a boot.
 const FORMAT_WITHOUT_OS: u32 = 3;
-/// The format of a journal in which no folder and no hard link is to be put back: readers of before the third one know
-/// all of it.
+/// The format of a journal that restores no folders and no hard links: readers that know only the second format can
+/// read it completely.
 const FORMAT_WITHOUT_FOLDERS: u32 = 2;
 
-/// Journals that do not say their format were written before there was a second one.
+/// The format of journals that name none: they were written before there was a second one.
 fn first_format() -> u32 {
     1
 }
@@ -157,13 +158,13 @@ impl Unusable {
     fn at(self, root: &Root, path: &'static str) -> Error {
         match self {
             Self::Damaged(why) => put_away(root, path, why),
-            // It is whole: whoever wrote it can use it.
+            // It is intact: the version that wrote it can use it.
             Self::Newer(found) => Error::JournalNewer { path, found, known: FORMAT },
         }
     }
 }
 
-/// A journal with its checksum.
+/// The journal with its checksum, as it is in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
@@ -173,27 +174,27 @@ struct Sealed {
     journal: String,
 }
 
-/// The one field that every format has.
+/// The one field that all formats have.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
 }
 
-/// Where a change stands.
+/// The state of the last change.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// There is none.
+    /// There is no journal.
     Nothing,
-    /// Under way.
+    /// In progress.
     Begun(Journal),
-    /// Through, with things left to clear, or waiting for its boot.
+    /// Committed, with remains to clear, or waiting for its boot.
     Done(Journal),
-    /// Taken back, with things left to clear.
+    /// Undone, with remains to clear.
     Undone,
 }
 
 impl Journal {
-    /// Writes down what the plan will change. Nothing but the journal's own folder is changed.
+    /// Records what the plan will change. Writes only to the journal's own folder.
     pub(crate) fn begin(
         root: &Root,
         plan: &HostPlan,
@@ -205,13 +206,13 @@ impl Journal {
         let mut aside = Vec::new();
         for step in &plan.steps {
             for path in step.paths() {
-                // Our own folders are closed for good.
+                // Our own folders stay private: their old mode is not restored.
                 let folder = matches!(step, Step::MakeDir { .. } | Step::RemoveDir { .. })
                     && !desired::paths::is_reserved(path);
                 note(root, path, folder, &mut seen, &mut before)?;
             }
             if let Step::MoveAside { path, to, .. } = step {
-                // An undo takes what stands there for what was moved.
+                // The undo would take what exists there for what was moved aside.
                 if !root.found(to)?.is_absent() {
                     return Err(FsError::new("move something to", to, io::ErrorKind::AlreadyExists).into());
                 }
@@ -296,7 +297,7 @@ impl Journal {
         serde_json::to_vec(&sealed).map_err(config)
     }
 
-    /// Where the last change stands. A journal that cannot be read is put away.
+    /// The state of the last change. A journal that cannot be read is renamed and kept.
     pub(crate) fn stage(root: &Root) -> Result<Stage, Error> {
         if let Some(bytes) = root.read_if_there(BEGIN)? {
             return match Self::unseal(&bytes) {
@@ -332,39 +333,39 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Whether a change is under way, or was when its process ended.
+    /// Whether a change is in progress, or was when its process ended.
     pub(crate) fn is_open(root: &Root) -> Result<bool, FsError> {
         Ok(!root.found(BEGIN)?.is_absent())
     }
 
-    /// Notes that services are about to be told.
+    /// Records that services are about to be reloaded or restarted.
     pub(crate) fn mark_services(root: &Root) -> Result<(), FsError> {
         root.write_bytes(SERVICES, b"", PRIVATE)
     }
 
-    /// Whether services may have been told.
+    /// Whether services may have been reloaded or restarted.
     pub(crate) fn services_marked(root: &Root) -> Result<bool, FsError> {
         Ok(!root.found(SERVICES)?.is_absent())
     }
 
-    /// The change is through: from here on it is never undone, unless it waits for a boot that fails (see
+    /// Commits the change. From here on it is never undone, unless it waits for a boot that fails (see
     /// [`Journal::os_change`]).
     pub(crate) fn commit(root: &Root) -> Result<(), FsError> {
         root.rename(BEGIN, DONE)
     }
 
-    /// A change that was through and is to be undone after all: it is under way again.
+    /// Reverts the commit of a change that must be undone after all.
     pub(crate) fn reopen(root: &Root) -> Result<(), FsError> {
         root.rename(DONE, BEGIN)
     }
 
-    /// The boot that a change was through but for has come up as it wants: from here on it is never undone.
+    /// Records that the boot that the change waited for has come up as planned. From here on it is never undone.
     pub(crate) fn finalise(root: &Root) -> Result<(), FsError> {
         root.rename(DONE, FINALISED)
     }
 
-    /// What the change makes of the operating system, and what names the state before. Such a change is over when a later
-    /// boot has come up in it; until then the journal of a committed one stays.
+    /// The change of the operating system, and the token for the state before. Such a change is complete when a later
+    /// boot has come up in it. Until then the journal stays after the commit.
     pub(crate) fn os_change(&self) -> Option<(&Token, &OsChange)> {
         match self.os.as_ref()? {
             OsUndo::Staged { before, change } => Some((before, change)),
@@ -372,12 +373,12 @@ impl Journal {
         }
     }
 
-    /// Everything is as before.
+    /// Records that everything has been undone.
     pub(crate) fn retract(root: &Root) -> Result<(), FsError> {
         root.rename(BEGIN, UNDONE)
     }
 
-    /// Removes damaged journals that were put away, but for the newest: each holds old contents of files.
+    /// Removes damaged journals that were kept, except the newest ones: each holds old contents of files.
     ///
     /// # Errors
     /// One of them cannot be removed.
@@ -394,11 +395,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes what an ended change has left.
+    /// Removes the remains of a change that has ended.
     pub(crate) fn clear(root: &Root, journal: Option<&Self>) -> Result<(), FsError> {
         for (_, to) in journal.map_or(&[][..], |j| &j.aside) {
             match root.remove_tree(to) {
-                // The change is over either way. A journal that is never cleared would hold up all that follow.
+                // The change has ended either way. A journal that is never cleared would block every later change.
                 Err(e) if !e.killed() => {
                     tracing::warn!(path = %to, error = %e, "what was set aside stays there; remove it by hand");
                 }
@@ -408,7 +409,7 @@ impl Journal {
         for path in [BEGIN, DONE, UNDONE, FINALISED, DATA, SERVICES] {
             root.discard_temporary(path)?;
         }
-        // The file that says where the change stands goes last.
+        // The file that holds the state of the change is removed last.
         for path in [DATA, SERVICES, DONE, UNDONE, FINALISED] {
             root.remove(path)?;
         }
@@ -416,8 +417,8 @@ impl Journal {
     }
 }
 
-/// Notes a path and the folders above it that are missing, outermost first. Mode and owner of a folder are noted where it
-/// is the `folder` that a step changes.
+/// Records a path and the missing folders above it, outermost first. Mode and owner of a folder are recorded if it is
+/// the `folder` that a step changes.
 fn note(
     root: &Root,
     path: &str,
@@ -461,9 +462,9 @@ fn note(
     Ok(())
 }
 
-/// Refuses a change for which there is no room.
+/// Refuses a change for which there is not enough space.
 pub(crate) fn space(root: &Root, plan: &HostPlan) -> Result<(), Error> {
-    // Of each file system: what is free, what is needed, and the first path that needs it.
+    // For each file system: its device, the free and the needed bytes, and the first path that needs them.
     let mut need: Vec<(u64, u64, u64, String)> = Vec::new();
     let mut add = |path: &str, bytes: u64| -> Result<(), Error> {
         let (dev, free) = root.space(path)?;
@@ -483,7 +484,7 @@ pub(crate) fn space(root: &Root, plan: &HostPlan) -> Result<(), Error> {
     for step in &plan.steps {
         let (path, bytes) = match step {
             Step::Write { path, content, .. } => (path, content.bytes().len() as u64),
-            // An original that is kept stands beside the file that takes its place.
+            // A saved original takes space in addition to the file that replaces it.
             Step::Copy { from, to, .. } => (to, root.len(from)?),
             _ => continue,
         };
@@ -495,8 +496,8 @@ pub(crate) fn space(root: &Root, plan: &HostPlan) -> Result<(), Error> {
     }
 }
 
-/// Keeps a damaged journal, and the old contents beside it, under other names, so that the daemon can go on and
-/// nothing of the host's own is lost.
+/// Renames a damaged journal and its old contents, so that the daemon can go on and none of the host's own data is
+/// lost.
 fn put_away(root: &Root, path: &str, why: String) -> Error {
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -511,7 +512,7 @@ fn put_away(root: &Root, path: &str, why: String) -> Error {
     }
 }
 
-/// Reads old contents one after the other, and notes the length and hash of each.
+/// Reads old contents one file after another, and records the length and hash of each.
 struct Data<'r> {
     root: &'r Root,
     paths: Vec<String>,

@@ -14,14 +14,14 @@ use crate::disk::root::Root;
 use crate::error::Error;
 use crate::paths::{LOCK, STATE_DIR};
 
-/// The agent's own folder.
+/// Mode and owner of the agent's own folder.
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
 
-/// Held while the host is changed or recovered. The kernel lets go of it when the process ends, however it does.
+/// Held while the host is changed or recovered. The kernel releases it when the process ends, in whatever way.
 pub(crate) struct Lock(OwnedFd);
 
 impl Drop for Lock {
-    /// Closing alone would leave it to a child that another thread is about to start.
+    /// Unlocks explicitly: closing alone would leave the lock with a child that another thread is about to start.
     fn drop(&mut self) {
         if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
             tracing::warn!(%error, "the lock of the host is let go of when its handle closes");
@@ -30,11 +30,11 @@ impl Drop for Lock {
 }
 
 impl Lock {
-    /// Keeps other processes from changing or recovering this host: one that is at work is not one that was
-    /// interrupted.
+    /// Takes the lock, which keeps other processes from changing or recovering this host. Without it, a change in
+    /// progress would look like an interrupted one.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another process has it; or the lock file cannot be made.
+    /// [`Error::Busy`] if another process has it; or the lock file cannot be made.
     pub(crate) fn take(root: &Root) -> Result<Self, Error> {
         let own = match root.found(STATE_DIR)? {
             Found::Dir { mode, uid, gid } => {

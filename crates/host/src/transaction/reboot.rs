@@ -11,17 +11,17 @@ use crate::paths;
 use crate::record::{Boot, PendingReboot};
 use crate::system::systemd::Rationale;
 
-/// The token of a boot: for anybody to see.
+/// Mode and owner of the boot token, which everybody may read.
 const TOKEN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
-/// The record of a reboot that is owed: our own state, for root only.
+/// Mode and owner of the record of a pending reboot: our own state, for root only.
 const RECORD: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
-/// What has become of a reboot that was owed.
+/// The state of a pending reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebootStatus {
-    /// None is owed.
+    /// No reboot is pending.
     None,
-    /// It is still owed: this is still the same boot.
+    /// A reboot is pending: this is still the same boot.
     Owed(PendingReboot),
     /// The machine has rebooted since. [`Host::reboot_done`] forgets it.
     Rebooted(PendingReboot),
@@ -37,22 +37,22 @@ impl Host {
         Ok(Boot { boot_id: self.systemd.boot_id()?, token: token.trim().to_owned() })
     }
 
-    /// Gives this boot its token, if it has none yet.
+    /// Writes the token of this boot, if it has none yet.
     pub(crate) fn mark_boot(&self) -> Result<(), FsError> {
         if !self.root.found(paths::BOOT_TOKEN)?.is_absent() {
             return Ok(());
         }
-        // Nothing needs more of it than to be another one each time: the hasher's random keys are the source.
+        // The token only has to be different each time, so the hasher's random keys are good enough.
         let part = || RandomState::new().build_hasher().finish();
         let token = format!("{:016x}{:016x}\n", part(), part());
         self.root.write_bytes(paths::BOOT_TOKEN, token.as_bytes(), TOKEN)
     }
 
-    /// When this boot got its token, in seconds since 1970: soon after its beginning, and before the kubelet's where the
-    /// recovery runs before that. `None`: it has none.
+    /// When this boot got its token, in seconds since 1970: soon after the boot began, and before the kubelet's start
+    /// if the recovery runs before the kubelet. `None`: there is no token.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The token cannot be read.
     pub fn boot_marked(&self) -> Result<Option<i64>, Error> {
         if self.root.found(paths::BOOT_TOKEN)?.is_absent() {
             return Ok(None);
@@ -60,11 +60,11 @@ impl Host {
         Ok(self.root.like(paths::BOOT_TOKEN)?.modified.map(|(seconds, _)| seconds))
     }
 
-    /// Whether a reboot is owed.
+    /// Whether a reboot is pending.
     ///
     /// # Errors
-    /// The record of it cannot be read. That is neither taken as none, which would lose the reboot, nor as one, which
-    /// would have no end.
+    /// The record cannot be read. It is not taken as "none", which would lose the reboot, nor as "pending", which
+    /// would never end.
     pub fn reboot_status(&mut self) -> Result<RebootStatus, Error> {
         let Some(bytes) = self.root.read_if_there(paths::REBOOT_PENDING)? else {
             return Ok(RebootStatus::None);
@@ -76,18 +76,18 @@ impl Host {
         Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }
 
-    /// Forgets a reboot that has happened, and the force file that may have asked for it.
+    /// Removes the record of a reboot that has happened, and the force file that may have asked for it.
     ///
     /// # Errors
-    /// The files that say so cannot be removed.
+    /// These files cannot be removed.
     pub fn reboot_done(&mut self) -> Result<(), Error> {
         self.root.remove(paths::FORCE_FILE)?;
         self.root.remove(paths::REBOOT_PENDING)?;
         Ok(())
     }
 
-    /// Writes down, with a reboot that is owed, whether anybody has to be asked before it (see
-    /// [`PendingReboot::cleared`]). A disk that does not take it is told of in the log and no more.
+    /// Records with a pending reboot whether it needs further permission (see [`PendingReboot::cleared`]). A failure
+    /// to write is only logged.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -100,10 +100,10 @@ impl Host {
         }
     }
 
-    /// Starts a reboot, and counts it where one is owed.
+    /// Starts a reboot, and counts it if one is pending.
     ///
     /// # Errors
-    /// systemd refuses; that is not counted.
+    /// systemd refuses. A refused reboot is not counted.
     pub fn reboot(&mut self, rationale: &str) -> Result<(), Error> {
         let owed = match self.reboot_status()? {
             RebootStatus::Owed(owed) => Some(owed),
@@ -124,8 +124,7 @@ impl Host {
         }
     }
 
-    /// Writes down a reboot that is owed. A disk that does not take it is told of and no more: the reboot may be what
-    /// mends it.
+    /// Records a pending reboot. A failure to write is only logged, because the reboot may be what repairs the disk.
     fn record(&self, owed: &PendingReboot) -> Result<(), Error> {
         let path = paths::REBOOT_PENDING;
         let json = serde_json::to_vec(owed).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;

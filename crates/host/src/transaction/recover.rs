@@ -14,47 +14,48 @@ use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
 
-/// How services hear of a change that is taken back.
+/// How services are reloaded or restarted when a change is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tell {
-    /// The process that made the change takes it back: those that it told are told again, each to its end.
+    /// The process that made the change undoes it: the services that it acted on are acted on again, and each is
+    /// waited for.
     AndWait,
-    /// Another process in the same boot: the same, but nobody waits. At boot a unit may be ordered after that process, and
-    /// whoever waited for it would wait for itself.
+    /// Another process in the same boot undoes it: the same services, but without waiting. During boot a unit may be
+    /// ordered after this process, so waiting for it would be a deadlock.
     Marked,
-    /// A later boot: what has not started yet will find everything as it was. What has started may have read the change,
-    /// whether it was told or not.
+    /// It is undone in a later boot: services that have not started yet will find the old state. Those that have
+    /// started may have read the change, even if they were not reloaded for it.
     Started,
 }
 
-/// What [`Host::recover`] found.
+/// The result of [`Host::recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// No change was under way.
+    /// No change was in progress.
     Nothing,
-    /// A change was under way and has been undone: the host is in `config`.
+    /// A change was in progress and has been undone: the host is in `config`.
     Undone {
-        /// The config that it is in.
+        /// The config that the host is in.
         config: String,
-        /// The config that it was on its way to.
+        /// The config that it was moving to.
         desired: String,
     },
-    /// A change was through and what it left behind has been cleared: the host is in `config`.
+    /// A change was committed and its remains have been cleared: the host is in `config`.
     Finished {
-        /// The config that it is in.
+        /// The config that the host is in.
         config: String,
     },
-    /// A change is through but for the boot into the operating system that it has staged, which is still to come.
+    /// A change is committed, and the boot into the operating system that it staged is still to come.
     AwaitsBoot {
-        /// The config that the host is in then.
+        /// The config that the host will be in then.
         config: String,
     },
-    /// The boot that a change waited for came up otherwise: the whole change was undone, and the host is in `config`. The
-    /// other one is not tried again (see [`OsFailure`]).
+    /// The boot that a change waited for came up in another deployment. The whole change was undone, and the host is
+    /// in `config`. The new config is not retried (see [`OsFailure`]).
     RolledBack {
-        /// The config that it is in.
+        /// The config that the host is in.
         config: String,
-        /// The config that it was on its way to.
+        /// The config that it was moving to.
         desired: String,
         /// What was found after the boot.
         why: String,
@@ -70,7 +71,7 @@ impl Host {
             self.os_call("undo", |os| os.undo(before))?;
         }
         if journal.daemon_reload {
-            // The files are what counts; systemd reads them at the latest at the next boot.
+            // A failure is tolerated: the files are restored, and systemd reads them at the next boot at the latest.
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
         }
         if let Some(unit) = &journal.sshd {
@@ -88,7 +89,7 @@ impl Host {
                 (Tell::AndWait, ServiceAction::Reload) => s.reload(unit),
                 (Tell::AndWait, ServiceAction::Restart) => s.restart(unit),
                 (Tell::AndWait, ServiceAction::Run) => s.run_once(unit),
-                // What a program made of the change is on the disk: a reboot does not take it back.
+                // What a program wrote because of the change is on the disk: a reboot does not undo it.
                 (Tell::Started, ServiceAction::Run) => s.queue(action, unit),
                 (Tell::Started, _) if !s.was_started(unit)? => Ok(()),
                 (Tell::Marked | Tell::Started, _) => s.queue(action, unit),
@@ -99,15 +100,15 @@ impl Host {
         Ok(())
     }
 
-    /// Finishes or undoes what a crash interrupted. To be called at start-up, before anything else. A call after it
+    /// Completes or undoes a change that a crash interrupted. Call it at start-up, before anything else. A second call
     /// finds nothing to do.
     ///
     /// # Errors
-    /// Another process is at it, the journal is damaged, or the undo fails; the next call goes on.
+    /// Another process is changing the host, the journal is damaged, or the undo fails. The next call continues.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
         let _lock = Lock::take(&self.root)?;
         let recovery = self.recover_locked()?;
-        // Housekeeping: what it cannot do must not keep a half-made change from being undone.
+        // Housekeeping: its failure must not keep an unfinished change from being undone.
         let chores = [self.close_originals(), Journal::forget_damaged(&self.root).map_err(Error::from)];
         for chore in chores {
             match chore {
@@ -126,7 +127,7 @@ impl Host {
         Ok(recovery)
     }
 
-    /// Whether a change of this host is neither through nor taken back: [`Host::recover`] has to come first.
+    /// Whether a change of this host is neither committed nor undone. Then [`Host::recover`] must be called first.
     ///
     /// # Errors
     /// The journal's folder cannot be read.
@@ -134,8 +135,8 @@ impl Host {
         Ok(Journal::is_open(&self.root)?)
     }
 
-    /// Versions before this one made the folder of the originals readable by everybody, and with it what was kept from
-    /// folders that are not.
+    /// Makes the folder of saved originals private. Earlier versions made it readable by everybody, including
+    /// originals from folders that are not.
     fn close_originals(&self) -> Result<(), Error> {
         let path = paths::ORIGINALS;
         if let Found::Dir { mode, uid, gid } = self.root.found(path)?
@@ -170,8 +171,8 @@ impl Host {
         }
     }
 
-    /// A change is through. One that has staged an operating system is over when the machine has booted: finalised where it
-    /// came up in that, undone with all else of the change where it did not.
+    /// Completes a committed change. One that has staged an operating system ends with the next boot: it is finalised
+    /// if the machine came up in the new deployment, and undone as a whole if it did not.
     fn after_commit(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let (config, desired) = (journal.names.current.clone(), journal.names.desired.clone());
         if let Some((_, change)) = journal.os_change() {
@@ -195,7 +196,7 @@ impl Host {
         Ok(Recovery::Finished { config: desired })
     }
 
-    /// Undoes a change that waits for its boot: another one takes its place before that.
+    /// Undoes a committed change that still waits for its boot, because another change replaces it.
     pub(crate) fn take_back_committed(&mut self) -> Result<(), Error> {
         if let Stage::Done(journal) = Journal::stage(&self.root)? {
             tracing::warn!(desired = %journal.names.desired, "a change that waits for its boot is given up, undoing it");
@@ -205,7 +206,7 @@ impl Host {
         Ok(())
     }
 
-    /// The config whose operating system the machine did not come up in, if that is on record.
+    /// The config into whose operating system the machine failed to boot, if there is such a record.
     ///
     /// # Errors
     /// The record cannot be read.

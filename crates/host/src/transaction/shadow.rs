@@ -16,13 +16,12 @@ use crate::error::Error;
 use crate::paths::{PASSWD_LOCK, SHADOW, SHADOW_BACKUP};
 use crate::system::users::{ShadowError, fields_of, with_fields, with_hash};
 
-/// How long another program may hold the lock of the user database: as long as `lckpwdf` of the C library waits, and
-/// not longer than a person would.
+/// How often to try for the lock of the user database: 15 seconds in all, as long as lckpwdf(3) waits.
 const LOCK_TRIES: u32 = 150;
-/// The pause between two tries of it.
+/// The pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What undo needs to know of a password: the two fields of its line, and the hash that is put there.
+/// What undo needs to know about a password: the two old fields of its line, and the new hash.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Before {
     user: String,
@@ -39,7 +38,7 @@ impl fmt::Debug for Before {
 }
 
 impl Before {
-    /// Reads what stands there now; `None` for a user without a line.
+    /// Reads the current fields. `None`: the user has no line.
     pub(crate) fn read(root: &Root, user: &str, to: &str) -> Result<Option<Self>, FsError> {
         let text = root.text(SHADOW)?.unwrap_or_default();
         Ok(fields_of(&text, user).map(|(hash, day)| Self {
@@ -50,7 +49,7 @@ impl Before {
         }))
     }
 
-    /// Puts the line's two fields back. A password that somebody else has set since is theirs.
+    /// Restores the line's two fields, unless somebody else has set another password since.
     pub(crate) fn put_back(&self, root: &Root) -> Result<(), Error> {
         root.discard_temporary(SHADOW)?;
         let as_before = |text: &str| {
@@ -75,7 +74,7 @@ impl Before {
     }
 }
 
-/// Changes one hash, and keeps the old file as other tools do.
+/// Changes one hash, and keeps a backup of the old file as other tools do.
 pub(crate) fn set(root: &Root, user: &str, hash: &str, day: u64) -> Result<(), Error> {
     let _lock = lock(root)?;
     let (text, attributes) = read(root, user)?;
@@ -95,7 +94,7 @@ fn read(root: &Root, user: &str) -> Result<(String, Attributes), Error> {
     Ok((text, Attributes { mode, uid, gid }))
 }
 
-/// Takes the lock; closing its handle lets go of it.
+/// Takes the lock. Closing its handle releases it.
 fn lock(root: &Root) -> Result<OwnedFd, Error> {
     let lock = root.handle(PASSWD_LOCK, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
     for _ in 0..LOCK_TRIES {

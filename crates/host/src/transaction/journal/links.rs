@@ -13,21 +13,21 @@ use crate::paths::{UNIT_DIRS, UNITS_DIR};
 use crate::plan::step::Step;
 use crate::system::unit_file::{Install, expanded, template_of};
 
-/// What enables units.
+/// The enablement links of units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Links {
-    /// Folders of links: `.wants` and the like.
+    /// Folders of links, such as `.wants`.
     pub(super) dirs: Vec<String>,
-    /// Links in them and beside them: path, target.
+    /// Links in these folders and beside them: path, target.
     pub(super) links: Vec<(String, String)>,
-    /// The units whose links the change may make or remove; links of all others are somebody else's. `None`: the journal
-    /// of an older version, which does not say.
+    /// The units whose links the change may make or remove. All other links belong to others. `None`: the journal is
+    /// of an older version, which did not record this.
     #[serde(default)]
     pub(super) units: Option<BTreeSet<String>>,
 }
 
 impl Links {
-    /// Reads the administrator's unit folder: aliases, masks, and what is in `.wants` and the like.
+    /// Reads the administrator's unit folder: aliases, masks, and the links in folders such as `.wants`.
     pub(super) fn read(root: &Root) -> Result<Self, FsError> {
         let mut out = Self::default();
         for name in root.list(UNITS_DIR)? {
@@ -51,8 +51,9 @@ impl Links {
         Ok(out)
     }
 
-    /// Whether a link is one of the change's units: by its own name, or as another name of the unit that it leads to. An
-    /// instance goes with its template; not the other way, as other instances may be somebody else's.
+    /// Whether a link belongs to one of the change's units: by its own name, or as an alias of the unit that it points
+    /// to. An instance belongs to its template, but not the other way round: the other instances may be somebody
+    /// else's.
     pub(super) fn concern(&self, (path, target): &(String, String)) -> bool {
         let Some(units) = &self.units else { return true };
         [path, target].iter().any(|at| {
@@ -66,8 +67,8 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The units that the steps enable, disable or preset, with those that go along with them: `Also=`, other names, and what
-/// a name stands for, as their files say now and as the steps write them.
+/// The units that the steps enable, disable or preset, and the units affected with them: through `Also=`, aliases, and
+/// the targets of aliases. Unit files are read as they are now and as the steps write them.
 pub(super) fn concerned(root: &Root, steps: &[Step]) -> Result<BTreeSet<String>, FsError> {
     let mut out = BTreeSet::new();
     let mut names = BTreeSet::new();
@@ -99,7 +100,7 @@ pub(super) fn concerned(root: &Root, steps: &[Step]) -> Result<BTreeSet<String>,
     Ok(out)
 }
 
-/// Everything that stands in the files and drop-ins of a unit, or will.
+/// The texts of the files and drop-ins of a unit, as they are now and as the steps write them.
 fn texts(root: &Root, steps: &[Step], files: &[String]) -> Result<Vec<String>, FsError> {
     let mut out = Vec::new();
     for file in files {

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::paths::{SHADOW, UNITS_PROBE};
 
 impl Journal {
-    /// Brings every path back to what stood there. Can be stopped anywhere and started again.
+    /// Restores every path to its recorded state. Can be stopped anywhere and started again.
     pub(crate) fn undo(&self, root: &Root) -> Result<(), Error> {
         for (path, to) in self.aside.iter().rev() {
             if !root.found(to)?.is_absent() {
@@ -27,7 +27,8 @@ impl Journal {
         }
         let busy = match self.restore(root) {
             Err(Error::Fs(e)) if e.source.kind() == io::ErrorKind::StorageFull => {
-                // What was written new gives its room back first; the old fitted once and fits again.
+                // Removing what was newly written frees its space first. The old contents fitted before, so they fit
+                // again.
                 let differs = self.differs(root)?;
                 let new = differs.iter().filter(|b| matches!(b.was, Was::File { .. }));
                 root.change_all(&new.map(|b| FileChange::Remove(&b.path)).collect::<Vec<_>>())?;
@@ -48,8 +49,8 @@ impl Journal {
         }
     }
 
-    /// Waits until the disk knows what is there now, whoever put it there: an undo before this one may have ended between
-    /// its last change and its wait for the disk, and finding all as it was says nothing of that.
+    /// Syncs everything that the undo covers, even if nothing differs: an earlier undo may have ended between its last
+    /// change and its sync.
     fn settle(&self, root: &Root) -> Result<(), Error> {
         let paths = self.before.iter().map(|b| b.path.as_str());
         let aside = self.aside.iter().map(|(path, _)| path.as_str());
@@ -58,7 +59,7 @@ impl Journal {
         Ok(root.sync_around(paths.chain(aside).chain(units).chain(passwords))?)
     }
 
-    /// What is not as it was, last change first.
+    /// The paths that differ from their recorded state, last change first.
     fn differs(&self, root: &Root) -> Result<Vec<&Before>, FsError> {
         let mut out = Vec::new();
         for b in self.before.iter().rev() {
@@ -69,9 +70,10 @@ impl Journal {
         Ok(out)
     }
 
-    /// Changes nothing when contents are damaged: what is there may hold the only good copy, such as a kept original.
-    /// A folder that somebody has mounted something on meanwhile cannot go: one that was not there before stays, and a file
-    /// that stood in its place waits until it is unmounted. Gives the path of such a file when all else is back.
+    /// Changes nothing if recorded contents are damaged: what is on the host may be the only good copy, such as a
+    /// saved original. A folder on which somebody has mounted something meanwhile cannot be removed. A new one stays,
+    /// and a file that it replaced waits until it is unmounted. Returns the path of such a file when all else is
+    /// restored.
     fn restore(&self, root: &Root) -> Result<Option<String>, Error> {
         for b in self.before.iter().rev() {
             root.discard_temporary(&b.path)?;
@@ -107,14 +109,14 @@ impl Journal {
         let mut gone = Vec::new();
         let mut back = Vec::new();
         for (b, part) in differs.iter().zip(&parts) {
-            // A folder of the config that took a file's place.
+            // A folder of the config that replaced a file.
             if matches!(b.was, Was::File { .. } | Was::Link { .. })
                 && matches!(root.found(&b.path)?, Found::Dir { .. })
             {
                 gone.push(FileChange::RemoveEmptyDir(&b.path));
             }
             match &b.was {
-                // A file of the host's that came back in its place.
+                // A file of the host's own that was restored in place of the folder.
                 Was::Dir { attributes: Some(_) } if !matches!(root.found(&b.path)?, Found::Dir { .. }) => {
                     gone.push(FileChange::Remove(&b.path));
                 }
@@ -140,12 +142,13 @@ impl Journal {
             }
         }
         root.change_all(&back)?;
-        // Both names have their contents again; now they are one file again.
+        // Both names have their contents again. Now they are linked again.
         for b in self.before.iter().filter(|b| !mounted.contains(&b.path.as_str())) {
             let Some(target) = b.same_as.as_ref().filter(|target| !root.same_file(&b.path, target)) else {
                 continue;
             };
-            // The target may be another's, who has removed or changed it since. The contents are back either way.
+            // The target may belong to others, who may have removed or changed it. The contents are restored either
+            // way.
             if (Before { path: target.clone(), same_as: None, was: b.was.clone() }).holds(root)? {
                 root.hard_link(&b.path, target)?;
             } else {
@@ -174,7 +177,7 @@ impl Journal {
     }
 }
 
-/// Renames a folder that others have put something into, so that the file that stood there can come back.
+/// Renames a folder into which others have put something, so that the file that was there can be restored.
 fn keep_folder(root: &Root, path: &str) -> Result<(), FsError> {
     if !matches!(root.found(path)?, Found::Dir { .. }) {
         return Ok(());
@@ -196,7 +199,7 @@ fn keep_folder(root: &Root, path: &str) -> Result<(), FsError> {
     Ok(())
 }
 
-/// The kept contents of one file.
+/// The recorded contents of one file.
 struct Part<'r> {
     root: &'r Root,
     like: &'r Like,
@@ -232,7 +235,7 @@ impl Kept for Part<'_> {
 }
 
 impl Before {
-    /// Whether the path is as it was.
+    /// Whether the path is in its recorded state.
     fn holds(&self, root: &Root) -> Result<bool, FsError> {
         let found = root.found(&self.path)?;
         Ok(match (&self.was, &found) {
