@@ -1,12 +1,12 @@
 //! Errors that keep a daemon from running at all. Later failures are reported on the Node.
 
-/// A daemon that cannot run.
+/// Why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// No name.
+    /// The node name is empty.
     #[error("the node's name is empty; pass --node-name")]
     NoName,
-    /// The root folder.
+    /// The root folder cannot be opened.
     #[error("the host's root folder {path} cannot be used: {source}. {remedy}")]
     Root {
         /// The path.
@@ -16,16 +16,16 @@ pub enum DaemonError {
         /// The remedy.
         remedy: String,
     },
-    /// No thread to talk to systemd with.
+    /// The async runtime, which talks to systemd, cannot be started.
     #[error("cannot start the runtime: {0}")]
     Runtime(#[source] std::io::Error),
-    /// The kubeconfig, or the pod's service account.
+    /// The kubeconfig, or the pod's service account, cannot be used.
     #[error("cannot connect to the API server: {why}")]
     Client {
         /// The reason.
         why: String,
     },
-    /// The metrics' address.
+    /// The address for metrics cannot be used.
     #[error("metrics cannot be served on {address}: {source}")]
     Metrics {
         /// The address.
@@ -36,7 +36,7 @@ pub enum DaemonError {
     /// The host cannot be entered from the pod.
     #[error("the host's root folder {path}: cannot {what}: {why}")]
     Enter {
-        /// Where it is mounted.
+        /// Its mount point.
         path: String,
         /// The operation that failed.
         what: String,
@@ -52,7 +52,7 @@ pub enum DaemonError {
     /// A config cannot be applied without a cluster.
     #[error("{from}: {why}")]
     Once {
-        /// The file or address that it comes from.
+        /// The file or URL that it comes from.
         from: String,
         /// The reason and the remedy.
         why: String,
@@ -63,7 +63,7 @@ pub enum DaemonError {
         /// The reason and the remedy.
         why: String,
     },
-    /// A crash's traces cannot be cleared.
+    /// A change that a crash interrupted cannot be completed or undone.
     #[error("the host cannot be recovered: {0}")]
     Recover(#[source] host::Error),
 }

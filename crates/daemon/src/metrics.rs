@@ -25,7 +25,7 @@ struct UpdateLabels {
     err: String,
 }
 
-/// All of them. Clones share their values.
+/// The agent's metrics. Clones share their values.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     state: Family<StateLabels, Gauge>,
@@ -36,14 +36,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes and registers them. An agent that nobody scrapes takes `Metrics::default()`.
+    /// Creates and registers the metrics. An agent without a metrics endpoint uses `Metrics::default()`.
     pub fn register(registry: &mut Registry) -> Self {
         let m = Self::default();
         // Destructured, so that a new metric cannot be left unregistered.
         let Self { state, update_state, reboots_failed, config_drift, kubelet_state } = m.clone();
         registry.register("mcd_state", "Time at which the node's state was last set", state);
         registry.register("mcd_update_state", "Time at which the last update ended, or failed", update_state);
-        // The counter's name gets its `_total` when it is written.
+        // The suffix `_total` is added when the counter is written.
         registry.register("mcd_reboots_failed", "Reboots that could not be begun", reboots_failed);
         registry.register(
             "mcd_config_drift",

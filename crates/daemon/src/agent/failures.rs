@@ -9,24 +9,24 @@ use crate::protocol::{
 };
 use client::{CallError, jitter};
 
-/// A write that came too late is decided anew after a few hundredths of a second.
+/// The divisor of the wait after a conflict: the write is decided anew after a few hundredths of a second.
 const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
 
 impl Agent {
-    /// The API server did not do what was asked: nothing is lost, look again in a while.
+    /// Handles a failed call to the API server: nothing is lost, and the agent looks again after a while.
     pub(super) fn wait_after_error(&mut self, error: &CallError) -> Next {
         self.failed_calls = self.failed_calls.saturating_add(1);
-        // Who conflicts is heard.
+        // A conflict is an answer, so the API server is not silent.
         let since = self.view.silent_since.unwrap_or_else(Moment::now);
         self.view.silent_since = (!error.is_conflict()).then_some(since);
         let wait = outage_backoff(self.failed_calls, jitter());
-        // Somebody else was faster, and what they wrote is on its way here.
+        // Somebody else wrote first, and the watch is about to deliver that change.
         let wait = if error.is_conflict() { wait / CONFLICTS_ARE_OVER_SOONER } else { wait };
         tracing::warn!(error = error.chain(), again_in = %wait, "a request to the API server failed; trying again");
         Next::Wait(Some(Moment::now() + wait))
     }
 
-    /// Notes a failure; the next step writes it onto the Node and waits.
+    /// Records a failure. The next step writes it to the Node and waits.
     pub(super) async fn failed(
         &mut self,
         job: Job,
@@ -37,7 +37,7 @@ impl Agent {
         self.failed_after(false, job, kind, event, reason)
     }
 
-    /// As [`Self::failed`]; `disturbing`: the try itself disturbed the node's services.
+    /// As [`Self::failed`]. `disturbing`: the try itself disturbed the node's services.
     pub(super) fn failed_after(
         &mut self,
         disturbing: bool,
@@ -48,7 +48,7 @@ impl Agent {
     ) -> Next {
         let before = match (&self.view.phase, &job, &self.failed_update) {
             (Phase::Failed(f), _, _) if f.job == job => f.tries,
-            // It was planned anew in between.
+            // The same update was planned again in between.
             (_, Job::Update(pair), Some((lost, tries))) if pair == lost => *tries,
             _ => 0,
         };
@@ -76,8 +76,8 @@ impl Agent {
     }
 
     pub(super) async fn call_failed(&mut self, job: Job, error: &CallError) -> Next {
-        // A config that does not exist, or may not be read, is a fault that people must see; an API server that is
-        // away is not the node's.
+        // A config that does not exist, or may not be read, is a fault that people must see. An API server that is not
+        // available is no fault of this node.
         let lasts = error.is_client_error() || error.is_malformed();
         let kind = if lasts { FailureKind::Degraded } else { FailureKind::Transient };
         self.failed(job, kind, None, error.chain()).await

@@ -21,15 +21,15 @@ use client::jitter;
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 
-/// How often a node without a pool, or a pool without a config, is looked at again.
+/// How often a node without a pool, or a pool without a config, is checked again.
 const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 
-/// How long a repair waits for the API server to say what services are to be told of it.
+/// How long a repair waits for the disruption policy, which says which services to reload or restart.
 const REPAIR_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Agent {
-    /// Finishes or undoes what a crash, or an undo that failed, left half done. Nothing else is done before that has worked;
-    /// why it does not is on the Node.
+    /// Completes or undoes a change that a crash or a failed undo left unfinished. Nothing else is done until that has
+    /// worked. If it fails, the reason is on the Node.
     pub(super) async fn recover(&mut self) -> Next {
         match self.host(|m| m.recover().and_then(|()| m.facts())).await {
             Ok(disk) => {
@@ -53,7 +53,7 @@ impl Agent {
             Ok(notes) => notes,
             Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
         };
-        // A Node that has a config keeps what it says: the file is of an earlier life of this machine.
+        // A Node that has a config keeps its annotations: the file is from an earlier installation of this machine.
         if self.view.node.current.is_empty() {
             let notes = notes.into_iter().filter(|(k, _)| is_ours(k)).collect();
             match self.cluster.annotate_from_file(&notes).await {
@@ -71,7 +71,7 @@ impl Agent {
     pub(super) async fn join(&mut self) -> Next {
         let pools = match self.cluster.pools().await {
             Ok(pools) => pools,
-            // No pools' kind yet: the operator is still installing.
+            // The MachineConfigPool CRD does not exist yet: the installation is still in progress.
             Err(error) if error.is_not_found() => return self.not_yet("there are no MachineConfigPools yet"),
             Err(error) => return self.call_failed(Job::Join, &error).await,
         };
@@ -95,7 +95,7 @@ impl Agent {
         let cost = match self.plan(&pair).await {
             Ok((cost, _)) => cost,
             Err(PlanError::Call(error)) => return self.call_failed(Job::Join, &error).await,
-            // The update itself will meet the same refusal, and say it on the Node.
+            // The update itself will be refused for the same reason, and report it on the Node.
             Err(PlanError::Machine(_)) => Cost::default(),
         };
         let changes = join::first_annotations(&self.view.node, &config, cost);
@@ -103,7 +103,7 @@ impl Agent {
         self.write(changes, vec![], None, true).await
     }
 
-    /// Why a node of this membership does not join yet; `None`: it does.
+    /// Why a node of this membership does not join yet. `None`: it joins now.
     pub(super) async fn why_not_yet(&self, member: &Membership) -> Result<Option<String>, MachineError> {
         let (pool, config, assumed) = match member {
             Membership::Pool { pool, config, assumed } => (pool, config, *assumed),
@@ -154,7 +154,7 @@ impl Agent {
         } else {
             None
         };
-        // A node that said Done and is found changed has drifted; at the start that has another name.
+        // A node that said Done and has changed since has drifted. At the agent's start another event reports it.
         let drifts = self.view.node.state == state::DONE && self.ever_checked;
         self.ever_checked = true;
         self.checked_at = Instant::now();
@@ -170,11 +170,11 @@ impl Agent {
                 Next::Step
             }
             Err(e) => {
-                // A person may have asked by a file for a repair.
+                // A person may have asked for a repair with the force file.
                 self.look().await;
                 if e.event.is_some() {
                     self.settings.metrics.drift(Some(Timestamp::now()));
-                    // A repair by hand is to be seen as soon as the damage.
+                    // Watch the disk, so that a manual repair is seen as quickly as the drift was.
                     self.watch_disk().await;
                 }
                 let event = e.event.map(|e| if drifts { EventKind::ConfigDriftDetected } else { e });
@@ -183,9 +183,9 @@ impl Agent {
         }
     }
 
-    /// Puts back what drifted and may be put back; the disk is looked at once more then.
+    /// Repairs the drift that may be repaired. The disk is compared again afterwards.
     async fn repair(&mut self, job: Job, repair: Repair) -> Next {
-        // What services are told is worth a moment of waiting; the repair is not held up by an outage.
+        // Wait a moment for the policy, so that services are reloaded. An outage must not delay the repair.
         let asked = tokio::time::timeout(REPAIR_PATIENCE, self.cluster.machine_configuration()).await;
         let policy = match asked {
             Ok(Ok(found)) => policy(found.as_ref()).ok(),
@@ -204,8 +204,9 @@ impl Agent {
         }
     }
 
-    /// The config that a node says it is in, where the disk has no record of it: the cluster's object, or what the
-    /// config server left when it set the machine up. That may be older than anything that the cluster still has.
+    /// The config that a node says it is in, if the disk has no record of it: the cluster's object, or the copy that
+    /// the config server left when it set up the machine. That copy may be older than anything that the cluster still
+    /// has.
     async fn config_in_effect(&self, name: &str) -> Result<MachineConfig, PlanError> {
         match self.cluster.config(name).await {
             Err(error) if error.is_not_found() => {
@@ -246,7 +247,7 @@ impl Agent {
                 self.look().await;
                 self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
                 if e.event == Some(EventKind::PreflightConfigDriftCheckFailed) {
-                    // Tried again as soon as it is repaired.
+                    // Watch the disk, so that the update is retried as soon as the drift is repaired.
                     self.watch_disk().await;
                 }
                 self.failed(Job::Update(pair), e.kind, e.event, e.text).await
@@ -254,7 +255,7 @@ impl Agent {
         }
     }
 
-    /// Brings what the update needs to the host, while the node is in service.
+    /// Fetches what the update needs, while the node is in service.
     pub(super) async fn fetch(&mut self, pair: Pair) -> Next {
         let Some(work) = self.work.take() else {
             self.view.phase = Phase::Idle;
@@ -341,7 +342,7 @@ impl Agent {
     pub(super) async fn record_cleared(&mut self, config: String, cleared: bool) -> Next {
         match self.host(move |m| m.reboot_cleared(cleared)).await {
             Ok(()) => {
-                // Also where the disk has not taken it: this process knows.
+                // Even if the write to the disk failed: this process knows it.
                 if let RebootFact::Owed { cleared: known, .. } = &mut self.view.disk.reboot {
                     *known = cleared;
                 }

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// One node's agent while it runs.
+/// A running agent of one node.
 pub(crate) struct Agent {
     cluster: Cluster,
     machine: Arc<Machine>,
@@ -47,29 +47,29 @@ pub(crate) struct Agent {
     view: View,
     /// When the disk was last compared with its config.
     checked_at: Instant,
-    /// This process has compared it at least once.
+    /// Whether this process has compared it at least once.
     ever_checked: bool,
     /// Whether the disk is watched for changes.
     watching: Watching,
-    /// How often such a change may lead to a comparison.
+    /// Limits how often such a change may lead to a comparison.
     look_limit: LookLimit,
-    /// A change was seen; the comparison waits until then.
+    /// When the comparison for a change that was seen may take place.
     look_due: Option<Instant>,
-    /// The update that `Phase::Prepared` speaks of.
+    /// The planned update that belongs to `Phase::Prepared`.
     work: Option<Work>,
-    /// Calls in a row that failed.
+    /// The number of consecutive failed calls.
     failed_calls: u32,
-    /// The update that failed last, and how often in a row.
+    /// The update that failed last, and how often it failed in a row.
     failed_update: Option<(Pair, u32)>,
     /// The resource version of the watch's newest Node when it was last read.
     watched_version: String,
-    /// Since when the updates is older than what the API server last answered.
+    /// Since when the watch has shown an older Node than the API server's last answer.
     behind_since: Option<Instant>,
-    /// When to say, or say again, that the cluster has no such Node.
+    /// When to report, or report again, that the cluster has no such Node.
     tell_absence_at: Option<Moment>,
 }
 
-/// What an agent is told when it is made.
+/// The settings of an agent.
 pub(crate) struct Settings {
     pub(crate) reporting: Reporting,
     pub(crate) watch_disk: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Settings {
 /// What to do after an action.
 enum Next {
     Step,
-    /// Nothing until the Node changes, or this time comes.
+    /// Wait until the Node changes, or until this time.
     Wait(Option<Moment>),
     Exit(Exit),
 }
@@ -97,7 +97,7 @@ impl Agent {
         let view = View {
             now: Moment::now(),
             node: NodeFacts::default(),
-            // Nobody has looked yet.
+            // Not known yet, so assume that a change is unfinished.
             disk: DiskFacts { open: true, ..DiskFacts::default() },
             checked: false,
             phase: Phase::Idle,
@@ -128,7 +128,7 @@ impl Agent {
         }
     }
 
-    /// Runs until it is told to stop, or has asked for a reboot.
+    /// Runs until it is stopped, or has started a reboot.
     pub(crate) async fn run(mut self) -> Result<Exit, DaemonError> {
         let exit = self.work_on().await;
         self.reporter.last_word().await;
@@ -153,7 +153,7 @@ impl Agent {
         }
     }
 
-    /// LookLimit at the disk. What cannot be looked at may be half changed.
+    /// Reads the state of the disk. If it cannot be read, a change may be unfinished.
     async fn look(&mut self) {
         match self.host(Machine::facts).await {
             Ok(disk) => self.view.disk = disk,
@@ -164,7 +164,7 @@ impl Agent {
         }
     }
 
-    /// Runs host work in a thread of its own, always to its end: a step that has begun is finished and recorded even
+    /// Runs host work on a blocking thread, always to its end: a step that has begun is finished and recorded even
     /// while the process is being stopped.
     async fn host<T: Send + 'static>(
         &self,
@@ -178,7 +178,7 @@ impl Agent {
         }
     }
 
-    /// Waits for a change of the Node, a time, or the end.
+    /// Waits for a change of the Node, for a point in time, or for the shutdown.
     async fn wait(&mut self, until: Option<Moment>) {
         let asks = self.behind_since.map(|since| own_node::WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
         let sleep = async {
@@ -204,7 +204,7 @@ impl Agent {
             () = self.shutdown.cancelled() => {}
             changed = self.updates.changed() => {
                 if changed.is_err() {
-                    // The sender is gone: no change of the Node will arrive any more.
+                    // The sender is gone: no further change of the Node will arrive.
                     tracing::error!("the watch of the own Node has ended; restart the agent, unless it is stopping");
                     self.shutdown.cancelled().await;
                 }
@@ -216,7 +216,7 @@ impl Agent {
         }
     }
 
-    /// A managed path was touched: looks, or will when it may again.
+    /// Handles an event on a managed path: compares now, or as soon as the limit allows.
     fn touched(&mut self) {
         self.look_due = self.look_limit.take(Instant::now()).err();
         if let Some(due) = self.look_due {
@@ -231,7 +231,7 @@ impl Agent {
         self.look_again();
     }
 
-    /// A managed path was touched: what the last comparison said no longer counts.
+    /// Discards the result of the last comparison, so that the disk is compared again.
     fn look_again(&mut self) {
         self.view.checked = false;
         if let Phase::Failed(failure) = &mut self.view.phase
@@ -241,7 +241,8 @@ impl Agent {
         }
     }
 
-    /// Watches the disk of a node that is done. It is compared once more then: nobody was looking before.
+    /// Starts to watch the disk of a node that is done. The disk is compared again afterwards, because changes before
+    /// the watch were not seen.
     async fn watch_disk(&mut self) -> bool {
         if !self.settings.watch_disk || !matches!(self.watching, Watching::Off) {
             return false;
@@ -260,7 +261,7 @@ impl Agent {
         true
     }
 
-    /// What follows changes the disk: that is not drift.
+    /// Stops watching before the agent changes the disk itself: that is not drift.
     async fn stop_watching(&mut self) {
         self.look_due = None;
         if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
@@ -303,14 +304,14 @@ impl Agent {
         }
     }
 
-    /// Nothing to do: a disk that is not watched is looked at again in a while.
+    /// Nothing to do. A disk that is not watched is compared again after a while.
     fn idle(&mut self) -> Next {
         let watched = matches!(self.watching, Watching::Watched(_));
         let Some(period) = self.settings.drift_period.filter(|_| !watched) else { return Next::Wait(None) };
         let left = period.saturating_sub(self.checked_at.elapsed());
         if left.is_zero() {
-            // From now, whether a comparison follows or not: a host in the empty config has nothing to be compared with,
-            // and an agent that kept finding its look overdue would ask itself without an end.
+            // Reset the time even if no comparison follows: a host in the empty config has nothing to be compared
+            // with, and an agent whose comparison stays overdue would loop forever.
             self.checked_at = Instant::now();
             self.view.checked = false;
             return Next::Step;
@@ -318,7 +319,8 @@ impl Agent {
         Next::Wait(jiff::SignedDuration::try_from(left).ok().map(|left| Moment::now() + left))
     }
 
-    /// A wait for the drain controller starts its clock when it is first seen: the request may be an older process's.
+    /// Starts the time limit of a wait for the drain controller when this process first sees the wait, because the
+    /// request may have been made by an earlier process.
     fn begin_wait(&mut self, why: &Waiting, until: Option<Moment>) -> Next {
         let now = self.view.now;
         let config = self.view.node.desired.clone();
@@ -366,7 +368,7 @@ impl Agent {
         let now = self.view.now;
         let request = changes.get(annotation::DESIRED_DRAIN);
         match (&mut self.view.phase, request.and_then(|r| r.strip_prefix("uncordon-"))) {
-            // A request that is made once more is the same text, and begins with a cordon.
+            // A repeated request has the same text, and is recognised by its cordon.
             (Phase::Prepared { asked, .. }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
                 *asked = Some(now);
             }
@@ -405,14 +407,14 @@ impl Agent {
     }
 }
 
-/// Waits until the trouble of the host is another one; for ever where nobody tells.
+/// Waits until the host's trouble changes. Never returns if nothing reports trouble.
 async fn comes_or_goes(trouble: &mut Option<Trouble>) {
     let told = match trouble {
         Some(trouble) => trouble.changed().await.is_ok(),
         None => false,
     };
     if !told {
-        // Whoever tells has ended, and the agent is about to.
+        // The reporting task has ended, and the agent is about to end too.
         std::future::pending::<()>().await;
     }
 }

@@ -9,35 +9,35 @@ use crate::node::Trouble;
 use host::Host;
 use std::time::Duration;
 
-/// What one agent works with.
+/// The parts of one agent.
 #[derive(Debug)]
 pub struct AgentOptions {
     /// The host.
     pub host: Host,
-    /// The name of the own Node.
+    /// The name of the agent's own Node.
     pub node_name: String,
-    /// Where it learns of its Node. `None`: it watches that one object itself.
+    /// The source of updates of its Node. `None`: the agent watches that one object itself.
     pub updates: Option<NodeUpdates>,
-    /// What it tells beside the Node's annotations.
+    /// What it reports besides the Node's annotations.
     pub reporting: Reporting,
-    /// Watch the disk of a node that is done: a changed file is found within a second. Takes a thread and an inotify
-    /// instance, of which a user has 128 by default.
+    /// Watch the disk of a node that is done, so that a changed file is found within a second. Needs a thread and an
+    /// inotify instance, of which a user has 128 by default (inotify(7)).
     pub watch_disk: bool,
-    /// How often the disk of a node that is done is compared with its config where it is not watched. `None`: at the
-    /// start and before an update only.
+    /// How often the disk of a node that is done is compared with its config if it is not watched. `None`: only at the
+    /// start and before an update.
     pub drift_period: Option<Duration>,
-    /// Who tells what is wrong beside the config. `None`: nobody.
+    /// The source of trouble other than with the config. `None`: there is none.
     pub trouble: Option<Trouble>,
     /// Its metrics.
     pub metrics: Metrics,
 }
 
-/// How often a host's disk is compared with its config: a change by hand is seen within a minute, and a few hundred
-/// small files that are in the page cache cost a few milliseconds.
+/// How often a host's disk is compared with its config: a manual change is seen within a minute, and a few hundred
+/// small files in the page cache cost a few milliseconds.
 const DRIFT_PERIOD: Duration = Duration::from_secs(60);
 
 impl AgentOptions {
-    /// An agent that watches its own Node and tells everything, and looks at its disk now and then.
+    /// An agent that watches its own Node, reports everything, and compares its disk periodically.
     pub fn new(node_name: &str, host: Host) -> Self {
         Self {
             host,
@@ -55,8 +55,8 @@ impl AgentOptions {
 /// How an agent's run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// It has begun a reboot. A run after the reboot goes on; one in the same boot asks for the reboot again.
+    /// It has started a reboot. A run after the reboot continues. A run in the same boot asks for the reboot again.
     Rebooting,
 }

@@ -9,17 +9,18 @@ use crate::protocol::{NodeFacts, Phase};
 use api::k8s::Node;
 use std::time::{Duration, Instant};
 
-/// How long the watch may show an older Node than the API server's last answer did. Events arrive some hundredths of a
-/// second after the answer; where they do not within this time, the cluster itself may have been put back: etcd was restored
-/// from a backup. The Node is asked for then.
+/// How long the watch may show an older Node than the API server's last answer. Events normally arrive some hundredths
+/// of a second after the answer. If they do not arrive within this time, etcd may have been restored from a backup,
+/// and the agent reads the Node.
 pub(super) const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
 
-/// How long a kubelet may take to register its Node before the name is in doubt; and how often that is told.
+/// How long a kubelet may take to register its Node before the node name is reported as possibly wrong, and how often
+/// that is repeated.
 const NODE_IS_REGISTERED: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
 const ABSENCE_IS_TOLD_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 impl Agent {
-    /// Takes in the newest Node, unless a patch of ours has shown a newer one already.
+    /// Takes in the newest Node from the watch, unless the answer to one of our patches was newer.
     pub(super) fn take_watched_node(&mut self) {
         if let Some(trouble) = &mut self.settings.trouble {
             self.view.trouble.clone_from(&trouble.borrow_and_update());
@@ -35,8 +36,8 @@ impl Agent {
         self.take_node(facts);
     }
 
-    /// A Node that stays older than the API server's last answer is asked for. No write of ours is under way meanwhile, so
-    /// that this answer is what the cluster holds, whatever its version.
+    /// Reads the Node if the watch stays behind the API server's last answer. No write of ours is in progress
+    /// meanwhile, so the answer is the truth, whatever its version.
     pub(super) async fn ask_when_behind(&mut self) {
         if self.behind_since.is_none_or(|since| since.elapsed() < WATCH_CATCHES_UP) {
             return;
@@ -64,13 +65,13 @@ impl Agent {
         }
     }
 
-    /// The cluster has no Node of this name. A kubelet registers its Node within seconds: after a while the name is in
-    /// doubt, and is told again now and then.
+    /// Waits while the cluster has no Node of this name. A kubelet registers its Node within seconds. After a while
+    /// the name may be wrong, which is reported from time to time.
     pub(super) async fn wait_for_node(&mut self, until: Option<Moment>) -> Next {
         let now = Moment::now();
         let mut tell_at = *self.tell_absence_at.get_or_insert(now + NODE_IS_REGISTERED);
         if now >= tell_at {
-            // A watch that has not begun yet shows no Node either.
+            // A watch that has not started yet shows no Node either.
             match self.cluster.own_node().await {
                 Err(error) if error.is_not_found() => self.doubt_name(),
                 Err(error) => tracing::warn!(error = error.chain(), "the Node cannot be read; trying again"),
@@ -90,13 +91,13 @@ impl Agent {
         );
     }
 
-    /// Takes a Node as the truth.
+    /// Takes a Node as the current state.
     pub(super) fn take_node(&mut self, facts: NodeFacts) {
         self.behind_since = None;
         if !self.view.node.seen {
             self.view.silent_since = None;
         }
-        // Not what stood there before this process began.
+        // An annotation that was there before this process began is not a new request.
         let asked = facts.asks_again(&self.view.node);
         self.view.node = facts;
         if asked && let Phase::Failed(failure) = &mut self.view.phase {
@@ -115,7 +116,7 @@ impl Agent {
     }
 }
 
-/// The same object at an earlier version.
+/// Whether this is the same object at an earlier version.
 fn is_older(facts: &NodeFacts, than: &NodeFacts) -> bool {
     let version = |f: &NodeFacts| f.resource_version.parse::<u64>().ok();
     facts.uid == than.uid && version(facts).zip(version(than)).is_some_and(|(new, old)| new < old)

@@ -12,11 +12,11 @@ use kube::Client;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Runs one agent with the parts given, until `shutdown` or a reboot. Host work runs in a blocking thread, and only
-/// while there is some; a step that has begun is finished and recorded even when `shutdown` comes.
+/// Runs one agent with the given parts, until `shutdown` or a reboot. Host work runs on a blocking thread, and only
+/// while there is some. A step that has begun is finished and recorded even after `shutdown`.
 ///
 /// # Errors
-/// An empty node name. Everything later is retried, and visible on the Node.
+/// An empty node name. Any later failure is retried, and visible on the Node.
 pub async fn run_with(
     client: Client,
     parts: AgentOptions,

@@ -9,7 +9,7 @@ use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{FakeSystemd, Host, Options, Root, Unsupported};
 use tokio::sync::watch;
 
-/// An agent on this folder, that has nobody to talk to.
+/// An agent on this folder, without an API server.
 fn agent(dir: &std::path::Path, period: Duration) -> (Agent, watch::Sender<Option<NodeFacts>>) {
     agent_with(dir, period, Arc::new(NoFaults))
 }
@@ -141,7 +141,7 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
     let Phase::Failed(failure) = &agent.view.phase else { panic!("{:?}", agent.view.phase) };
     assert!(failure.reason.contains("the undo is not complete"), "{}", failure.reason);
     assert!(dir.path().join("etc/one").exists());
-    // The config is taken back.
+    // The desired config goes back to the old one.
     agent.view.node = node("a");
     let next = step(&agent.view);
     let done = |action: &Action| match action {
@@ -151,7 +151,7 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
     };
     assert!(!done(&next), "a host between two configs is called done: {next:?}");
     assert_eq!(next, Action::Recover);
-    // As long as that fails the node is degraded, with the path.
+    // As long as the undo fails, the node is degraded, with the path in the reason.
     agent.recover().await;
     let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
     assert_eq!(changes[annotation::STATE], state::DEGRADED);
@@ -197,7 +197,7 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     let Action::Write { cordon: Some(Cordon::Begin), .. } = step(&agent.view) else {
         panic!("{:?}", step(&agent.view))
     };
-    // The API server has taken it.
+    // The API server has accepted it.
     (agent.view.node.unschedulable, agent.view.node.own_cordon) = (true, true);
     agent.view.node.last_applied_drain = String::new();
     let next = step(&agent.view);
@@ -208,7 +208,7 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     agent.view.now += jiff::SignedDuration::from_hours(1);
     let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
     assert_eq!(changes[annotation::STATE], state::DEGRADED);
-    // The pods have left at last.
+    // The pods have left.
     agent.view.node.last_applied_drain = "drain-a".into();
     let next = step(&agent.view);
     assert_eq!(next, Action::RecordCleared { config: "a".into(), cleared: true });

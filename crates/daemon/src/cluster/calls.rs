@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Events are told best effort; they hold nothing up for longer than this.
+/// The time limit for writing an event. Events are best effort and must not delay anything for longer.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The component that events come from, as dashboards know it.
+/// The component that events name as their source. Existing dashboards use this name.
 const COMPONENT: &str = "machineconfigdaemon";
 /// The field manager of our patches.
 const FIELD_MANAGER: &str = "machine-config-daemon";
@@ -33,7 +33,7 @@ const FIELD_MANAGER: &str = "machine-config-daemon";
 pub(crate) struct Cluster {
     client: Client,
     node: String,
-    /// How many milliseconds the last call took.
+    /// The duration of the last call in milliseconds.
     last: Arc<AtomicU64>,
 }
 
@@ -56,13 +56,13 @@ impl Cluster {
         answer
     }
 
-    /// How long the last call took, in whole milliseconds: how much the API server has to do.
+    /// How long the last call took, in whole milliseconds: a measure of the API server's load.
     pub(crate) fn last_call(&self) -> Duration {
         Duration::from_millis(self.last.load(Ordering::Relaxed))
     }
 
-    /// Sets annotations on the own Node, and its cordon, in one patch; with `only_at`, only if the Node is still at that
-    /// version.
+    /// Sets annotations on the agent's own Node, and its cordon, in one patch. With `only_at`: only if the Node is
+    /// still at that resource version.
     pub(crate) async fn annotate(
         &self,
         changes: &Changes,
@@ -79,11 +79,12 @@ impl Cluster {
         if let Some(version) = only_at {
             patch["metadata"]["resourceVersion"] = version.into();
         }
-        // Does to these fields what a merge patch does; the API server need not turn the Node into JSON and back for it.
+        // For these fields it has the same effect as a merge patch, but the API server does not have to convert the
+        // Node to JSON and back.
         self.patch_node(&Patch::Strategic(patch)).await
     }
 
-    /// Sets annotations of any name on the own Node.
+    /// Sets annotations of any name on the agent's own Node.
     pub(crate) async fn annotate_from_file(
         &self,
         notes: &BTreeMap<String, String>,
@@ -98,19 +99,19 @@ impl Cluster {
         self.call(what, api.patch(&self.node, &params, patch)).await
     }
 
-    /// The own Node as the cluster holds it now; no cache answers.
+    /// The agent's own Node as etcd has it now, not from the API server's cache.
     pub(crate) async fn own_node(&self) -> Result<Node, CallError> {
         let api: Api<Node> = Api::all(self.client.clone());
         self.call(format!("getting Node {}", self.node), api.get(&self.node)).await
     }
 
-    /// A rendered config by name. The empty config has no object. One that is there never changes, so that the API
-    /// server's cache may answer: a thousand nodes ask at once.
+    /// A rendered config by name. The empty config has no object. A rendered config never changes, so the API server
+    /// may answer from its cache: a thousand nodes may ask at once.
     pub(crate) async fn config(&self, name: &str) -> Result<MachineConfig, CallError> {
         if name == EMPTY_CONFIG {
             return Ok(empty_config());
         }
-        // Not as the type at once: what cannot be read is told by its place, and never with its value.
+        // Not decoded into the type directly: an error must name the field and never show its value.
         let api: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<MachineConfig>(&()));
         let what = || format!("getting MachineConfig {name}");
@@ -121,7 +122,7 @@ impl Cluster {
         client::decode(answer?).map_err(|why| CallError::Malformed { what: what(), why })
     }
 
-    /// All pools; asked for once in a node's life.
+    /// All pools. Read once in a node's life.
     pub(crate) async fn pools(&self) -> Result<Vec<MachineConfigPool>, CallError> {
         let api: Api<MachineConfigPool> = Api::all(self.client.clone());
         let list =
@@ -129,7 +130,7 @@ impl Cluster {
         Ok(list.items)
     }
 
-    /// Who labels the cluster's nodes, unknown without a ControllerConfig; asked for beside the pools.
+    /// Who labels the cluster's nodes. Unknown without a ControllerConfig. Read together with the pools.
     pub(crate) async fn kind(&self) -> Result<rollout::Cluster, CallError> {
         let api: Api<ControllerConfig> = Api::all(self.client.clone());
         let what = format!("getting ControllerConfig {CONTROLLER_CONFIG}");
@@ -140,8 +141,8 @@ impl Cluster {
         }
     }
 
-    /// The addresses at which the cluster's API servers say that they are, in the EndpointSlice that each of them keeps;
-    /// `None` where this node may not read it, or there is none.
+    /// The addresses of the cluster's API servers, from the EndpointSlice that they maintain. `None`: this node may
+    /// not read it, or there is none.
     pub(crate) async fn api_servers(&self) -> Result<Option<Vec<String>>, CallError> {
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
         match self.call("getting EndpointSlice default/kubernetes".to_owned(), api.get("kubernetes")).await {
@@ -151,12 +152,13 @@ impl Cluster {
         }
     }
 
-    /// The cluster's MachineConfiguration, with what it says about disruption. `None` where there is none.
+    /// The cluster's MachineConfiguration, which has the disruption policies. `None`: there is none.
     pub(crate) async fn machine_configuration(&self) -> Result<Option<Value>, CallError> {
         let kind = GroupVersionKind::gvk("operator.openshift.io", "v1", "MachineConfiguration");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
         let what = format!("getting MachineConfiguration {CLUSTER}");
-        // The API server's cache may answer: as new as a watch would be, and a thousand nodes ask at once.
+        // The API server may answer from its cache: that is as recent as a watch, and a thousand nodes may ask at
+        // once.
         match self.call(what, api.get_with(CLUSTER, &GetParams::any())).await {
             Ok(object) => {
                 let mut value = object.data;
@@ -168,8 +170,8 @@ impl Cluster {
         }
     }
 
-    /// The own MachineConfigNode; unless it is to be the `latest`, from the API server's cache. A change that is decided
-    /// on an older one is a conflict.
+    /// The node's own MachineConfigNode. Unless `latest` is asked for, it comes from the API server's cache. A change
+    /// based on an outdated one ends in a conflict.
     pub(crate) async fn progress(&self, latest: bool) -> Result<Option<MachineConfigNode>, CallError> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let what = || format!("getting MachineConfigNode {}", self.node);
@@ -182,7 +184,7 @@ impl Cluster {
         self.call(what(), api.get_opt(&self.node)).await
     }
 
-    /// Makes the own MachineConfigNode. One that the controller has made meanwhile is a conflict.
+    /// Creates the node's own MachineConfigNode. It is a conflict if the controller has created it meanwhile.
     pub(crate) async fn create_progress(
         &self,
         object: &MachineConfigNode,
@@ -192,7 +194,7 @@ impl Cluster {
         self.call(what, api.create(&PostParams::default(), object)).await
     }
 
-    /// Changes the own MachineConfigNode's status.
+    /// Patches the status of the node's own MachineConfigNode.
     pub(crate) async fn patch_progress_status(
         &self,
         patch: &Patch<Value>,
@@ -208,7 +210,7 @@ impl Cluster {
         &self.node
     }
 
-    /// Tells people something, as an event on the own Node. Best effort: an event that cannot be told is in the log.
+    /// Writes an event on the agent's own Node. Best effort: an event that cannot be written is logged.
     pub(crate) async fn tell(&self, note: &Note, uid: &str, now: Timestamp) {
         let reason = note.kind.text().to_owned();
         let Note { kind, text } = note;
@@ -225,7 +227,7 @@ impl Cluster {
                 api_version: Some("v1".to_owned()),
                 name: Some(self.node.clone()),
                 uid: Some(uid.to_owned()),
-                // The API server wants an event to stand in the namespace of what it is about.
+                // The API server requires that an event is in the namespace of the object that it names.
                 namespace: Some(NAMESPACE.to_owned()),
                 ..Default::default()
             },
@@ -250,7 +252,7 @@ impl Cluster {
     }
 }
 
-/// The config of a host that none was ever applied to.
+/// The config of a host to which none was ever applied.
 pub(crate) fn empty_config() -> MachineConfig {
     let spec = api::v1::MachineConfigSpec {
         config: Some(json!({ "ignition": { "version": api::names::IGNITION_VERSION } })),
@@ -259,7 +261,7 @@ pub(crate) fn empty_config() -> MachineConfig {
     MachineConfig::new(EMPTY_CONFIG, spec)
 }
 
-/// The annotations of `node-annotations.json` that are let onto the Node: those of this system.
+/// Whether an annotation of `node-annotations.json` may be written to the Node: only those of this system may.
 pub(crate) fn is_ours(key: &str) -> bool {
     let prefix = annotation::CURRENT_CONFIG.split('/').next().unwrap_or_default();
     key.split_once('/').is_some_and(|(p, _)| p == prefix)

@@ -11,15 +11,15 @@ use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Where kubelets keep their kubeconfig, on OpenShift-like hosts and on those of kubeadm.
+/// The paths of kubelets' kubeconfigs: on OpenShift-like hosts, and on kubeadm hosts.
 const KUBELETS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/etc/kubernetes/kubelet.conf"];
-/// How long a connection to the API server may take.
+/// The time limit for connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether the credentials were renewed: the kubelet does so weeks before they end.
+/// How often to check whether the credentials were renewed. The kubelet renews them weeks before they expire.
 const LOOK: Duration = Duration::from_secs(60);
-/// On a new machine the kubelet needs a while to get its credentials.
+/// The pause between checks for credentials: on a new machine the kubelet needs a while to get them.
 const WAIT: Duration = Duration::from_secs(1);
-/// After so many waits it is said again.
+/// After this many pauses the wait is logged again.
 const SAY_EVERY: u32 = 60;
 
 /// A client, and the files that its credentials come from.
@@ -28,7 +28,7 @@ pub(crate) struct Identity {
     files: Vec<(PathBuf, Option<SystemTime>)>,
 }
 
-/// Connects with the kubeconfig given, or with the kubelet's. Waits until there is one.
+/// Connects with the given kubeconfig, or with the kubelet's. Waits until it exists.
 ///
 /// # Errors
 /// It cannot be used.
@@ -51,7 +51,7 @@ pub(crate) async fn connect(
         tokio::time::sleep(WAIT).await;
     };
     let fail = |why: String| DaemonError::Client { why: format!("{}: {why}", path.display()) };
-    // The library's own errors quote the file, which holds credentials.
+    // Read the file here: the library's own errors would quote it, and it holds credentials.
     let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
     api::kubeconfig::check(&text).map_err(|mistake| fail(mistake.to_string()))?;
     let kubeconfig = Kubeconfig::read_from(path).map_err(|_| fail("is no kubeconfig".to_owned()))?;
@@ -62,7 +62,7 @@ pub(crate) async fn connect(
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| fail(e.to_string()))?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // The agent looks again by itself, where the reason is visible.
+    // The agent retries by itself, with the reason in its log and status.
     config.default_retry = false;
     let client = Client::try_from(config).map_err(|e| fail(e.to_string()))?;
     Ok(Identity { client, files })
@@ -80,18 +80,18 @@ impl Identity {
         }
     }
 
-    /// The client, and what [`Identity::renewed`] is to look at.
+    /// The client, and the files that [`Identity::renewed`] checks.
     pub(crate) fn split(self) -> (Client, Vec<(PathBuf, Option<SystemTime>)>) {
         (self.client, self.files)
     }
 }
 
-/// Some distributions have the kubelet's settings where others have its kubeconfig.
+/// Whether the file is a kubeconfig: some distributions have the kubelet's settings at this path.
 fn is_kubeconfig(path: &Path) -> bool {
     Kubeconfig::read_from(path).is_ok_and(|k| !k.clusters.is_empty())
 }
 
-/// The files that a kubeconfig's credentials stand in.
+/// The files that hold a kubeconfig's credentials.
 fn named(kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
     let users = kubeconfig.auth_infos.iter().filter_map(|a| a.auth_info.as_ref());
     let of_users = users.flat_map(|a| [&a.client_certificate, &a.client_key, &a.token_file]);
@@ -100,12 +100,12 @@ fn named(kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
     of_users.chain(of_clusters).flatten().map(PathBuf::from).collect()
 }
 
-/// The first of the files that is not as it was.
+/// The first of the files that has changed.
 fn changed(files: &[(PathBuf, Option<SystemTime>)]) -> Option<&Path> {
     files.iter().find(|(file, then)| stamp(file) != *then).map(|(file, _)| file.as_path())
 }
 
-/// When the file that a path leads to was last changed. A link to another file is a change.
+/// The modification time of a path's file. Links are followed, so a link that points to another file is a change.
 fn stamp(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|m| m.modified()).ok()
 }
@@ -139,7 +139,7 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         let files = vec![(file.clone(), stamp(&file))];
         assert_eq!(changed(&files), None);
-        // As the kubelet does: another file, and the link moved over.
+        // As the kubelet does: write another file, then switch the link.
         let new = dir.path().join("new.pem");
         std::fs::write(&new, "two").unwrap();
         let then = SystemTime::now() + Duration::from_secs(5);

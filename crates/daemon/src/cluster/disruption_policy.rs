@@ -6,11 +6,11 @@
 use host::DisruptionPolicy;
 use serde_json::Value;
 
-/// The policies that the object says. A status that an operator has written for this very generation counts; where
-/// none has, or not yet, the user's policies are laid over the defaults here, which is what it would write.
+/// The policies from the object. If an operator has written the status for the current generation, the status is used.
+/// Otherwise the user's policies are merged into the defaults here, which is what the operator would write.
 ///
 /// # Errors
-/// A policy that cannot be read, with its place.
+/// A policy that cannot be parsed, with its field path.
 pub fn policy(object: Option<&Value>) -> Result<DisruptionPolicy, String> {
     let Some(object) = object else { return Ok(DisruptionPolicy::default()) };
     let at = |path: &str| object.pointer(path).filter(|v| !v.is_null());
@@ -58,7 +58,7 @@ mod tests {
         let action = |o: &Value| policy(Some(o)).unwrap().for_path("/etc/a/b").unwrap().actions.clone();
         assert_eq!(action(&object(2, 2)), [PolicyAction::Drain]);
         assert_eq!(action(&object(2, 1)), [PolicyAction::None]);
-        // The user's are laid over the defaults, which stay.
+        // The user's policies are merged into the defaults.
         let merged = policy(Some(&object(2, 1))).unwrap();
         assert!(merged.for_path("/etc/containers/policy.json").is_some());
         assert_eq!(policy(None).unwrap(), DisruptionPolicy::default());

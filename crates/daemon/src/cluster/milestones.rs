@@ -6,29 +6,29 @@ use crate::protocol::{Cost, NodeFacts, cut_reason};
 use api::names::node_condition as c;
 use rollout::mcn::Progress;
 
-/// A point of an update that is reported.
+/// A milestone of an update that is reported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Milestone {
-    /// The node is in the config that is wanted.
+    /// The node is in the desired config.
     Updated,
-    /// Another config is wanted.
+    /// Another config is desired.
     Wanted,
-    /// It cannot be done.
+    /// The update cannot be done.
     Refused(String),
-    /// It was checked and planned.
+    /// The update was checked and planned.
     Prepared(Cost),
     /// The agent has cordoned the node and asked for its drain.
     Cordoned,
-    /// The agent's cordon, or the end of it, was refused.
+    /// The API server refused the agent's cordon or uncordon.
     NotCordoned {
-        /// The cordon was to be taken away.
+        /// True for an uncordon.
         back: bool,
-        /// In the API server's words.
+        /// The API server's message.
         why: String,
     },
-    /// The pods have left a node that the agent has cordoned.
+    /// The pods have left a node that the agent cordoned.
     Drained,
-    /// The agent has given back a node that it had cordoned.
+    /// The agent has uncordoned a node that it had cordoned.
     Uncordoned,
     /// The host is being changed.
     Applying,
@@ -36,21 +36,21 @@ pub(crate) enum Milestone {
     Applied {
         /// A reboot follows.
         reboots: bool,
-        /// Services that were reloaded or restarted for it, in words.
+        /// The services that were reloaded or restarted for it, as text.
         services: Vec<String>,
     },
-    /// The reboot was begun.
+    /// The reboot was started.
     Rebooting,
     /// The machine is back.
     Rebooted,
-    /// It failed; the reason is on the Node.
+    /// The update failed. The reason is on the Node.
     Degraded,
-    /// The node is in the wanted config, and something else is wrong on it; the reason is on the Node.
+    /// The node is in the desired config, but something else is wrong on it. The reason is on the Node.
     Troubled,
 }
 
 impl Milestone {
-    /// Nothing follows soon: it is told at once, with all that gathered before it.
+    /// Whether no other milestone follows soon: it is then written at once, with all that was collected before it.
     pub(super) fn is_last(&self) -> bool {
         matches!(self, Self::Updated | Self::Refused(_) | Self::Degraded | Self::Troubled)
     }
@@ -58,7 +58,7 @@ impl Milestone {
     pub(super) fn says(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired;
         match self {
-            // That ends what was said of the steps before it, and a failure.
+            // This also resets the conditions of earlier steps and of a failure.
             Self::Updated | Self::Troubled => {
                 let config = &node.current;
                 let degraded = match self {

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Where the agent learns of its Node. `None`: there is no such Node.
+/// The updates of the agent's own Node. `None`: there is no such Node.
 pub type NodeUpdates = watch::Receiver<Option<NodeFacts>>;
 
-/// The first wait after the watch broke, and the longest. The library's own goes to a minute and more: an agent would
-/// stay deaf that long after the API server is back. Half of each wait is random.
+/// The first and the longest wait after the watch broke. The library's own back-off goes beyond a minute: an agent
+/// would see no change for that long after the API server is back. Half of each wait is random.
 const WAITS: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_secs(8) };
-/// A watch that held this long begins again with the first wait.
+/// After a watch has lasted this long, the back-off starts again with the first wait.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// How long to wait before the watch is taken up again.
+/// How long to wait before the watch is started again.
 #[derive(Debug, Default)]
 struct Reconnect {
     tries: u32,
@@ -44,8 +44,9 @@ impl Iterator for Reconnect {
     }
 }
 
-/// A watch of one object that begins anew with a list whenever it breaks. The library takes a broken watch up at the version
-/// where it broke; an API server whose etcd was restored from a backup says nothing then until it is past that version again.
+/// A watch of one object that starts with a new list whenever it breaks. The library resumes a broken watch at the
+/// version where it broke. If etcd was restored from a backup, the API server would then send nothing until it has
+/// passed that version again.
 pub(crate) fn watch_anew<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -111,7 +112,7 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     code == 403
 }
 
-/// Heartbeats change nothing that counts: they wake nobody up.
+/// Publishes a Node if it differs. Heartbeats change none of the fields that are used, so they wake nobody up.
 fn publish(sender: &watch::Sender<Option<NodeFacts>>, new: Option<NodeFacts>) {
     sender.send_if_modified(|old| {
         let same = match (old.as_ref(), new.as_ref()) {

@@ -9,8 +9,8 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
 use serde_json::{Value, json};
 
-/// A JSON patch (RFC 6902) from `old` to `new`. `None`: there is nothing to guard, since `old` has no conditions, or
-/// `new` has not all of them in their places; the whole status is to be written then, bound to the object's version.
+/// A JSON patch (RFC 6902) from `old` to `new`. `None`: `old` has no conditions to test, or `new` does not have all of
+/// them at the same indexes. Then the whole status must be written, bound to the object's resource version.
 pub(crate) fn patch(old: &MachineConfigNodeStatus, new: &MachineConfigNodeStatus) -> Option<Patch> {
     let before = old.conditions.as_ref().filter(|list| !list.is_empty())?;
     let after = new.conditions.as_ref()?;
@@ -23,7 +23,8 @@ pub(crate) fn patch(old: &MachineConfigNodeStatus, new: &MachineConfigNodeStatus
             steps.push(PatchOperation::Replace(ReplaceOperation { path, value: json!(new) }));
         }
     }
-    // The list has one condition of each type: one that somebody else adds meanwhile makes this one invalid.
+    // The list has one condition of each type. If somebody else adds the same type meanwhile, the result is invalid
+    // and the patch is refused.
     for new in &after[before.len()..] {
         steps.push(add(["status", "conditions", "-"], json!(new)));
     }

@@ -24,23 +24,24 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Where a cluster has no MachineConfigNodes it is not asked again for this long.
+/// If the cluster has no MachineConfigNode kind, it is not asked again for this long.
 const MISSING_PAUSE: Duration = Duration::from_mins(10);
-/// The controller writes the object too: a report that comes too late is made again this often before it waits.
+/// How often a report that ends in a conflict is made again at once. The controller writes the object too.
 const TRIES: usize = 3;
-/// Steps that follow each other within this time are one write. Nobody reads faster than that.
+/// Milestones within this time are written together. Nobody reads faster than that.
 const GATHER: Duration = Duration::from_secs(1);
-/// A report waits this many times as long as the last call took: an API server with time to spare is told of each step,
-/// one under load of a few at a time. What moves nodes on goes before.
+/// A report waits this many times as long as the last call took. A fast API server gets each milestone, one under load
+/// gets several in one write, because requests that advance the rollout are more important.
 const REST: u32 = 20;
-/// The longest such rest.
+/// The longest such wait.
 const MOST_REST: Duration = Duration::from_secs(30);
-/// How long the agent waits at its end for what is not written yet. A reboot is not held up for longer.
+/// How long the agent waits for outstanding reports when it ends. It does not delay a reboot for longer.
 const LAST_WORD: Duration = Duration::from_secs(5);
-/// Steps, and events, kept while the API server is away; older ones give way. Each condition's last step is among so many.
+/// How many milestones, and how many events, are kept while the API server is away. Older ones are dropped. The number
+/// is large enough to keep the last milestone of each condition.
 const KEPT: usize = 64;
 
-/// What an agent tells beside the Node's annotations.
+/// What an agent reports besides the Node's annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reporting {
     /// Events on the Node.
@@ -55,10 +56,10 @@ impl Default for Reporting {
     }
 }
 
-/// A step and when it was taken.
+/// A milestone and its time.
 type Said = (Timestamp, Progress);
 
-/// The status after some steps; `None`: nothing but times would change, be it that a step undoes another.
+/// The status after some milestones. `None`: nothing but times would change, for example because one undoes another.
 fn after(
     old: Option<&MachineConfigNodeStatus>,
     said: &[Said],
@@ -68,7 +69,7 @@ fn after(
     let mut new: Option<MachineConfigNodeStatus> = None;
     for (at, progress) in said {
         let base = new.as_ref().or(old);
-        // The API's times have whole seconds: with a fraction each report would look new.
+        // Times in the API have whole seconds: with a fraction, every report would look different from what is stored.
         let at = Time(Timestamp::from_second(at.as_second()).unwrap_or(*at));
         if let Some(next) = mcn::advance(base, progress, node, generation, &at) {
             new = Some(next);
@@ -102,12 +103,12 @@ enum Message {
         node: Box<NodeView>,
         at_once: bool,
     },
-    /// Everything before this is written, or was tried: say so.
+    /// Answer once everything before this message is written, or was tried.
     Flush(oneshot::Sender<()>),
 }
 
-/// Hands over to the task that writes the reports of one node. Dropping it ends that task, once it has written what it
-/// has.
+/// The handle of the task that writes the reports of one node. When it is dropped, the task writes what it has and
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     name: String,
@@ -131,7 +132,7 @@ impl Reporter {
         Self { name, reporting, to_writer }
     }
 
-    /// A milestone was reached.
+    /// Reports a milestone.
     pub(crate) fn reach(&self, view: &View, milestone: &Milestone) {
         if !self.reporting.progress {
             return;
@@ -142,7 +143,7 @@ impl Reporter {
         self.send(Message::Steps { said, node, at_once: milestone.is_last() });
     }
 
-    /// Something for people to know, as an event.
+    /// Reports something to people, as an event.
     pub(crate) fn tell(&self, view: &View, note: &Note) {
         if self.reporting.events {
             let uid = view.node.uid.clone();
@@ -152,7 +153,7 @@ impl Reporter {
         }
     }
 
-    /// For the agent's end, and a reboot: waits until all is written, but not for long.
+    /// Waits for a limited time until everything is written. Called before the agent ends or reboots.
     pub(crate) async fn last_word(&self) {
         let (done, answer) = oneshot::channel();
         self.send(Message::Flush(done));
@@ -162,7 +163,7 @@ impl Reporter {
     }
 
     fn send(&self, message: Message) {
-        // The writer ends after its sender: it takes everything.
+        // Cannot fail: the writer ends only after its sender is dropped.
         let _ = self.to_writer.send(message);
     }
 }
@@ -171,13 +172,13 @@ struct Writer {
     cluster: Cluster,
     /// The object as it was last seen.
     seen: Option<MachineConfigNode>,
-    /// What is to be written.
+    /// The milestones that are not written yet.
     said: Vec<Said>,
-    /// The node as it was at the last step.
+    /// The node at the last milestone.
     node: NodeView,
-    /// Events for an API server that has more important things to do.
+    /// Events that wait until the API server has time.
     events: Vec<Told>,
-    /// The kind was found not to be installed then.
+    /// When the kind was found not to be installed.
     missing: Option<Instant>,
 }
 
@@ -225,7 +226,7 @@ impl Writer {
             }
             let all = !waiters.is_empty() || closed;
             if all || steps_due.is_some_and(|at| at <= Instant::now()) {
-                // A new process learns from its first call how much the API server has to do.
+                // A new process measures the API server's load with its first call.
                 let begun = Instant::now();
                 if !all && !urgent && self.look().await && self.pace(begun) > Instant::now() {
                     steps_due = Some(self.pace(begun));
@@ -250,18 +251,18 @@ impl Writer {
                 join_all(told.iter().map(|t| self.cluster.tell(&t.note, &t.uid, t.at))).await;
             }
             for waiter in waiters {
-                // Who waited may have given up.
+                // Fails if the waiter has given up.
                 let _ = waiter.send(());
             }
         }
     }
 
-    /// When steps that are not urgent are written, if the first of them came at that time.
+    /// When milestones that are not urgent are written, given the time of the first of them.
     fn pace(&self, from: Instant) -> Instant {
         from + rest_after(self.cluster.last_call()).max(GATHER)
     }
 
-    /// Gets the object where it was not seen yet; `true` if it had to be asked for and is there.
+    /// Reads the object if it was not read yet. True if it was read now and exists.
     async fn look(&mut self) -> bool {
         if self.seen.is_some() || self.missing.is_some() {
             return false;
@@ -277,7 +278,7 @@ impl Writer {
         self.node = *node;
     }
 
-    /// Writes what was said. What cannot be written now is kept; what never can is not.
+    /// Writes the outstanding milestones. What cannot be written now is kept; what never can be written is dropped.
     async fn write(&mut self) -> Result<(), CallError> {
         if self.missing.is_some_and(|at| at.elapsed() < MISSING_PAUSE) {
             self.said.clear();
@@ -316,7 +317,7 @@ impl Writer {
             Some(seen) => seen,
             None => match self.cluster.progress(latest).await? {
                 Some(seen) => seen,
-                // Its pool is the controller's to say.
+                // The controller fills in its pool.
                 None => self.cluster.create_progress(&mcn::new(&self.node, None)).await?,
             },
         };
@@ -325,7 +326,8 @@ impl Writer {
             self.seen = Some(seen);
             return Ok(());
         };
-        // Refused once, the whole is written: somebody may spell a time otherwise than we read it.
+        // After a refusal the whole status is written: somebody may have written a time in another form than the one
+        // that we test for.
         let old = seen.status.as_ref().filter(|_| !latest);
         let guarded = old.and_then(|old| progress_patch::patch(old, &new));
         let patch = match guarded {

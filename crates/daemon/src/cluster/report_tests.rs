@@ -33,9 +33,9 @@ fn an_update_walks_through_its_conditions_and_starts_them_anew() {
         let list = status.as_ref().and_then(|s| s.conditions.clone()).unwrap();
         let got = list.iter().find(|c| c.type_ == type_).unwrap();
         assert_eq!(got.status, want, "{milestone:?}");
-        // metav1.Condition: a reason is a word that is not empty.
+        // metav1.Condition: a reason is one word and not empty.
         assert!(list.iter().all(|c| !c.reason.is_empty() && !c.reason.contains(' ')), "{list:?}");
-        // Said twice, it is no news.
+        // The same milestone again changes nothing.
         assert_eq!(after(status.as_ref(), &again, &view, 1), None, "{milestone:?}");
     }
 }

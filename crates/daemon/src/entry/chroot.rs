@@ -13,21 +13,21 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the program stands on the host. The units that run before the kubelet (first boot, recovery) start it there.
+/// The program's path on the host. The units that run before the kubelet (first boot, recovery) start it there.
 const PROGRAM: &str = "/usr/local/bin/mco";
-/// Where it goes on a host whose `/usr` cannot be written; gone at the next boot.
+/// Its path on a host with a read-only `/usr`. This copy is gone after a reboot.
 const VOLATILE: &str = "/run/bin/mco";
-/// How much of it is read at a time.
+/// The size of the read buffer.
 const BUFFER: usize = 64 * 1024;
-/// Its mode.
+/// The program's mode and owner.
 const MODE: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
 
-/// Enters the host whose root folder is mounted at `root_mount`, and starts the program there with these arguments
-/// (the first one is the name that it was called by) and `--root-mount=/`. Returns `Ok` only where there is nothing to enter; it must be called
-/// before there are threads.
+/// Changes the root to the host's root folder, which is mounted at `root_mount`, and executes the program there with
+/// these arguments (the first one is the name that it was called by) and `--root-mount=/`. Returns `Ok` only if there
+/// is nothing to enter. Call it before any thread is started.
 ///
 /// # Errors
-/// The program cannot be put there, the folder cannot be entered, or the program does not start there.
+/// The program cannot be copied, the folder cannot be entered, or the program does not start there.
 pub fn chroot_into_host(
     root_mount: &Path,
     args: impl IntoIterator<Item = OsString>,
@@ -58,7 +58,7 @@ pub fn chroot_into_host(
     rustix::process::chdir("/").map_err(|e| fail("change to it", e.to_string()))?;
     let mut args = args.into_iter();
     let mut command = Command::new(program);
-    // Called by the name of its role it plays that role.
+    // The program chooses its role by the name that it was called by, so keep the name.
     command.arg0(args.next().unwrap_or_else(|| program.into())).args(args).arg("--root-mount=/");
     let why = command.exec();
     let hint = if why.kind() == std::io::ErrorKind::NotFound {
@@ -69,7 +69,7 @@ pub fn chroot_into_host(
     Err(fail(&format!("start {program} there"), format!("{why}{hint}")))
 }
 
-/// Puts this very program at a path of the host, unless it stands there.
+/// Copies this program to a path of the host, unless it is there already.
 fn install(root: &Root, path: &str) -> Result<(), String> {
     const SELF: &str = "/proc/self/exe";
     let text = |e: host::FsError| e.to_string();
@@ -85,7 +85,7 @@ fn install(root: &Root, path: &str) -> Result<(), String> {
     root.write(path, &mut open()?, MODE).map_err(text)
 }
 
-/// Whether what is read has this SHA-256 (hex).
+/// Whether the contents have this SHA-256 (hex).
 fn same(reader: &mut impl std::io::Read, sha256: &str) -> Result<bool, String> {
     use sha2::Digest;
     let mut hash = sha2::Sha256::new();

@@ -22,33 +22,34 @@ use tokio_util::sync::CancellationToken;
 
 /// The arguments that the running kernel was booted with.
 const CMDLINE: &str = "/proc/cmdline";
-/// A first boot that cannot be completed is tried again: a registry that is away comes back.
+/// The pause before a first boot that could not be completed is retried. The cause may pass, such as a registry
+/// outage.
 const RETRY: Duration = Duration::from_secs(60);
-/// A machine that still runs this long after its reboot was begun is not rebooting.
+/// A machine that still runs this long after its reboot was started is not rebooting.
 const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What became of a first boot.
+/// The result of a first boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstBoot {
-    /// This is not one: there is no input, or it was used.
+    /// This is not a first boot: there is no input, or it was used already.
     Nothing,
     /// The machine is in this config.
     Complete {
         /// The config.
         config: String,
     },
-    /// The machine has to reboot into this config, and does so.
+    /// The machine is rebooting into this config.
     Rebooting {
         /// The config.
         config: String,
     },
 }
 
-/// Completes the first boot of a host, however long that takes: what fails is logged and tried again each minute.
-/// Returns when the kubelet may start, or when it is told to stop (`None`).
+/// Completes the first boot of a host, however long that takes: a failure is logged and retried each minute. Returns
+/// when the kubelet may start, or `None` when it is stopped.
 ///
 /// # Errors
-/// The root folder, and a reboot that does not come.
+/// The root folder cannot be used, or the reboot does not happen.
 pub async fn first_boot(
     root_mount: &Path,
     file: &str,
@@ -60,7 +61,7 @@ pub async fn first_boot(
         let done = tokio::task::spawn_blocking(move || complete_first_boot(&mut host, &path)).await;
         let error = match done {
             Ok(Ok(FirstBoot::Rebooting { config })) => {
-                // The kubelet must not start in between: this is waited for.
+                // The kubelet must not start before the reboot, so wait here for it.
                 tracing::info!(%config, "rebooting");
                 return match shutdown.run_until_cancelled(tokio::time::sleep(REBOOT_PATIENCE)).await {
                     None => Ok(Some(FirstBoot::Rebooting { config })),
@@ -85,10 +86,10 @@ pub async fn first_boot(
     }
 }
 
-/// One try. Begun anew after a crash at any line it comes to the same end.
+/// One try. If it is repeated after a crash at any point, the result is the same.
 ///
 /// # Errors
-/// A file that cannot be read, and everything that this machine cannot do of what its config asks for.
+/// A file that cannot be read, and everything in the config that this machine cannot do.
 pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, DaemonError> {
     host.recover().map_err(DaemonError::Recover)?;
     let fail = |why: String| DaemonError::FirstBoot { why };
@@ -116,7 +117,7 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
     let plan = change.from_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");
     host.apply(&plan).map_err(|e| fail(api::text::chain(&e)))?;
-    // Read once: a boot that finds it again would begin anew.
+    // The input is used once: a later boot that finds it would start over.
     host.root().rename(file, &format!("{file}.bak")).map_err(|e| fail(e.to_string()))?;
     if let RebootStatus::Owed(_) = host.reboot_status().map_err(|e| fail(e.to_string()))? {
         let why = format!("first boot into config {config}");
@@ -132,10 +133,11 @@ fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
     })
 }
 
-/// What the machine has, as it booted, of what a config wants of the operating system. All else is the machine's own.
+/// The parts of a config's wishes for the operating system that the machine has already, as it booted. Everything else
+/// on the machine is its own.
 fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, DaemonError> {
     let Some(os) = facts.os.as_ref().map(OsStatus::next) else {
-        // Whoever made the image or the boot loader's entry may have set them.
+        // The image or the boot loader entry may have set them.
         let running = host.root().text(CMDLINE).map_err(|e| DaemonError::FirstBoot { why: e.to_string() })?;
         let has: Vec<String> = running.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
         let kernel_arguments = present(&wanted.kernel_arguments, &has);
@@ -149,7 +151,7 @@ fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, D
     })
 }
 
-/// The entries of `wanted` that are all there among `has`. An entry may hold several arguments.
+/// The entries of `wanted` whose arguments are all in `has`. An entry may hold several arguments.
 fn present(wanted: &[String], has: &[String]) -> Vec<String> {
     let there = |entry: &&String| entry.split_whitespace().all(|one| has.iter().any(|h| h == one));
     wanted.iter().filter(there).cloned().collect()

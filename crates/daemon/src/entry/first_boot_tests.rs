@@ -81,7 +81,7 @@ fn a_machine_that_ignition_has_set_up_is_recorded_in_its_config_and_is_only_done
     let mut host = machine.host();
     let current = host.current_config().unwrap().unwrap();
     assert_eq!(current.name, NAME);
-    // The whole config is on record, not the empty one that the input holds.
+    // The whole config is recorded, not the empty one in the input.
     assert!(host.drifts_from(&host::applied(&current.spec).unwrap()).unwrap().is_empty());
     machine.put("/etc/motd", "changed");
     assert!(!host.drifts_from(&host::applied(&current.spec).unwrap()).unwrap().is_empty());
@@ -108,7 +108,7 @@ fn kernel_arguments_that_the_machine_booted_with_need_nothing_and_others_are_ref
     for word in ["kernelArguments", "Debian GNU/Linux 12", NAME] {
         assert!(why.contains(word), "no {word} in {why}");
     }
-    // Not used up: it is tried again, and the machine has not changed.
+    // The input is still there, so it will be retried, and the machine has not changed.
     assert!(machine.has(FIRSTBOOT_FILE) && machine.host().current_config().unwrap().is_none());
 }
 
@@ -122,7 +122,7 @@ fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() 
     assert_eq!(kernel_arguments, ["ro", "nosmt", "hugepages=4"]);
     assert!(matches!(machine.host().reboot_status().unwrap(), RebootStatus::Owed(_)));
     assert!(!machine.has(FIRSTBOOT_FILE));
-    // A crash before the input was put away: the second try finds all done, and the reboot still owed.
+    // A crash before the input was renamed: the second try finds everything done, and the reboot still pending.
     std::fs::rename(
         machine.dir.path().join("etc/ignition-machine-config-encapsulated.json.bak"),
         machine.dir.path().join("etc/ignition-machine-config-encapsulated.json"),

@@ -22,38 +22,38 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// A machine that still runs this long after its reboot was begun is asked again.
+/// If the machine still runs this long after its reboot was started, the reboot is requested again.
 const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
-/// A scrape's request is one line and a few headers.
+/// The longest request that is read. A scrape is one line and a few headers.
 const MAX_REQUEST_BYTES: usize = 8 * 1024;
-/// A scraper that sends nothing is not waited for.
+/// The time limit for one scrape.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a kubelet answers for its health.
+/// The default address of the kubelet's health endpoint.
 const KUBELET_HEALTHZ: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10248);
 
-/// What `daemon start` is told.
+/// The options of `daemon start`.
 #[derive(Debug, Clone)]
 pub struct StartOptions {
     /// The kubeconfig. `None`: the kubelet's.
     pub kubeconfig: Option<PathBuf>,
-    /// The context of it that counts. `None`: its current one.
+    /// The context to use. `None`: the kubeconfig's current one.
     pub context: Option<String>,
-    /// The name of the own Node; empty: the host name, as kubelets have it.
+    /// The name of the agent's own Node. Empty: the host name, which kubelets use too.
     pub node_name: String,
-    /// The host's root folder: `/`, or where it is mounted.
+    /// The host's root folder: `/`, or its mount point.
     pub root_mount: PathBuf,
-    /// Where metrics are served. `None`: nowhere.
+    /// The address for metrics. `None`: they are not served.
     pub metrics: Option<SocketAddr>,
-    /// Where the kubelet is asked for its health: address and path. `None`: it is not asked.
+    /// Address and path of the kubelet's health endpoint. `None`: it is not polled.
     pub kubelet_healthz: Option<(SocketAddr, String)>,
-    /// What is told beside the Node's annotations.
+    /// What is reported besides the Node's annotations.
     pub reporting: Reporting,
 }
 
 impl StartOptions {
-    /// The agent of the host that it runs on.
+    /// Options for an agent that runs directly on its host.
     pub fn new(node_name: impl Into<String>) -> Self {
         Self {
             kubeconfig: None,
@@ -67,11 +67,12 @@ impl StartOptions {
     }
 }
 
-/// Runs the agent of this host until `shutdown`. After it has begun a reboot it waits for the end, and asks again if
-/// that does not come.
+/// Runs the agent of this host until `shutdown`. After it has started a reboot it waits for it, and requests it again
+/// if it does not happen.
 ///
 /// # Errors
-/// What it needs to begin cannot be had: name, root folder, systemd, API server's address, metrics' address.
+/// Something that it needs to start is not available: name, root folder, systemd, the API server's address, the
+/// address for metrics.
 pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result<(), DaemonError> {
     let StartOptions {
         kubeconfig,
@@ -100,7 +101,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
             return Ok(());
         };
         let (client, files) = identity?.split();
-        // Cancelled with the whole, or alone when the credentials have changed: a step under way is finished then too.
+        // Cancelled by the shutdown, or alone when the credentials have changed. A step in progress is finished first.
         let round = shutdown.child_token();
         let renewed = round.clone();
         let looking = tokio::spawn(round.clone().run_until_cancelled_owned(async move {
@@ -127,7 +128,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         };
         let exit = run_with(client, parts, round.clone()).await?;
         round.cancel();
-        // It may owe the kubelet a restart.
+        // The certificate writer may still have to restart the kubelet.
         for task in [looking.await.map(drop), writing.await, logins.await] {
             if let Err(error) = task {
                 tracing::error!(%error, "a part of the agent ended abnormally");
@@ -149,17 +150,18 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
     }
 }
 
-/// The host name, in the lower case that Nodes are named in.
+/// The host name in lower case, as in Node names.
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().to_lowercase()
 }
 
-/// Finishes or undoes what a crash interrupted, without any cluster: for a unit that runs before the kubelet.
+/// Completes or undoes a change that a crash interrupted, without any cluster: for a unit that runs before the
+/// kubelet.
 ///
 /// # Errors
-/// The root folder, systemd, a damaged journal, an undo that fails.
+/// The root folder or systemd cannot be used, the journal is damaged, or the undo fails.
 pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
-    // systemd is talked to by the runtime's own thread, while this one waits for it.
+    // The runtime's own thread talks to systemd while this thread waits.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -175,12 +177,12 @@ pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonErr
     let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source, remedy })?;
     let systemd = DbusSystemd::new(runtime, root_mount);
     let host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
-    // Programs of the host run where its root folder is ours.
+    // Programs of the host can be run only if its root folder is this process's own.
     let is_ours = root_mount == Path::new("/");
     Ok(if is_ours { host.with_programs(Box::new(HostPrograms)) } else { host })
 }
 
-/// What to do about a root folder that cannot be opened.
+/// The remedy for a root folder that cannot be opened.
 pub(crate) fn root_remedy(root_mount: &Path) -> String {
     match root_mount == Path::new("/") {
         true => "Run it as root".to_owned(),
@@ -201,7 +203,7 @@ async fn serve(listener: TcpListener, registry: Arc<Registry>) {
                     tracing::debug!(%error, "a scrape");
                 }
             }
-            // Out of descriptors, mostly; it passes.
+            // Usually the process is out of file descriptors, which passes.
             Err(error) => {
                 tracing::warn!(%error, "metrics");
                 tokio::time::sleep(SCRAPE_TIMEOUT).await;

@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::time::Duration;
 
-/// The name of a config that is not a MachineConfig begins with this; its contents' hash follows.
+/// The prefix of the name for a config that is not a MachineConfig. The hash of its contents follows.
 const ONCE: &str = "once-";
-/// How much of the hash.
+/// How many bytes of the hash are used.
 const HASH_BYTES: usize = 6;
-/// A config is at most a few megabytes.
+/// The time limit for fetching a config, which has at most a few megabytes.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What `daemon start --once-from` did.
@@ -26,20 +26,20 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct AppliedOnce {
     /// The config that the host is in.
     pub config: String,
-    /// The machine has to reboot for all of it to take effect.
+    /// The machine must reboot for all of it to take effect.
     pub reboot: bool,
 }
 
-/// Plans the way from the config that the host is in to this one. Changes nothing.
+/// Plans the change from the config that the host is in to this one. Changes nothing.
 ///
 /// # Errors
-/// The host cannot be looked at. The inner result: what cannot be applied here.
+/// The host cannot be read. The inner result: what cannot be applied here.
 pub fn plan_on_host(
     root_mount: &Path,
     config: &MachineConfig,
     policy: &DisruptionPolicy,
 ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, DaemonError> {
-    // systemd is talked to by the runtime's own thread, while this one waits for it.
+    // The runtime's own thread talks to systemd while this thread waits.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -71,15 +71,15 @@ fn look_error(error: host::Error) -> DaemonError {
     DaemonError::Look { why: chain(&error) }
 }
 
-/// A host that no config was ever applied to.
+/// The state of a host to which no config was ever applied.
 fn no_config() -> CurrentConfig {
     CurrentConfig { name: EMPTY_CONFIG.to_owned(), spec: MachineConfigSpec::default() }
 }
 
-/// Reads a MachineConfig or an Ignition config, YAML or JSON.
+/// Parses a MachineConfig or an Ignition config, as YAML or JSON.
 ///
 /// # Errors
-/// It is neither; the text shows nothing of it.
+/// It is neither. The error text shows nothing of the contents.
 pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError> {
     let fail = |why: &str| DaemonError::Once { from: from.to_owned(), why: why.to_owned() };
     // The parser's message could quote a secret.
@@ -97,11 +97,12 @@ pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError>
     Ok(MachineConfig::new(&format!("{ONCE}{hex}"), spec))
 }
 
-/// Applies a config from a file or an `http(s)` address to this host, once, without a cluster; begins the reboot that it
+/// Applies a config from a file or an `http(s)` URL to this host, once, without a cluster. Starts the reboot that it
 /// needs, unless told not to.
 ///
 /// # Errors
-/// It cannot be had or read, the host belongs to a cluster, or it cannot be applied; then nothing is changed.
+/// The config cannot be fetched or parsed, the host belongs to a cluster, or the config cannot be applied. Then
+/// nothing is changed.
 pub async fn apply_once(
     root_mount: &Path,
     from: &str,
@@ -150,7 +151,7 @@ fn apply_config(
     Ok(AppliedOnce { config, reboot })
 }
 
-/// Fetches a text. The client of the API server does for any server.
+/// Fetches a text, with the API client's HTTP stack.
 async fn fetch(url: &str) -> Result<String, DaemonError> {
     let fail = |why: String| DaemonError::Once { from: url.to_owned(), why };
     let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| fail(e.to_string()))?;
@@ -200,7 +201,7 @@ mod tests {
         let two = read_config("f", &ignition("/etc/two")).unwrap();
         apply_config(&mut host, "f", &two, true).unwrap();
         assert!(dir.path().join("etc/two").exists() && !dir.path().join("etc/one").exists());
-        // The same again costs nothing.
+        // Applying the same config again changes nothing.
         assert!(!apply_config(&mut host, "f", &two, true).unwrap().reboot);
     }
 

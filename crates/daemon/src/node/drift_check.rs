@@ -13,28 +13,28 @@ use api::text::chain;
 use api::v1::MachineConfig;
 use host::{Change, CurrentConfig, DisruptionPolicy, Drift, Host, Names};
 
-/// Drift that is to be put back.
+/// Drift to repair.
 pub(crate) struct Repair {
     config: CurrentConfig,
     drifts: Vec<Drift>,
-    /// What was found, for people.
+    /// What was found, as text for people.
     found: String,
 }
 
 impl std::fmt::Debug for Repair {
-    /// Configs hold contents of files: only what drifted is shown.
+    /// Shows only what drifted, because configs hold contents of files.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Repair").field("drifts", &self.drifts).finish_non_exhaustive()
     }
 }
 
 impl Machine {
-    /// Takes the rules for drift that the Node brings; `true` when they are others than before.
+    /// Sets the drift rules from the Node's annotation. True if they have changed.
     pub(crate) fn set_rules(&self, text: &str) -> bool {
         self.rules().set(text)
     }
 
-    /// What is to be told once: rules that cannot be read, repairs that were given up.
+    /// What must be reported once: rules that cannot be parsed, and repairs that were given up.
     pub(crate) fn remarks(&self) -> Vec<Note> {
         let note = |kind| move |text| Note { kind, text };
         let rules = self.rules().complaint().map(note(EventKind::DriftPolicyInvalid));
@@ -43,11 +43,11 @@ impl Machine {
         rules.into_iter().chain(repairs.map(note(EventKind::ConfigDriftRepairGivenUp))).collect()
     }
 
-    /// Compares the disk with the config that it should be in: the one that it was given last, or on a disk that knows
-    /// of none this one, which is then recorded. Drift that may be put back is handed back for that; all other drift is
-    /// an error.
+    /// Compares the disk with the config that it should be in: the one that was applied last, or, if the disk has no
+    /// record, `unrecorded`, which is then recorded. Drift that may be repaired is returned. All other drift is an
+    /// error.
     pub(crate) fn check(&self, unrecorded: Option<&MachineConfig>) -> Result<Option<Repair>, MachineError> {
-        // Half of a change is no drift.
+        // An unfinished change is not drift.
         self.host().recover()?;
         let recorded = self.current()?;
         let Some(config) = recorded.as_ref().or(unrecorded) else { return Ok(None) };
@@ -102,8 +102,8 @@ impl Machine {
         Ok(None)
     }
 
-    /// Puts back what drifted, all of it or nothing, and says what was found and done. Without a disruption policy no
-    /// service is told.
+    /// Repairs the drift, all of it or nothing, and reports what was found and done. Without a disruption policy no
+    /// service is reloaded or restarted.
     pub(crate) fn repair(
         &self,
         repair: &Repair,
@@ -132,10 +132,10 @@ impl Machine {
         ])
     }
 
-    /// Refuses a change on a host that has drifted, but for drift that the change itself, or the rules, take care of.
+    /// Refuses a change on a host that has drifted, except for drift that the change itself or the rules repair.
     pub(crate) fn refuse_drifted(&self, host: &mut Host, change: &Change) -> Result<(), MachineError> {
         let mut found = host.drifts_in_way(change)?;
-        // What is to be repaired, the change writes too: it writes every path that is not as it should be.
+        // Drift that the rules would repair is no obstacle: the change writes every path that differs anyway.
         found.retain(|d| self.rules().action(d) == DriftAction::Report);
         if found.is_empty() {
             return Ok(());
@@ -166,7 +166,7 @@ mod tests {
         MachineConfig::new(name, MachineConfigSpec { config: Some(config), ..Default::default() })
     }
 
-    /// A folder in the config "one".
+    /// A host in a folder, in the config "one".
     fn mk(dir: &Path) -> Machine {
         std::fs::create_dir_all(dir.join("etc/systemd/system")).unwrap();
         let options = Options { sync: false, owners: false };
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(machine.remarks(), []);
     }
 
-    /// Secrets in a file, a unit and a drop-in, each of which is changed, emptied and put beside another: no reason, event or
-    /// plan shows any of them.
+    /// A file, a unit and a drop-in that hold secrets are changed, emptied and extended. No reason, event or plan
+    /// shows any of the secrets.
     #[test]
     fn no_reason_event_or_plan_shows_a_secret() {
         const SECRET: &str = "hunter2";
@@ -276,7 +276,8 @@ mod tests {
             std::fs::write(at("etc/other"), format!("{n} by hand")).unwrap();
             assert_eq!(machine.check(None).unwrap_err().text, first);
         }
-        // Another way of differing, another path, or the same after all was well, is said.
+        // Another kind of difference, another path, or the same drift after everything was in order, is reported
+        // again.
         std::fs::remove_file(at("etc/other")).unwrap();
         assert!(machine.check(None).unwrap_err().text.contains("does not exist"));
         std::fs::write(at("etc/other"), "1").unwrap();

@@ -11,34 +11,35 @@ use host::Drift;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
 
-/// So often a path is repaired within [`WINDOW`]; whoever changes it once more is at war with the config.
+/// How often a path is repaired within [`WINDOW`]. If it changes once more, something keeps working against the
+/// config.
 pub(crate) const MOST: usize = 5;
-/// The time that repairs are counted over, and that a path must have been in order before they begin anew.
+/// The period over which repairs are counted. After a path has been in order for this long, the count is reset.
 pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// The pause after the first repair of a path; it doubles with each. The first repair is made at once.
+/// The pause after the first repair of a path. It doubles with each repair. The first repair is made at once.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
-/// What is done about drift that the rules want repaired.
+/// What to do about drift that the rules want repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Repair it. How often that was done before, within the window.
+    /// Repair it now. The number of earlier repairs within the window.
     Now(usize),
-    /// It was repaired a moment ago.
+    /// It was repaired a moment ago: wait until this time.
     Later(Moment),
-    /// It was repaired too often.
+    /// It was repaired too often: it is reported instead.
     GaveUp,
 }
 
-/// The counts.
+/// The counts of repairs.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     paths: BTreeMap<String, Vec<Moment>>,
-    /// Those that are not repaired any more, and whether that was told.
+    /// The paths that are no longer repaired, and whether that was reported.
     given_up: BTreeMap<String, bool>,
 }
 
 impl Repairs {
-    /// What is done about a path that drifted.
+    /// What to do about a path that drifted.
     pub(crate) fn decide(&self, path: &str, now: Moment) -> Decision {
         let Some(times) = self.paths.get(path) else { return Decision::Now(0) };
         let Some(last) = times.last() else { return Decision::Now(0) };
@@ -53,17 +54,17 @@ impl Repairs {
         }
     }
 
-    /// A path is repaired now.
+    /// Counts a repair of a path.
     pub(crate) fn count(&mut self, path: String, now: Moment) {
         self.paths.entry(path).or_default().push(now);
     }
 
-    /// A path is not repaired any more.
+    /// Marks a path as no longer repaired.
     pub(crate) fn give_up(&mut self, path: String) {
         self.given_up.entry(path).or_default();
     }
 
-    /// The paths that were given up since this was last asked.
+    /// The paths that were given up since the last call.
     pub(crate) fn newly_given_up(&mut self) -> Vec<String> {
         let new = self.given_up.iter_mut().filter(|(_, told)| !**told);
         new.map(|(path, told)| {
@@ -73,7 +74,7 @@ impl Repairs {
         .collect()
     }
 
-    /// The disk was looked at: forgets repairs of paths that are in order and were for the whole window.
+    /// Called after a comparison: forgets repairs of paths that have been in order for the whole window.
     pub(crate) fn settle(&mut self, drifted: &[Drift], now: Moment) {
         self.paths.retain(|path, times| {
             let quiet = times.last().is_none_or(|last| *last + WINDOW < now);
@@ -83,7 +84,7 @@ impl Repairs {
     }
 }
 
-/// The rules, and what is wrong with them until it was told.
+/// The drift rules, and what is wrong with them until that was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     text: String,
@@ -92,8 +93,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Takes the text of the Node's annotation; `true` when it is another one. A text that cannot be read is told once,
-    /// and counts as one without rules: drift is reported.
+    /// Sets the text of the Node's annotation. True if it has changed. A text that cannot be parsed is reported once
+    /// and counts as no rules: drift is then reported and not repaired.
     pub(crate) fn set(&mut self, text: &str) -> bool {
         if self.text == text {
             return false;
@@ -112,12 +113,12 @@ impl Rules {
         true
     }
 
-    /// What is wrong with them, the first time that it is asked for.
+    /// What is wrong with the rules. Returned only once.
     pub(crate) fn complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
 
-    /// What is to happen with a drift.
+    /// The rules' action for a drift.
     pub(crate) fn action(&self, drift: &Drift) -> DriftAction {
         self.policy.action(&drift.path())
     }

@@ -12,15 +12,15 @@ use tokio::sync::watch;
 /// Whether the disk is watched.
 #[derive(Debug)]
 pub(crate) enum Watching {
-    /// Nothing: the node is not done, or watching is not asked for.
+    /// Not watched: the node is not done, or watching is not enabled.
     Off,
-    /// Watched against this config.
+    /// Watched.
     Watched(DiskWatch),
-    /// It cannot be watched: the disk is looked at now and then.
+    /// It cannot be watched: the disk is compared periodically.
     Polled,
 }
 
-/// A watch that runs. Dropping it ends its thread.
+/// A running watch. Dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct DiskWatch {
     /// The config.
@@ -36,7 +36,7 @@ impl Drop for DiskWatch {
 }
 
 impl DiskWatch {
-    /// Watches what the disk's config manages. `None`: no config was ever applied to it.
+    /// Watches the paths that the disk's config manages. `None`: no config was ever applied.
     pub(crate) fn new(machine: &Machine) -> Result<Option<Self>, MachineError> {
         let Some((config, watch)) = machine.watch()? else { return Ok(None) };
         let (sender, touched) = watch::channel(());
@@ -50,7 +50,7 @@ impl DiskWatch {
     }
 }
 
-/// Reading events needs one buffer of 16 KiB and little else.
+/// The stack of the watching thread, which needs little besides one buffer of 16 KiB.
 const STACK: usize = 256 * 1024;
 
 fn run(mut watch: Watch, sender: &watch::Sender<()>) {
@@ -73,7 +73,7 @@ fn run(mut watch: Watch, sender: &watch::Sender<()>) {
 }
 
 impl Watching {
-    /// Begins to watch. Blocks, for a moment.
+    /// Starts to watch. Blocks for a moment.
     pub(crate) fn begin(machine: &Machine) -> Self {
         match DiskWatch::new(machine) {
             Ok(Some(guard)) => Self::Watched(guard),
@@ -85,20 +85,20 @@ impl Watching {
         }
     }
 
-    /// What was touched until now is about to be looked at.
+    /// Discards pending events, because the disk is about to be compared.
     pub(crate) fn seen(&mut self) {
         if let Self::Watched(guard) = self {
             guard.touched.mark_unchanged();
         }
     }
 
-    /// Waits until a managed path is touched; for ever where nothing is watched.
+    /// Waits until a managed path is touched. Never returns if nothing is watched.
     pub(crate) async fn touched(&mut self) {
         if let Self::Watched(guard) = self {
             if guard.touched.changed().await.is_ok() {
                 return;
             }
-            // The thread has ended by itself: from now on the disk is looked at.
+            // The thread has ended by itself: from now on the disk is polled.
             *self = Self::Polled;
             return;
         }
@@ -106,18 +106,17 @@ impl Watching {
     }
 }
 
-/// So many touches are looked at as they come: a person who edits, and a package that is installed.
+/// How many events lead to an immediate comparison: enough for a person who edits files, or a package installation.
 const BURST: u32 = 10;
-/// Whoever goes on touching is looked at once in this time, so that a file which is written in a loop costs neither the
-/// API server nor the node anything that shows.
+/// After the burst, one comparison is allowed in this time. A file that is written in a loop then costs the API server
+/// and the node next to nothing.
 const REFILL: Duration = Duration::from_secs(15);
 
-/// How often the disk may be looked at because it was touched: a bucket of [`BURST`] looks that fills by one each
-/// [`REFILL`].
+/// Limits comparisons after events on managed paths: a token bucket of [`BURST`] that gains one token each [`REFILL`].
 #[derive(Debug)]
 pub(crate) struct LookLimit {
     left: u32,
-    /// Since when the next one is being filled in.
+    /// When the current refill interval began.
     since: Instant,
 }
 
@@ -126,10 +125,10 @@ impl LookLimit {
         Self { left: BURST, since: now }
     }
 
-    /// Takes one look.
+    /// Takes one token.
     ///
     /// # Errors
-    /// There is none left; the next one is there at this time.
+    /// There is none left. The value is the time of the next one.
     pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
         while self.left < BURST && now.saturating_duration_since(self.since) >= REFILL {
             self.left += 1;
@@ -166,7 +165,7 @@ mod tests {
         }
         assert_eq!(looks.take(at(20)), Err(at(15_000)), "the first was taken at 0");
         assert_eq!((looks.take(at(15_000)), looks.take(at(15_001))), (Ok(()), Err(at(30_000))));
-        // After a quiet time it is full, and no fuller.
+        // After a quiet period the bucket is full, and not more than full.
         let again = (0..100).filter(|n| looks.take(at(10_000_000 + n)).is_ok()).count();
         assert_eq!(again, 10);
     }
@@ -197,7 +196,7 @@ mod tests {
         for (text, good) in [("by hand", false), ("1", true)] {
             std::fs::write(&file, text).unwrap();
             tokio::time::timeout(Duration::from_secs(30), drift.touched()).await.unwrap();
-            // A file is emptied and then filled: these may be two.
+            // A file is truncated and then written: these may be two events.
             while tokio::time::timeout(Duration::from_millis(500), drift.touched()).await.is_ok() {}
             assert_eq!(machine.check(None).is_ok(), good, "{text}");
         }

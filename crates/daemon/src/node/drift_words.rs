@@ -7,22 +7,22 @@ use crate::node::drift_repair::{MOST, WINDOW};
 use desired::Wanted;
 use host::{Drift, Host};
 
-/// So many paths are named in a reason; the rest is counted.
+/// How many paths a reason names. The others are only counted.
 const NAMED: usize = 10;
-/// Characters of the reason that differences of contents may take: the annotation has room for 2,000.
+/// How many characters of the reason differences in contents may use. The annotation holds 2,000 in all.
 const DIFFERENCES: usize = 1200;
 
-/// What was last said of drift.
+/// The last reason that was reported for drift.
 #[derive(Debug, Default)]
 pub(crate) struct LastReason {
-    /// The config, what differs from it, and what was given up; without contents.
+    /// The config, what differs from it, and which repairs were given up; without contents.
     about: Vec<String>,
     text: String,
 }
 
 impl LastReason {
-    /// The words for this. As long as the same differs in the same way they stay those of the first look, whatever is
-    /// in a file by now: one that is written in a loop has one reason.
+    /// The reason for this drift. As long as the same paths differ in the same way, the first text is kept, whatever
+    /// the files contain by now. A file that is written in a loop therefore has one reason.
     pub(crate) fn once(&mut self, about: Vec<String>, words: impl FnOnce() -> String) -> String {
         if self.about != about {
             *self = Self { about, text: words() };
@@ -31,7 +31,7 @@ impl LastReason {
     }
 }
 
-/// What drifted, what to do about it, and how contents differ.
+/// The reason: what drifted, the remedy, and how contents differ.
 pub(crate) fn drift_reason(host: &Host, config: &Wanted, name: &str, drifts: &[Drift]) -> String {
     let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
     let mut text = format!(

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How often.
+/// How often the endpoint is polled.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How long an answer may take.
+/// The time limit of one poll.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// All that is read of an answer: its status line and a word.
+/// The most that is read of an answer: a status line, headers and a word.
 const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// Asks until the task is dropped.
+/// Polls until the task is dropped.
 pub(crate) async fn watch(kubelet: SocketAddr, path: String, metrics: Metrics) {
     let mut in_a_row = 0;
     loop {

@@ -16,22 +16,22 @@ use tokio_util::sync::CancellationToken;
 use zbus::names::{BusName, InterfaceName};
 use zbus::{Connection, OwnedObjectPath, Proxy};
 
-/// Where systems have their bus.
+/// The socket of the system bus, relative to the root.
 const SYSTEM_BUS: &str = "run/dbus/system_bus_socket";
 const LOGIND: &str = "org.freedesktop.login1";
 const MANAGER: (&str, &str) = ("/org/freedesktop/login1", "org.freedesktop.login1.Manager");
 const SESSION: &str = "org.freedesktop.login1.Session";
-/// The service that SSH servers register their sessions under.
+/// The PAM service name of sessions from SSH servers.
 const SSHD: &str = "sshd";
-/// Time for one call; logind may have to be started for it.
+/// The time limit of one call. logind may have to be started for it.
 const CALL: Duration = Duration::from_secs(30);
-/// Until logind is asked again, where it was not there or has gone.
+/// The pause before logind is asked again, if it was not there or has ended.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// One session of `ListSessions`: id, user number, user, seat, object.
+/// One session of `ListSessions`: id, user id, user name, seat, object path (org.freedesktop.login1(5)).
 type Listed = (String, u32, String, String, OwnedObjectPath);
 
-/// Follows the sessions until it is told to stop.
+/// Follows the sessions until it is stopped.
 pub(crate) async fn watch(root_mount: PathBuf, cluster: Cluster, shutdown: CancellationToken) {
     let mut said = false;
     loop {
@@ -54,7 +54,7 @@ async fn follow(root_mount: &Path, cluster: &Cluster) -> zbus::Result<()> {
     let address = format!("unix:path={}", root_mount.join(SYSTEM_BUS).display());
     let bus = limited(zbus::connection::Builder::address(address.as_str()).build()).await?;
     let manager = proxy(&bus, MANAGER.0.to_owned(), MANAGER.1).await?;
-    // Before the list: none is missed between the two.
+    // Subscribe before listing, so that no session is missed in between.
     let mut new = limited(manager.receive_signal("SessionNew")).await?;
     let open: Vec<Listed> = limited(manager.call("ListSessions", &())).await?;
     for (.., session) in open {
@@ -67,7 +67,8 @@ async fn follow(root_mount: &Path, cluster: &Cluster) -> zbus::Result<()> {
     Err(zbus::Error::Failure("the connection to the system bus was lost".to_owned()))
 }
 
-/// Tells of a session if it came by SSH. One that is over by now may have been one; its successor is told of.
+/// Reports a session if it came by SSH. If the session has ended already, this cannot be told, and only the next one
+/// is reported.
 async fn look(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
     let service = async {
         let session = proxy(bus, session.to_string(), SESSION).await?;

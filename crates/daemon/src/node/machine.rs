@@ -18,28 +18,28 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the first boot leaves for the Node: a map of annotations.
+/// The annotations that the first boot leaves for the Node, as a JSON map.
 const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
-/// What it is renamed to when it was used; the name is the one that is known, without the `s`.
+/// Its name after it was used. OpenShift's daemon uses this name, without the `s`.
 const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
-/// The config that the config server served, in full.
+/// The complete config that the config server served.
 pub(crate) const SERVED_FILE: &str = "/etc/mcs-machine-config-content.json";
-/// The input of a first boot. Where the agent runs, the first boot is over.
+/// The input of a first boot. When the agent runs, the first boot is over.
 pub(crate) const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
-/// Presets that Ignition writes for the first boot; later boots must not see them.
+/// The presets that Ignition writes for the first boot. Later boots must not see them.
 const FIRSTBOOT_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
-/// Host work that failed.
+/// A failure of work on the host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct MachineError {
-    /// What it makes of the node.
+    /// What it means for the node's state.
     pub(crate) kind: FailureKind,
-    /// The event that tells of it, if one does.
+    /// The event that reports it, if there is one.
     pub(crate) event: Option<EventKind>,
     /// The whole chain of causes.
     pub(crate) text: String,
-    /// Services of the node were restarted or reloaded for it: not to be tried often.
+    /// Whether services of the node were restarted or reloaded for it. Such work must not be retried often.
     pub(crate) disturbing: bool,
 }
 
@@ -66,7 +66,7 @@ impl From<host::FsError> for MachineError {
     }
 }
 
-/// A planned update, with what it was planned from.
+/// A planned update, with the inputs of the plan.
 pub(crate) struct Work {
     plan: HostPlan,
     change: Change,
@@ -74,30 +74,30 @@ pub(crate) struct Work {
 }
 
 impl std::fmt::Debug for Work {
-    /// Configs hold contents of files: only the plan is shown.
+    /// Shows only the plan, because configs hold contents of files.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Work").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
 impl Work {
-    /// What a person should know before it is done.
+    /// What a person should know before it is applied.
     pub(crate) fn warnings(&self) -> Vec<Note> {
         let note = |text: &String| Note { kind: EventKind::ConfigWarning, text: text.clone() };
         self.plan.warnings.iter().map(note).collect()
     }
 
-    /// Something has to be brought to the host for it.
+    /// Whether something must be fetched for it.
     pub(crate) fn needs_fetch(&self) -> bool {
         self.plan.os_change().is_some()
     }
 
-    /// The same from what stands on the host now: pods may have taken hours to leave. What the host itself has at a
-    /// path is kept only where it is found.
+    /// Plans the same change again from the current state of the host, because the drain may have taken hours. A file
+    /// that the host itself has at a path is saved only if the plan knows of it.
     fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
         let Self { plan, change, policy } = self;
         let mut facts = host.look(&change)?;
-        // It is asked for when the pods have left, or where none have to.
+        // This is called after the pods have left, or if no drain is needed.
         facts.cleared = true;
         let again = change.plan(&policy, &facts).map_err(|e| refusal(&e))?;
         if cost(&again) == cost(&plan) {
@@ -115,7 +115,7 @@ fn cost(plan: &HostPlan) -> Cost {
     Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() }
 }
 
-/// The host of one agent. Its work is synchronous; the agent gives it a thread.
+/// The host of one agent. Its methods block, so the agent calls them on a blocking thread.
 #[derive(Debug)]
 pub(crate) struct Machine {
     root: Root,
@@ -131,7 +131,7 @@ impl Machine {
         Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs, last_reason }
     }
 
-    /// A thread that panicked with the lock held left a journal; the next recovery deals with it.
+    /// Locks the host. If a thread panicked with the lock held, it left a journal, which the next recovery handles.
     pub(crate) fn host(&self) -> MutexGuard<'_, Host> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +148,7 @@ impl Machine {
         self.last_reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finishes or undoes what a crash interrupted, and clears what a first boot left.
+    /// Completes or undoes a change that a crash interrupted, and removes what a first boot left.
     pub(crate) fn recover(&self) -> Result<(), MachineError> {
         match self.host().recover()? {
             Recovery::Nothing => {}
@@ -175,8 +175,9 @@ impl Machine {
         Ok(())
     }
 
-    /// The path that says that the host is one of the control plane: a static pod of the API server or of etcd, in the
-    /// folder that the kubelet's settings name or a usual one, or a server's data folder. `None`: nothing does.
+    /// The path that shows that the host belongs to the control plane: a static pod of the API server or of etcd, in
+    /// the folder that the kubelet's settings name or in a usual one, or a server's data folder. `None`: there is no
+    /// such path.
     pub(crate) fn control_plane(&self) -> Result<Option<String>, MachineError> {
         let settings = self.root.text(KUBELET_SETTINGS)?.unwrap_or_default();
         let folders = join::static_pod_folder(&settings).into_iter();
@@ -224,7 +225,7 @@ impl Machine {
         Ok(self.host().current_config()?.map(|c| MachineConfig::new(&c.name, c.spec)))
     }
 
-    /// What the first boot left for the Node.
+    /// The annotations that the first boot left for the Node.
     pub(crate) fn first_annotations(&self) -> Result<BTreeMap<String, String>, MachineError> {
         let text = self.root.text(ANNOTATIONS_FILE)?.unwrap_or_default();
         api::shape::read_bytes(text.as_bytes()).map_err(|e| {
@@ -233,12 +234,12 @@ impl Machine {
         })
     }
 
-    /// It was used.
+    /// Renames the file of these annotations after they were used.
     pub(crate) fn retire_first_annotations(&self) -> Result<(), MachineError> {
         Ok(self.root.rename(ANNOTATIONS_FILE, ANNOTATIONS_FILE_USED)?)
     }
 
-    /// What the config server left of the config of this name, if it is that one.
+    /// The config that the config server left on the host, if it has this name.
     pub(crate) fn served(&self, name: &str) -> Result<Option<MachineConfig>, MachineError> {
         let Some(text) = self.root.text(SERVED_FILE)? else { return Ok(None) };
         match api::shape::read_bytes::<MachineConfig>(text.as_bytes()) {
@@ -250,13 +251,14 @@ impl Machine {
         }
     }
 
-    /// A watch of what the config on the disk manages, with its name; `None` while there is no such config.
+    /// A watch of the paths that the config on the disk manages, with the config's name. `None`: there is no such
+    /// config yet.
     pub(crate) fn watch(&self) -> Result<Option<(String, Watch)>, MachineError> {
         let Some(config) = self.host().current_config()? else { return Ok(None) };
         Ok(Some((config.name, Watch::new(&self.root, &config.spec)?)))
     }
 
-    /// Plans the way from one config to another; refuses what cannot be done, and a host that is not as it should be.
+    /// Plans the change from one config to another. Refuses what cannot be done, and a host that has drifted.
     pub(crate) fn prepare(
         &self,
         from: &MachineConfig,
@@ -266,14 +268,14 @@ impl Machine {
         let name = |c: &MachineConfig| c.metadata.name.clone().unwrap_or_default();
         let names = Names { current: name(from), desired: name(to) };
         let mut host = self.host();
-        // A change that is half made is finished or taken back first.
+        // An unfinished change is completed or undone first.
         host.recover()?;
         let change = Change::parse(&from.spec, &to.spec, names).map_err(|e| refusal(&e))?;
         let names = change.names();
         let facts = host.look(&change)?;
         let plan = change.plan(policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
-            // What the update writes itself is no reason to refuse it: it is the repair.
+            // Drift that the update itself overwrites is no reason to refuse it: the update is the repair.
             self.refuse_drifted(&mut host, &change)?;
         }
         host.check_room(&plan)?;
@@ -285,13 +287,12 @@ impl Machine {
         Ok((cost, Work { plan, change, policy: policy.clone() }))
     }
 
-    /// Brings what a plan needs of the operating system to the host. Takes long, and changes nothing; done again it does
-    /// nothing.
+    /// Fetches what a plan needs for its change of the operating system. Takes long, and changes nothing. Idempotent.
     pub(crate) fn fetch(&self, work: &Work) -> Result<(), MachineError> {
         Ok(self.host().fetch(&work.plan)?)
     }
 
-    /// Does what was planned: all of it or nothing.
+    /// Applies what was planned: all of it or nothing.
     #[allow(clippy::needless_pass_by_value, reason = "a plan is used once")]
     pub(crate) fn apply(&self, work: Work) -> Result<Vec<Note>, MachineError> {
         let mut host = self.host();
@@ -324,23 +325,24 @@ impl Machine {
         Ok(notes)
     }
 
-    /// Begins a reboot.
+    /// Starts a reboot.
     pub(crate) fn reboot(&self, why: &str) -> Result<(), MachineError> {
         Ok(self.host().reboot(why)?)
     }
 
-    /// Writes down whether the pods are away, with the reboot that is owed.
+    /// Records with the pending reboot whether the pods have left.
     pub(crate) fn reboot_cleared(&self, cleared: bool) -> Result<(), MachineError> {
         Ok(self.host().reboot_cleared(cleared)?)
     }
 
-    /// Forgets a reboot that has happened.
+    /// Removes the record of a reboot that has happened.
     pub(crate) fn reboot_done(&self) -> Result<(), MachineError> {
         Ok(self.host().reboot_done()?)
     }
 }
 
-/// A config that asks for what cannot be done is Unreconcilable; something in the way on this machine is Degraded.
+/// The failure for a refused plan: Unreconcilable if no machine can do what the config asks for, Degraded if only this
+/// machine has an obstacle.
 pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
     let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
-/// In every bad value.
+/// A text that is part of every bad value.
 const MARKER: &str = "hunter2";
 
 fn machine(dir: &Path) -> Machine {
@@ -27,7 +27,7 @@ fn mk_config(name: &str, config: &Value) -> MachineConfig {
     MachineConfig::new(name, spec)
 }
 
-/// Everything that is logged meanwhile, at every level.
+/// Everything that is logged during `work`, at every level.
 fn logged<T>(work: impl FnOnce() -> T) -> (T, String) {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

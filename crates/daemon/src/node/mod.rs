@@ -14,5 +14,5 @@ pub(crate) mod kubelet_health;
 pub(crate) mod logins;
 pub(crate) mod machine;
 
-/// What is wrong on the host beside its config, as it comes and goes; with path and remedy.
+/// What is wrong on the host other than its config, as it comes and goes; with path and remedy.
 pub type Trouble = watch::Receiver<Option<String>>;

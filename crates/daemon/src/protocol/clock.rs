@@ -9,11 +9,11 @@ use std::ops::{Add, AddAssign};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// When this process first asked for the time.
+/// When this process first read the clock.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// A point in time of this process: how long after its start, by the kernel's monotonic clock. It means nothing to another
-/// process and after a reboot: it is never written down.
+/// A point in time of this process: the time since its start, by the kernel's monotonic clock. It has no meaning in
+/// another process or after a reboot, so it is never stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(SignedDuration);
 
@@ -26,13 +26,13 @@ impl Moment {
         Self(SignedDuration::try_from(START.elapsed()).unwrap_or(SignedDuration::MAX))
     }
 
-    /// How long until this moment, seen from `now`; nothing if it is past.
+    /// How long from `now` until this moment; zero if it is past.
     pub(crate) fn left(self, now: Self) -> Duration {
         Duration::try_from(self.0.saturating_sub(now.0)).unwrap_or_default()
     }
 }
 
-/// How long until this moment; nothing if it is past.
+/// How long until this moment; zero if it is past.
 pub(crate) fn until(then: Moment) -> Duration {
     then.left(Moment::now())
 }

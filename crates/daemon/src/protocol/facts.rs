@@ -7,52 +7,53 @@ use jiff::{SignedDuration, Timestamp};
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
 
-/// The config of a host that no config was ever applied to. It has no object in the cluster.
+/// The name of the config of a host to which none was ever applied. It has no object in the cluster.
 pub const EMPTY_CONFIG: &str = "mco-empty-mc";
 
-/// The first wait after a failure.
+/// The wait after the first failure.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
-/// The longest wait between two tries: a host that was repaired by hand is back within a minute.
+/// The longest wait between two tries: a host that was repaired manually is back within a minute.
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
 
-/// The same for tries that restart services each time.
+/// The wait after the first failure of a try that restarts services.
 const FIRST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_secs(5);
-/// Nobody's service is restarted more than four times an hour for a config that it does not start with.
+/// The longest wait between two such tries: a service is restarted at most four times an hour for a config with which
+/// it does not start.
 const LONGEST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_mins(15);
 
-/// All that a decision needs.
+/// All inputs of a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// The time, by a clock that nobody sets.
+    /// The time, by the monotonic clock.
     pub now: Moment,
-    /// This node's Node.
+    /// The Node object.
     pub node: NodeFacts,
-    /// This node's disk.
+    /// The state of the disk.
     pub disk: DiskFacts,
-    /// Was the disk compared with its config since the process started or since it last failed?
+    /// Whether the disk was compared with its config since the process started or since it last failed.
     pub checked: bool,
-    /// How far this process has come.
+    /// The progress of this process.
     pub phase: Phase,
-    /// What is wrong on this host beside its config, such as a certificate that cannot be written; with path and remedy.
-    /// Holds no update up: the node is called degraded instead of done.
+    /// What is wrong on this host other than its config, such as a certificate that cannot be written; with path and
+    /// remedy. It does not delay an update, but the node is reported as degraded instead of done.
     pub trouble: Option<String>,
-    /// Since when no write of this process has succeeded, or the API server has not shown it its Node. `None`: it
-    /// answers.
+    /// Since when no write of this process has succeeded, or the API server has not returned its Node. `None`: the API
+    /// server answers.
     pub silent_since: Option<Moment>,
 }
 
-/// What of the Node counts. An absent annotation is an empty string.
+/// The fields of the Node that are used. An absent annotation is an empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// This process has seen the Node. Until then everything else here is empty.
+    /// Whether this process has seen the Node. Until then everything else here is empty.
     pub seen: bool,
     /// `currentConfig`.
     pub current: String,
     /// `desiredConfig`.
     pub desired: String,
-    /// `currentImage`: the image, beside that of the config, that the host runs.
+    /// `currentImage`: the image that the host runs, if it is not that of the config.
     pub current_image: String,
-    /// `desiredImage`: the image, beside that of the config, that the pool wants it to run.
+    /// `desiredImage`: the image that the pool wants the host to run, if it is not that of the config.
     pub desired_image: String,
     /// `state`.
     pub state: String,
@@ -66,32 +67,32 @@ pub struct NodeFacts {
     pub last_applied_drain: String,
     /// `controlPlaneTopology`.
     pub topology: String,
-    /// `retry`: another text than before asks for another try at once.
+    /// `retry`: a changed text asks for another try at once.
     pub retry: String,
-    /// `drift`: the pool's rules for paths that are changed by hand.
+    /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
     pub unschedulable: bool,
-    /// The cordon is this agent's own, made together with its request for a drain.
+    /// The cordon was made by this agent, together with its request for a drain.
     pub own_cordon: bool,
     /// The `Ready` condition; a node without conditions counts as ready.
     pub ready: bool,
-    /// The boot that the kubelet last reported; empty where none has.
+    /// The boot id that the kubelet last reported. Empty: none yet.
     pub boot_id: String,
-    /// When the kubelet last reported, as `Ready` says.
+    /// When the kubelet last reported: the heartbeat of the `Ready` condition.
     pub heard: Option<Timestamp>,
-    /// The labels, for finding the node's pool.
+    /// The labels, to find the node's pool.
     pub labels: BTreeMap<String, String>,
     /// The object's UID, for events.
     pub uid: String,
     /// The object's resource version, for conditional writes.
     pub resource_version: String,
-    /// Being deleted: nothing is done any more.
+    /// The Node is being deleted: the agent does nothing more.
     pub deleted: bool,
 }
 
 impl NodeFacts {
-    /// What stands in an annotation of the protocol; `None` for any other.
+    /// The value of one of the protocol's annotations. `None`: it is not one of them.
     pub fn says(&self, key: &str) -> Option<&String> {
         Some(match key {
             annotation::CURRENT_CONFIG => &self.current,
@@ -105,12 +106,12 @@ impl NodeFacts {
         })
     }
 
-    /// Does somebody ask for another try who did not before? A process that has just begun has seen nothing before.
+    /// Whether another try was requested since `before`. A process that has just started has seen no earlier Node.
     pub fn asks_again(&self, before: &Self) -> bool {
         !self.retry.is_empty() && self.uid == before.uid && self.retry != before.retry
     }
 
-    /// Reads them from a Node.
+    /// Takes them from a Node.
     pub fn of(node: &Node) -> Self {
         let notes = node.metadata.annotations.as_ref();
         let note = |key: &str| notes.and_then(|a| a.get(key)).cloned().unwrap_or_default();
@@ -150,61 +151,61 @@ impl NodeFacts {
     }
 }
 
-/// What of the disk counts.
+/// The state of the disk that is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskFacts {
-    /// A change of this host is neither through nor taken back, or nobody has looked whether one is.
+    /// A change of this host is neither committed nor undone, or that was not checked yet.
     pub open: bool,
-    /// The name of the config that was last applied, if any was.
+    /// The name of the config that was last applied, if there is one.
     pub current: Option<String>,
     /// The first boot left `node-annotations.json` for the Node.
     pub annotations_file: bool,
-    /// A person asks, by a file, for everything to be written again.
+    /// The force file exists: a person asks that everything is written again.
     pub force: bool,
-    /// Whether a reboot is owed, as the host's own record says.
+    /// Whether a reboot is pending, by the host's own record.
     pub reboot: RebootFact,
-    /// The host's back end of the operating system can be told an image that is not its config's. None can, yet.
+    /// Whether the host's operating system back end can use an image that is not the config's. None can, yet.
     pub takes_images: bool,
 }
 
-/// The host records a reboot together with the update that needs it, and with the boot that it was applied in: no
-/// crash can lose it, and a restart of the daemon alone is not one.
+/// The state of a pending reboot. The host records it together with the update that needs it and the boot in which the
+/// update was applied. So no crash can lose it, and a restart of the daemon does not count as a reboot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RebootFact {
-    /// None is owed.
+    /// No reboot is pending.
     #[default]
     None,
-    /// This is still the boot that the update was applied in.
+    /// This is still the boot in which the update was applied.
     Owed {
         /// The config that needs it.
         config: String,
-        /// How often a reboot was begun for it.
+        /// How often a reboot was started for it.
         tries: u32,
-        /// The pods have left and were kept away since, as far as is known, or this machine is not drained.
+        /// As far as is known, the pods have left and stayed away, or this machine is not drained.
         cleared: bool,
     },
     /// The machine has rebooted since.
     Rebooted {
         /// The config that needed it.
         config: String,
-        /// The boot that the update was applied in, as the kernel calls it.
+        /// The kernel's id of the boot in which the update was applied.
         boot_id: String,
-        /// Where the kernel calls today's boot the same (a container): when today's began. The kubelet's boot id says
-        /// nothing there, and what it has reported since does.
+        /// When the current boot began, if it has the same boot id (in a container). There the kubelet's boot id
+        /// proves nothing, but a later heartbeat does.
         began: Option<Timestamp>,
     },
 }
 
-/// From which config to which.
+/// The old and the new config of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The config that the disk is in.
+    /// The config of the disk.
     pub from: String,
     /// The config to move to.
     pub to: String,
 }
 
-/// What an update costs the node's users.
+/// The disruption that an update causes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Pods have to leave first.
@@ -213,52 +214,52 @@ pub struct Cost {
     pub reboot: bool,
 }
 
-/// How far this process has come with an update. Lost at a restart, and worked out again.
+/// The progress of this process with an update. It is lost at a restart, and determined again.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Phase {
-    /// Nothing.
+    /// No update in progress.
     #[default]
     Idle,
-    /// An update that was checked and planned.
+    /// An update has been checked and planned.
     Prepared {
         /// Between which configs.
         pair: Pair,
         /// What it costs.
         cost: Cost,
-        /// Something of the operating system, such as an image, has to be brought to the host before the drain.
+        /// Something of the operating system, such as an image, must be fetched before the drain.
         to_fetch: bool,
         /// When the drain was asked for.
         asked: Option<Moment>,
     },
-    /// An update that is on the disk and in effect.
+    /// An update is on the disk and in effect.
     Applied {
         /// The config.
         config: String,
         /// When the uncordon was asked for.
         asked: Option<Moment>,
     },
-    /// A reboot is owed, and pods have to leave once more before it.
+    /// A reboot is pending, and pods have to leave again before it.
     Redraining {
         /// Since when.
         since: Moment,
     },
-    /// The machine is back from a reboot; its kubelet is waited for.
+    /// The machine has rebooted, and the agent waits for its kubelet.
     AwaitingKubelet {
         /// Since when.
         since: Moment,
     },
-    /// Something did not work.
+    /// Something failed.
     Failed(Failure),
 }
 
-/// A failure: of what, how, and when it is tried again.
+/// A failure: the job, the kind, and the time of the next try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What was tried. Another job is not held up by it.
+    /// The job that failed. It does not delay other jobs.
     pub job: Job,
-    /// What it makes of the node.
+    /// What it means for the node's state.
     pub kind: FailureKind,
-    /// For people; names the object, the path and the remedy.
+    /// The reason for people. It names the object, the path and the remedy.
     pub reason: String,
     /// How often it was tried.
     pub tries: u32,
@@ -266,39 +267,39 @@ pub struct Failure {
     pub retry_at: Moment,
 }
 
-/// What a failure makes of the node.
+/// What a failure means for the node's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// `state=Degraded`.
     Degraded,
-    /// `state=Unreconcilable`: trying again cannot help, another config can.
+    /// `state=Unreconcilable`: a retry cannot help, another config can.
     Unreconcilable,
-    /// The API server did not answer, or an object is not there yet: nothing is wrong with this node.
+    /// The API server did not answer, or an object does not exist yet: nothing is wrong with this node.
     Transient,
 }
 
 impl Job {
-    /// Needs no API server to be tried again.
+    /// Whether a retry needs no API server.
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Recover | Self::Reboot { .. })
     }
 }
 
-/// What there is to do, apart from where in it the node stands.
+/// The job of the agent, without the progress in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Job {
-    /// Finish or undo a change that is half made.
+    /// Complete or undo an unfinished change.
     Recover,
-    /// Put the first boot's annotations on the Node.
+    /// Write the first boot's annotations to the Node.
     AdoptFile,
-    /// Find out which config a node without any is to be in.
+    /// Find out which config a node without one should be in.
     Join,
     /// Compare the disk with the config that it should be in.
     Check {
         /// The config.
         config: String,
     },
-    /// Say that the host cannot run the image that the pool wants.
+    /// Report that the host cannot run the image that the pool wants.
     RefuseImage,
     /// Move from one config to another.
     Update(Pair),
@@ -307,37 +308,38 @@ pub enum Job {
         /// The config.
         config: String,
     },
-    /// Give the node back and say so.
+    /// Uncordon the node and report that it is done.
     Finish {
         /// The config.
         config: String,
     },
 }
 
-/// How long to wait after the nth failure (n from 1). `jitter` is a random number from 0 to 1: half of the wait is
-/// random, so that a pool of nodes that failed together does not come back together.
+/// How long to wait after the nth failure (n from 1). `jitter` is a random number from 0 to 1. Half of the wait is
+/// random, so that nodes that failed together do not retry together.
 pub fn backoff(tries: u32, jitter: f64) -> SignedDuration {
     let doubled = FIRST_RETRY.as_secs().saturating_mul(1 << tries.saturating_sub(1).min(16));
     let most = SignedDuration::from_secs(doubled).min(LONGEST_RETRY);
     most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
-/// The same for an API server that does not answer: 8 s at most, so that a node goes on soon after an outage, however
-/// long that was.
+/// The same for an API server that does not answer: at most 8 s, so that a node continues soon after an outage,
+/// however long the outage was.
 pub fn outage_backoff(tries: u32, jitter: f64) -> SignedDuration {
     const DOUBLINGS: u32 = 4;
     backoff(tries.min(DOUBLINGS), jitter)
 }
 
-/// The same for a try that disturbs the node's services and then takes everything back: soon once, as it may have been a
-/// hiccup, then ever more rarely. Another config, or a restart of the agent, is tried at once.
+/// The same for a try that disturbs the node's services and is then rolled back: soon at first, because the failure
+/// may have been temporary, then more and more rarely. After a change of the desired config or a restart of the agent
+/// the next try is made at once.
 pub fn disturbing_backoff(tries: u32, jitter: f64) -> SignedDuration {
     let doubled = FIRST_DISTURBING_RETRY.as_secs().saturating_mul(1 << (2 * tries.saturating_sub(1).min(8)));
     let most = SignedDuration::from_secs(doubled).min(LONGEST_DISTURBING_RETRY);
     most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
-/// A reason as it fits on the Node; one that is cut says so.
+/// A reason, shortened to fit on the Node. A shortened reason says so.
 pub fn cut_reason(reason: &str) -> String {
     api::text::cut(reason, api::text::MAX_REASON_CHARS).into_owned()
 }

@@ -12,25 +12,25 @@ use rollout::view::{Labels, Names};
 use rollout::{BrokenSelector, Cluster, Index};
 use std::collections::BTreeMap;
 
-/// Where a node belongs.
+/// The pool of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Membership {
-    /// To this pool, whose rendered config is this one.
+    /// The node belongs to this pool, with this rendered config.
     Pool {
         /// The pool.
         pool: String,
-        /// The rendered config; empty while there is none.
+        /// The rendered config. Empty: there is none yet.
         config: String,
-        /// It has no role label at all, and is a worker only for want of one.
+        /// The node has no role label and is only assumed to be a worker.
         assumed: bool,
     },
-    /// To none yet.
+    /// The node has no pool yet.
     NoPool,
-    /// Nobody knows: it depends on whose cluster it is, and there is no ControllerConfig to say so.
+    /// Not known: it depends on the kind of cluster, and there is no ControllerConfig that names it.
     Unknown,
 }
 
-/// A node whose pool cannot be told.
+/// Why a node's pool cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// More than one custom pool selects it.
@@ -39,15 +39,15 @@ pub enum JoinError {
         /// Their names.
         pools: String,
     },
-    /// A pool's selector is broken.
+    /// A pool's selector is invalid.
     #[error(transparent)]
     Selector(#[from] BrokenSelector),
 }
 
-/// Finds the pool of a node with these labels, by the rules of the roll-out.
+/// Finds the pool of a node with these labels, by the rules of the rollout.
 ///
 /// # Errors
-/// A broken selector of a pool that may be the node's, and a node that two custom pools select.
+/// A pool that may be the node's has an invalid selector, or two custom pools select the node.
 pub fn membership(
     labels: &BTreeMap<String, String>,
     pools: &[MachineConfigPool],
@@ -65,7 +65,7 @@ pub fn membership(
     );
     let labels = Labels::new(Some(labels), &mut Names::default());
     let owners = index.owners(&labels);
-    // A node that joins has no config of any pool.
+    // A joining node has no pool's config yet.
     if let Some(broken) = index.unsure(&labels, &owners, &[]).and_then(|i| index.broken(i)) {
         return Err(broken.clone().into());
     }
@@ -93,40 +93,40 @@ pub fn membership(
 // What stays unknown: a host that is to get a control plane and has nothing of it yet, and one whose API server is a plain
 // process of another distribution that has not started. There the agent is to be started after the control plane.
 
-/// The kubelet's settings, as kubeadm and most others have them.
+/// The path of the kubelet's settings with kubeadm and most other distributions.
 pub(crate) const KUBELET_SETTINGS: &str = "/var/lib/kubelet/config.yaml";
-/// Where static pods stand where the settings are elsewhere: kubeadm's folder, RKE2's.
+/// The folders of static pods to try if the settings are elsewhere: kubeadm's and RKE2's.
 pub(crate) const STATIC_PODS: [&str; 2] =
     ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
-/// What only servers of k3s, RKE2 and k0s have.
+/// Folders that only servers of k3s, RKE2 and k0s have.
 pub(crate) const SERVER_DATA: [&str; 3] =
     ["/var/lib/rancher/k3s/server", "/var/lib/rancher/rke2/server", "/var/lib/k0s/manifests"];
 
-/// The folder of static pods that a kubelet's settings (YAML) name; an absolute path, or none.
+/// The absolute path of the static pod folder in a kubelet's settings (YAML), if they name one.
 pub(crate) fn static_pod_folder(settings: &str) -> Option<String> {
     let settings: serde_json::Value = api::yaml::from_str(settings).ok()?;
     let folder = settings.get("staticPodPath")?.as_str()?.trim_end_matches('/');
     folder.starts_with('/').then(|| folder.to_owned())
 }
 
-/// Whether a file of that folder is, by its name, a pod of the API server or of etcd.
+/// Whether a file in that folder is, by its name, a pod of the API server or of etcd.
 pub(crate) fn is_control_plane_pod(file: &str) -> bool {
     let Some((stem, "yaml" | "yml" | "json" | "manifest")) = file.rsplit_once('.') else { return false };
     let stem = stem.strip_suffix("-pod").unwrap_or(stem);
     ["kube-apiserver", "etcd"].contains(&stem)
 }
 
-/// The address of the Node that is one of the API servers', if any is.
+/// The Node's address that is also an address of an API server, if there is one.
 pub(crate) fn serves_the_api(node: &Node, api_servers: &[String]) -> Option<String> {
     let addresses = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
     let own = addresses.filter(|a| matches!(a.type_.as_str(), "InternalIP" | "ExternalIP"));
     own.map(|a| &a.address).find(|a| api_servers.contains(a)).cloned()
 }
 
-/// What a node without any config says of itself first. `cost` is that of moving it from nothing to `config`.
+/// The first annotations of a node without any config. `cost`: the cost of moving it from nothing to `config`.
 ///
-/// A move that costs nobody anything is made at once, and so is any move of a node that is not Ready: it runs nothing
-/// for anybody yet, and may need the config to become Ready. Any other move is the controller's to allow.
+/// A move without disruption is made at once, and so is any move of a node that is not Ready: it runs no workload yet,
+/// and may need the config to become Ready. The controller decides about any other move.
 pub fn first_annotations(node: &NodeFacts, config: &str, cost: Cost) -> Changes {
     let free = !cost.drain && !cost.reboot;
     if free || !node.ready {
@@ -263,7 +263,7 @@ mod tests {
             let node = NodeFacts { ready, ..NodeFacts::default() };
             let changes = first_annotations(&node, "r", cost);
             assert_eq!(changes.get(annotation::DESIRED_CONFIG).map(String::as_str), Some(desired));
-            // Only a node that is left to the controller is one that the controller counts already.
+            // The controller counts a node only if the decision is left to the controller.
             assert_eq!(changes.contains_key(annotation::CURRENT_CONFIG), desired == EMPTY_CONFIG);
         }
     }

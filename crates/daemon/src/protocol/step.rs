@@ -10,23 +10,25 @@ use api::names::{annotation, state};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
-/// How long pods may take to leave before the node says so. The request stands: a drain that is done later is used.
+/// How long a drain may take before the node reports the delay. The request stays: a drain that completes later is
+/// used.
 const DRAIN_LIMIT: SignedDuration = SignedDuration::from_hours(1);
-/// How long the uncordon may take before the node says so.
+/// How long the uncordon may take before the node reports the delay.
 const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// How long a reboot that is owed waits for an API server that takes no word of it. Outages that pass by themselves (an
-/// election, a fail-over, a control plane that is upgraded) are over by then, and it is what Kubernetes itself waits before
-/// it gives up the pods of a node that it does not hear of. Not less: on a machine that boots while the API server is
-/// away the pods of DaemonSets do not start. Not more: the change itself may be what keeps the node away, and its other
-/// half comes with the reboot.
+/// How long a pending reboot waits for an API server that accepts no writes. Outages that pass by themselves (a leader
+/// election, a fail-over, an upgrade of the control plane) are over by then. It is also how long Kubernetes waits by
+/// default before it evicts the pods of an unreachable node. It should not be shorter: on a machine that boots while
+/// the API server is away, the pods of DaemonSets do not start. It should not be longer: the change itself may be what
+/// cuts the node off, and the reboot completes the change.
 const ANNOUNCE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
-/// After so many reboots that this machine did not notice there is no further one.
+/// After this many reboots that did not lead to a new boot, no further one is started.
 const MOST_REBOOTS: u32 = 3;
-/// How often something is checked that sends no notification.
+/// How often to check something that sends no notification.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long the kubelet may take after a reboot before the node says so. A slow disk and a long image check fit in.
+/// How long the kubelet may take after a reboot before the node reports the delay. A slow disk and a long image check
+/// fit in.
 const KUBELET_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Annotations to set, all in one patch.
@@ -35,42 +37,42 @@ pub type Changes = BTreeMap<&'static str, String>;
 /// A change of the Node's cordon, in the same patch as the annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cordon {
-    /// Pods are to stay away; marked as this agent's own.
+    /// Cordon the node, marked as this agent's own cordon.
     Begin,
-    /// The agent's own ends: mark and all.
+    /// Uncordon the node and remove the mark.
     End,
 }
 
-/// The next thing to do.
+/// The next action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// The Node says that all is done, and it is. Wait for a change.
+    /// Everything is done and the Node says so. Wait for a change.
     Idle,
-    /// Somebody else has to act, or time has to pass. Wait for a change, at most until the time given.
+    /// Somebody else has to act, or time has to pass. Wait for a change, at most until the given time.
     Wait {
-        /// For what.
+        /// What the agent waits for.
         why: Waiting,
-        /// Look again at this time even if nothing changed.
+        /// Decide again at this time even if nothing has changed.
         until: Option<Moment>,
     },
     /// Patch the Node.
     Write {
         /// The annotations.
         changes: Changes,
-        /// What to tell people, after the patch.
+        /// The events to write after the patch.
         notes: Vec<Note>,
-        /// The cordon, where it changes.
+        /// The change of the cordon, if there is one.
         cordon: Option<Cordon>,
-        /// Only if the Node is still as it was seen: somebody else may write one of these too.
+        /// Patch only if the Node has not changed since it was seen, because others may write one of these fields too.
         conditional: bool,
     },
-    /// Finish or undo the change that is half made.
+    /// Complete or undo an unfinished change.
     Recover,
-    /// Put the map in `node-annotations.json` on the Node, then rename the file.
+    /// Write the annotations in `node-annotations.json` to the Node, then rename the file.
     AdoptFile,
-    /// Find the node's pool and the config that it is to be in.
+    /// Find the node's pool and the config that it should be in.
     Join,
-    /// Compare the disk with `config`; where no config was ever recorded on the disk, record it.
+    /// Compare the disk with `config`. If no config was ever recorded on the disk, record it.
     Check {
         /// The config.
         config: String,
@@ -79,24 +81,24 @@ pub enum Action {
     },
     /// Fetch the config to move to, refuse what cannot be done, check the disk, and plan.
     Prepare(Pair),
-    /// Bring what the plan needs of the operating system to the host, which may take long. The node is in service
-    /// meanwhile, nothing of the host changes, and nothing is in the journal yet.
+    /// Fetch what the plan needs for its change of the operating system, which may take long. Meanwhile the node stays
+    /// in service, the host does not change, and there is no journal.
     Fetch(Pair),
-    /// Do what was planned.
+    /// Apply the plan.
     Apply(Pair),
     /// Reboot.
     Reboot {
         /// The config that needs it.
         config: String,
-        /// The Node says so. `false`: the API server took no word for too long; the log is all that tells.
+        /// The Node says so. `false`: the API server accepted no write for too long, so the reboot is only logged.
         announced: bool,
     },
-    /// Write down, with the reboot that is owed, whether the pods are away. It is what a later process goes by while it
-    /// cannot read the Node.
+    /// Record with the pending reboot whether the pods have left. A later process relies on it while it cannot read
+    /// the Node.
     RecordCleared {
         /// The config that needs the reboot.
         config: String,
-        /// They are away.
+        /// The pods have left.
         cleared: bool,
     },
     /// The machine has rebooted: remove the record.
@@ -106,24 +108,24 @@ pub enum Action {
     },
 }
 
-/// For what a node waits.
+/// What a node waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waiting {
-    /// The Node, which this process has not seen yet.
+    /// The Node object, which this process has not seen yet.
     Node,
-    /// A reboot that this machine notices.
+    /// A reboot that leads to a new boot of this machine.
     Boot,
-    /// The Node is being deleted.
+    /// The deletion of the Node.
     Deletion,
-    /// The controller has not said yet which config is wanted.
+    /// The controller, to set the desired config.
     Desired,
-    /// Another image to be wanted, or none: the host cannot run this one.
+    /// Another desired image, or none: the host cannot run this one.
     Image,
-    /// The drain controller.
+    /// The drain controller, to drain the node.
     Drain,
-    /// The drain controller, to give the node back.
+    /// The drain controller, to uncordon the node.
     Uncordon,
-    /// The kubelet, to report under the new boot.
+    /// The kubelet, to report with the new boot id.
     Kubelet,
     /// The time of the next try.
     Retry {
@@ -132,12 +134,12 @@ pub enum Waiting {
     },
 }
 
-/// What people are told, as an event.
+/// An event for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// Which event.
     pub kind: EventKind,
-    /// The sentence.
+    /// Its message.
     pub text: String,
 }
 
@@ -147,7 +149,7 @@ impl Note {
     }
 }
 
-/// Says what to do next.
+/// Decides the next action.
 pub fn step(view: &View) -> Action {
     let mut action = decide(view);
     if let Action::Write { changes, .. } = &mut action {
@@ -184,13 +186,13 @@ fn decide(view: &View) -> Action {
     }
 }
 
-/// The config that the disk is in: what the disk says, else what the Node says, else none at all.
+/// The config of the disk: by the disk's own record, else by the Node, else the empty config.
 fn config_on_disk(view: &View) -> String {
     let node = Some(&view.node.current).filter(|c| !c.is_empty());
     view.disk.current.as_ref().or(node).cloned().unwrap_or_else(|| EMPTY_CONFIG.to_owned())
 }
 
-/// What there is to do. `None`: nothing until the controller names a config.
+/// The current job. `None`: nothing until the controller names a config.
 fn job(view: &View) -> Option<Job> {
     let (node, disk) = (&view.node, &view.disk);
     if disk.open {
@@ -213,28 +215,28 @@ fn job(view: &View) -> Option<Job> {
         let to = Some(&node.desired).filter(|d| !d.is_empty()).unwrap_or(&base).clone();
         return Some(Job::Update(Pair { from: base, to }));
     }
-    // A host that has drifted from its config may still go to another one: the update looks itself at what it does not
-    // bring right.
+    // A host that has drifted from its config may still move to another one: the update itself checks for drift that
+    // it does not repair.
     let drifted = match &view.phase {
         Phase::Failed(Failure { job: Job::Check { config }, .. }) => *config == base,
         Phase::Failed(Failure { job: Job::Update(pair), .. }) => pair.from == base,
         _ => false,
     };
     let leaves = !node.desired.is_empty() && node.desired != base && disk.current.is_some();
-    // A host that nothing was ever applied to has nothing to be compared with.
+    // A host to which nothing was ever applied has nothing to be compared with.
     let nothing_to_compare = blank || base == EMPTY_CONFIG;
     let settled = view.checked || nothing_to_compare || drifted && leaves;
     if !settled {
         return Some(Job::Check { config: base });
     }
     if node.desired.is_empty() && node.current.is_empty() {
-        // The disk knows better than a Node that was made anew.
+        // The disk is right if the Node object was deleted and created again.
         return Some(Job::Finish { config: base });
     }
     if node.desired.is_empty() {
         return None;
     }
-    // Not after the config either: whoever builds an image has put into it what the config asks of the system.
+    // Do not apply the config alone either: the image was built to contain what the config asks of the system.
     if node.desired_image != node.current_image && !disk.takes_images {
         return Some(Job::RefuseImage);
     }
@@ -245,9 +247,9 @@ fn job(view: &View) -> Option<Job> {
     })
 }
 
-/// What a failure asks for before its job may be tried again; `None` once it may.
+/// The action for a failure whose job may not be retried yet. `None`: it may be retried.
 fn hold(view: &View, failure: &Failure) -> Option<Action> {
-    // What can be tried without the API server does not wait until it has heard of the last time.
+    // A job that needs no API server is retried on time, even if the failure could not be reported yet.
     if failure.job.is_local() && failure.retry_at <= view.now {
         return None;
     }
@@ -276,7 +278,7 @@ fn update(view: &View, pair: Pair) -> Action {
     };
     let node = &view.node;
     let mut changes = Changes::new();
-    // A failed node keeps saying so until an update has worked: its pool counts it by that.
+    // A failed node keeps its state until an update has succeeded, because its pool counts degraded nodes.
     if ![state::WORKING, state::DEGRADED, state::UNRECONCILABLE].contains(&node.state.as_str()) {
         changes.insert(annotation::STATE, state::WORKING.to_owned());
     }
@@ -289,8 +291,8 @@ fn update(view: &View, pair: Pair) -> Action {
     let drain = cost.drain && node.topology != SINGLE_REPLICA;
     if drain && let Some((request, notes)) = drain_request(node, &pair.to) {
         changes.extend(request);
-        // With the request, so that the controller need not do it first. A node that is cordoned already is left to
-        // the controller, which knows whose cordon is whose.
+        // Cordon in the same patch as the request, so that the controller does not have to. A node that is cordoned
+        // already is left to the controller, which knows whose cordon it is.
         let cordon = (!node.unschedulable).then_some(Cordon::Begin);
         return Action::Write { changes, notes, cordon, conditional: cordon.is_some() };
     }
@@ -303,9 +305,9 @@ fn update(view: &View, pair: Pair) -> Action {
     Action::Apply(pair)
 }
 
-/// The pool has an image of its own that this host cannot run, or the host runs one that it cannot leave. Waiting for it
-/// without a word would hold the node's slot for ever; a node that cannot reconcile is moved on as soon as its pool wants
-/// something else.
+/// Reports that the pool has an image of its own that this host cannot run, or that the host runs one that it cannot
+/// leave. Waiting silently would occupy the node's slot forever. An unreconcilable node is moved on as soon as its
+/// pool wants something else.
 fn refuse_image(view: &View) -> Action {
     let node = &view.node;
     const NOBODY: &str = "no back end for this host's operating system takes images";
@@ -319,7 +321,7 @@ fn refuse_image(view: &View) -> Action {
              the node to a pool without one"
         ),
     });
-    // Drained for an update before: the host is whole in its config and takes no other, so that it is of use again.
+    // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
     let (mut changes, cordon) = give_back(node, &config_on_disk(view));
     let mut notes = vec![];
     if node.state != state::UNRECONCILABLE || node.reason != why {
@@ -333,8 +335,8 @@ fn refuse_image(view: &View) -> Action {
     Action::Write { changes, notes, cordon, conditional: cordon.is_some() }
 }
 
-/// What gives a node back that was cordoned or drained for an update: by its own hand where the agent has cordoned it, by
-/// the controller where that has. Nothing where it was not.
+/// The changes that uncordon a node after an update: the agent does it if the cordon is its own, otherwise it asks the
+/// controller. Nothing if the node was not cordoned or drained for an update.
 fn give_back(node: &NodeFacts, config: &str) -> (Changes, Option<Cordon>) {
     let uncordon = format!("uncordon-{config}");
     let mut changes = Changes::new();
@@ -354,8 +356,8 @@ fn drain_of(config: &str) -> String {
     format!("drain-{config}")
 }
 
-/// The request for a drain, where it has to be made. A node whose drain was done and that takes pods all the same was
-/// uncordoned by a person since: pods may have come, so that the answer does not count any more.
+/// The request for a drain, if one must be made. If the drain was completed and the node is schedulable all the same,
+/// a person has uncordoned it since. Pods may have been scheduled, so the completed drain is no longer valid.
 fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, Vec<Note>)> {
     let wanted = drain_of(config);
     let mut changes = Changes::new();
@@ -380,7 +382,7 @@ fn wait_for_drain(view: &View, asked: Option<Moment>) -> Action {
     overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, Some(EventKind::FailedToDrain), &why)
 }
 
-/// Waits for the drain controller, and says so on the Node once it takes too long.
+/// Waits for the drain controller, and reports it on the Node if that takes too long.
 fn overdue(
     view: &View,
     asked: Option<Moment>,
@@ -408,18 +410,18 @@ fn reboot(view: &View, config: String) -> Action {
     }
 }
 
-/// The machine has rebooted: its kubelet is waited for.
+/// After a reboot: waits for the kubelet.
 fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>) -> Action {
     let node = &view.node;
     if !node.seen {
         return Action::Wait { why: Waiting::Node, until: None };
     }
-    // What the Node says of itself may still be from before: the cluster notices a machine that is gone after
-    // the better part of a minute. Calling it done now would send the next node on its way beside this one.
-    // AppliedOnce the kubelet reports under the new boot, its Ready is of today, whatever it says.
+    // The Node's Ready condition may still be from before the reboot, because the cluster takes most of a minute to
+    // notice a missing machine. Reporting Done now would start the next node while this one is still down. Once the
+    // kubelet reports with the new boot id, its Ready condition is current, whatever its value.
     let since_then = began.is_some_and(|began| node.heard.is_some_and(|heard| heard > began));
     let back = node.boot_id.is_empty() || node.boot_id != boot_id || since_then;
-    // Another config may be what brings a kubelet back that this one has broken.
+    // Another config may repair a kubelet that this config has broken, so do not wait for the kubelet then.
     let superseded = !node.desired.is_empty() && node.desired != config;
     if !back && !superseded {
         let since = match &view.phase {
@@ -431,13 +433,13 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
             KUBELET_LIMIT.as_mins()
         );
         let mut action = overdue(view, since, KUBELET_LIMIT, Waiting::Kubelet, None, &why);
-        // Nobody is woken by a heartbeat.
+        // Heartbeats do not wake the agent, so it has to look again by itself.
         if let (Action::Wait { until, .. }, Some(_)) = (&mut action, began) {
             *until = Some(until.map_or(view.now + LOOK_AGAIN, |end| end.min(view.now + LOOK_AGAIN)));
         }
         return action;
     }
-    // A reboot that was not announced is told of now. A node that never had a config has nothing to make up for.
+    // A reboot that was not announced is reported now. For a node that never had a config this is not needed.
     if node.post_action != state::REBOOTING && !node.current.is_empty() {
         let text = format!("Node has rebooted into config {config}, which it had not announced");
         return write(rebooting(), [Note::new(EventKind::Reboot, text)]);
@@ -449,8 +451,8 @@ fn rebooting() -> [(&'static str, String); 1] {
     [(annotation::POST_CONFIG_ACTION, state::REBOOTING.to_owned())]
 }
 
-/// A reboot is owed: pods must be away, and the Node says what is about to happen. Where the API server takes no word of
-/// it, what is known here has to do.
+/// A reboot is pending: the pods must have left, and the Node must announce the reboot. If the API server accepts no
+/// writes, the recorded state has to suffice.
 fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     let node = &view.node;
     let announced = node.post_action == state::REBOOTING;
@@ -466,7 +468,7 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
         return Action::Wait { why: Waiting::Node, until: limit };
     }
     if drains && let Some((changes, notes)) = drain_request(node, &config) {
-        // First what a process after this one knows: the request may be the last that the API server takes.
+        // First record it for a later process: the request may be the last write that the API server accepts.
         if cleared {
             return Action::RecordCleared { config, cleared: false };
         }
@@ -488,18 +490,19 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     }
     let note = Note::new(EventKind::Reboot, format!("Node will reboot into config {config}"));
     let changes = rebooting().into();
-    // Only while the node is cordoned, as it was seen.
+    // Conditional, because the node must still be cordoned as it was seen.
     Action::Write { changes, notes: vec![note], cordon: None, conditional: drains }
 }
 
-/// Whether a node whose reboots change nothing is to go to another config: that may be one that it can reach.
+/// Whether a node whose reboots had no effect should move to another config, which it may be able to reach.
 fn abandons_reboot(view: &View, config: &str) -> bool {
     let RebootFact::Owed { tries, .. } = &view.disk.reboot else { return false };
     let desired = &view.node.desired;
     *tries >= MOST_REBOOTS && !desired.is_empty() && desired != config && config_on_disk(view) == config
 }
 
-/// The machine reboots, and comes back in the same boot as far as it can tell; or it does not go down at all.
+/// Reports that reboots have no effect: the machine comes back with what looks like the same boot, or does not go down
+/// at all.
 fn too_many_reboots(view: &View, config: &str) -> Action {
     let why = format!(
         "this machine was told {MOST_REBOOTS} times to reboot into config {config} and is still in the boot that it was \
@@ -523,14 +526,15 @@ fn finish(view: &View, config: &str) -> Action {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
     }
     let (back, cordon) = give_back(node, config);
-    // Cordoned by ourselves: given back and called done in one write, so that no slot is held for one without the other.
+    // The cordon is the agent's own: uncordon and report Done in one write, so that the node does not occupy a slot
+    // between the two.
     if cordon.is_some() {
         changes.extend(back);
         let mut notes = vec![given_back(config)];
         notes.extend(say_done(view, config, &mut changes));
         return Action::Write { changes, notes, cordon, conditional: true };
     }
-    // Cordoned for an update of ours: the controller gives the node back before the update is called done.
+    // Cordoned by the controller for this update: the controller uncordons the node before the update is Done.
     if !back.is_empty() {
         changes.extend(back);
         return write(changes, []);
@@ -558,15 +562,16 @@ fn finish(view: &View, config: &str) -> Action {
         }
         notes.extend(say_done(view, config, &mut changes));
     }
-    // Nothing was drained, and the node takes pods: the request is written as others read it, with its answer. Not over
-    // the head of a person who has cordoned the node: completing it would uncordon it.
+    // Nothing was drained, and the node is schedulable: write the request together with its answer, as other tools
+    // expect it. Not if a person has cordoned the node, because completing the request would uncordon it.
     let settled = node.desired_drain.starts_with("uncordon-") || node.unschedulable || config == EMPTY_CONFIG;
     if !ours && (!settled || !changes.is_empty() && !node.unschedulable) {
         for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
             changes.insert(key, uncordon.clone());
         }
     }
-    // A Node that was made anew gets its wish from its disk; the controller may move it on from there.
+    // A Node object that was created again gets its desired config from the disk. The controller may change it
+    // afterwards.
     if node.desired.is_empty() {
         changes.insert(annotation::DESIRED_CONFIG, config.to_owned());
         return Action::Write { changes, notes, cordon: None, conditional: true };
@@ -579,7 +584,7 @@ fn given_back(config: &str) -> Note {
     Note::new(EventKind::Uncordon, text)
 }
 
-/// The node is in its config; it is done, or degraded by something beside it.
+/// Sets the final state of a node that is in its config: done, or degraded by something other than the config.
 fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
     if is_done(view, config) {
         return None;

@@ -15,7 +15,7 @@ fn at(second: i64) -> Moment {
     Moment::START + SignedDuration::from_secs(second)
 }
 
-/// A node that the disk says is in `disk`, and the Node in `current`, to go to `desired`.
+/// A node with the config `disk` on its disk, `current` on its Node, and `desired` as the desired config.
 fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     let node = NodeFacts {
         seen: true,
@@ -51,7 +51,7 @@ fn with_failure(mut view: View, job: Job, kind: FailureKind, retry_at: i64) -> V
     view
 }
 
-/// Does to the view what `agent` and the API server would.
+/// Changes the view as `agent` and the API server would.
 fn write(view: &mut View) -> Vec<EventKind> {
     let Action::Write { changes, notes, cordon, conditional } = step(view) else {
         panic!("{:?}", step(view))
@@ -163,10 +163,10 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     view.checked = false;
     assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
     view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into(), began: None };
-    // Nobody has noticed yet that the machine was away.
+    // The cluster has not noticed yet that the machine was away.
     (view.node.boot_id, view.node.ready) = ("one".into(), true);
     assert_eq!(step(&view), Action::Wait { why: Waiting::Kubelet, until: None });
-    // A kubelet that does not come back is told of, and still waited for.
+    // A kubelet that does not come back is reported, and the agent keeps waiting for it.
     view.phase = Phase::AwaitingKubelet { since: view.now };
     let now = view.now;
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Kubelet, until: Some(_) }));

@@ -7,37 +7,38 @@ use api::v1::ControllerConfigSpec;
 use host::{Attributes, Found, FsError, Root};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the kubelet verifies clients with.
+/// The CA with which the kubelet verifies clients.
 const KUBELET_CA: &str = host::paths::KUBELET_CA;
-/// The cloud provider's.
+/// The cloud provider's CA.
 const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
-/// The pull secret of the cluster's own registry, merged with the others by the cluster.
+/// The pull secret of the cluster's own registry. The cluster merges it with the others.
 const PULL_SECRET: &str = "/etc/mco/internal-registry-pull-secret.json";
-/// Where container runtimes look for the CAs of registries, by the registry's name.
+/// The folder in which container runtimes look for the CAs of registries, by the registry's name
+/// (containers-certs.d(5)).
 const REGISTRIES: &str = "/etc/docker/certs.d";
-/// The registries whose CAs stand there from here.
+/// The record of the registries whose CAs the agent put there.
 const RECORD: &str = "/var/lib/machine-config-daemon/registry-cas.json";
-/// A new file with certificates. One that is there keeps its own mode and owner.
+/// Mode and owner of a new file with certificates. An existing file keeps its own.
 const PUBLIC: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
-/// A new file with a secret.
+/// Mode and owner of a new file with a secret.
 const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The bits of everybody.
+/// The permission bits for other users.
 const OTHERS: u32 = 0o007;
-/// A new folder.
+/// Mode and owner of a new folder.
 const FOLDER: Attributes = Attributes { mode: 0o755, uid: 0, gid: 0 };
 
-/// What the disk is to hold. No `Debug`: one of the files is a secret.
+/// The files that the disk should have. No `Debug`, because one of the files is a secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     files: Vec<(&'static str, Vec<u8>, Attributes)>,
-    /// CAs by the name of the registry's folder.
+    /// The registries' CAs by the name of their folder.
     registries: BTreeMap<String, Vec<u8>>,
-    /// Names that are no name of a folder; for the log.
+    /// Names that cannot be folder names; for the log.
     pub(crate) refused: Vec<String>,
 }
 
 impl Wanted {
-    /// Reads it from the cluster's object. What is empty there is left as it is on the host.
+    /// Takes them from the cluster's object. Files that are empty there stay as they are on the host.
     pub(crate) fn of(spec: &ControllerConfigSpec) -> Self {
         let secret = spec.internal_registry_pull_secret.as_ref();
         let cloud = spec.cloud_provider_ca_data.as_ref();
@@ -52,9 +53,9 @@ impl Wanted {
         });
         let mut wanted = Self { files: files.collect(), ..Self::default() };
         let bundles = [&spec.image_registry_bundle_data, &spec.image_registry_bundle_user_data];
-        // The user's come last and win.
+        // The user's bundles come last and override the others.
         for bundle in bundles.into_iter().flatten().flatten() {
-            // A port's colon cannot stand in a key of a ConfigMap, where these come from.
+            // These names are keys of a ConfigMap, which cannot contain the colon of a port: it is written as `..`.
             let name = bundle.file.replace("..", ":");
             if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0', '\n']) {
                 wanted.refused.push(bundle.file.clone());
@@ -65,12 +66,13 @@ impl Wanted {
         wanted
     }
 
-    /// Brings the disk to it; says what was changed, and what could not be. One file does not hold up the others.
+    /// Writes the files that differ. Returns what was changed and what failed. A failure with one file does not stop
+    /// the others.
     pub(crate) fn write(&self, root: &Root) -> (Vec<String>, Vec<FsError>) {
         let (mut changed, mut failed) = (Vec::new(), Vec::new());
         for (path, data, new) in &self.files {
             let written = match root.found(path) {
-                // A file is left its mode, but a secret is not left to everybody.
+                // A file keeps its mode, but a secret must not stay accessible to other users.
                 Ok(Found::File { mode, .. }) if new.mode & OTHERS == 0 && mode & OTHERS != 0 => {
                     root.write_bytes(path, data, *new).map(|()| true)
                 }
@@ -86,7 +88,7 @@ impl Wanted {
         (changed, failed)
     }
 
-    /// What the file system says of each of these files: whether somebody has touched one since, without reading any.
+    /// The fingerprints of these files. They show whether somebody has touched one, without reading it.
     pub(crate) fn fingerprints(&self, root: &Root) -> Vec<u64> {
         let registries = self.registries.keys().map(|name| format!("{REGISTRIES}/{name}/ca.crt"));
         let files = self.files.iter().map(|(path, ..)| (*path).to_owned());
@@ -103,13 +105,13 @@ impl Wanted {
             return Ok(());
         }
         let wanted: BTreeSet<String> = self.registries.keys().cloned().collect();
-        // Before the first of them is there: a crash must not leave one that nobody knows.
+        // Written before the first CA, so that a crash leaves no CA that is missing in the record.
         let all: BTreeSet<String> = ours.union(&wanted).cloned().collect();
         record(root, &ours, &all)?;
         for name in ours.difference(&wanted) {
             let path = format!("{REGISTRIES}/{name}/ca.crt");
             root.remove(&path)?;
-            // Others may keep a client's key beside it.
+            // Others may keep a client key in the same folder.
             if root.list(&format!("{REGISTRIES}/{name}")).is_ok_and(|left| left.is_empty()) {
                 root.remove_empty_dir(&format!("{REGISTRIES}/{name}"))?;
             }
@@ -138,7 +140,7 @@ fn record(root: &Root, before: &BTreeSet<String>, after: &BTreeSet<String>) -> R
     root.write_bytes(RECORD, text.as_bytes(), SECRET)
 }
 
-/// Writes a file that is not as it should be; a file that is there keeps its mode and owner.
+/// Writes a file if it differs. An existing file keeps its mode and owner.
 pub(super) fn put(root: &Root, path: &str, data: &[u8], new: Attributes) -> Result<bool, FsError> {
     let attributes = match root.found(path)? {
         Found::File { mode, uid, gid, .. } => {
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(read("etc/docker/certs.d/both/ca.crt"), "user");
         assert!(wanted.write(&root).0.is_empty(), "nothing differs");
 
-        // What goes in the cluster goes here; what somebody else put there stays.
+        // A CA that is removed in the cluster is removed here. A file that somebody else put there stays.
         let less = ControllerConfigSpec { image_registry_bundle_user_data: None, ..mk_spec() };
         let less =
             ControllerConfigSpec { image_registry_bundle_data: bundles(&[("both", "cluster")]), ..less };
@@ -271,7 +273,7 @@ mod tests {
         assert!(Wanted::of(&ControllerConfigSpec::default()).write(&root).0.is_empty());
         let left = std::fs::read_to_string(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
         assert_eq!(left, "the host's");
-        // No folder for registries: none is made.
+        // Without registries no folder is made.
         let wanted = Wanted::of(&mk_spec());
         assert!(wanted.write(&root).0.iter().all(|p| !p.contains("certs.d")));
         assert!(!dir.path().join("etc/docker").exists());

@@ -9,25 +9,26 @@ use std::collections::BTreeSet;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Signers whose serving certificates a kubelet on another host does not meet: it may wait for its next restart.
+/// Signers of serving certificates that a kubelet on another host never sees. For these the kubelet need not be
+/// restarted at once.
 const CAN_WAIT: [&str; 3] = [
     "kube-apiserver-localhost-signer",
     "openshift-kube-apiserver-operator_localhost-recovery-serving-signer",
     "kube-apiserver-lb-signer",
 ];
 
-/// What is to be done about a bundle.
+/// The change that a new CA bundle requires.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rotation {
     /// The CA data that the kubeconfigs get (PEM).
     pub(super) ca: Vec<u8>,
-    /// Names of the certificates that are new.
+    /// The names of the new certificates.
     pub(super) new: Vec<String>,
-    /// The kubelet must read it now.
+    /// Whether the kubelet must read it now.
     pub(super) at_once: bool,
 }
 
-/// Compares a bundle with the CA of a kubeconfig. `None`: it has no certificate that the kubeconfig lacks.
+/// Compares a bundle with the CA of a kubeconfig. `None`: the kubeconfig has all of its certificates.
 pub(super) fn rotation(bundle: &[u8], kubeconfig: &Value) -> Option<Rotation> {
     let have: BTreeSet<Vec<u8>> = certificates(&ca_of(kubeconfig)).map(|pem| pem.contents).collect();
     let mut ca = Vec::new();
@@ -53,7 +54,7 @@ pub(super) fn rotation(bundle: &[u8], kubeconfig: &Value) -> Option<Rotation> {
 pub(super) fn with_ca(mut kubeconfig: Value, ca: &[u8]) -> Option<Value> {
     let cluster = kubeconfig.pointer_mut("/clusters/0/cluster")?.as_object_mut()?;
     cluster.insert("certificate-authority-data".to_owned(), json!(ByteString(ca.to_vec())));
-    // One of the two counts; a file that is named would go before.
+    // Only one of the two fields may be set.
     cluster.remove("certificate-authority");
     Some(kubeconfig)
 }
@@ -99,7 +100,7 @@ mod tests {
     fn new_signers_are_taken_over_and_only_those_that_matter_restart_the_kubelet() {
         let (old, lb, service) = (mk_ca("old"), mk_ca("kube-apiserver-lb-signer"), mk_ca("service-signer"));
         let kubeconfig = mk_kubeconfig(&old);
-        // The same in another form is the same.
+        // The same certificates in another text form are not new.
         assert_eq!(rotation(format!("\n# a comment\n{old}").as_bytes(), &kubeconfig), None);
         let rows = [
             (format!("{old}{lb}"), vec!["kube-apiserver-lb-signer"], false),
@@ -113,7 +114,7 @@ mod tests {
             assert_eq!(rotation(bundle.as_bytes(), &changed), None, "it is taken over");
             assert_eq!(changed["users"], kubeconfig["users"]);
         }
-        // A signer that is gone alone is no reason to change a kubeconfig that works.
+        // A removed signer alone is no reason to change a working kubeconfig.
         assert_eq!(rotation(old.as_bytes(), &mk_kubeconfig(&format!("{old}{lb}"))), None);
     }
 

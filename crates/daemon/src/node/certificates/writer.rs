@@ -28,45 +28,45 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The kubeconfig with which a kubelet first asks for its credentials, and the one that it then has.
+/// The bootstrap kubeconfig with which a kubelet requests its credentials, and the kubeconfig that it then uses.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
 /// The kubelet's unit.
 const KUBELET: &str = "kubelet.service";
-/// The ConfigMap with the API server's CA, and its key.
+/// The ConfigMap with the API server's CA, and the key in it.
 const KUBECONFIG_DATA: (&str, &str) = ("kubeconfig-data", "ca-bundle.crt");
-/// A new kubeconfig holds a token.
+/// Mode and owner of a new kubeconfig, which holds a token.
 const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// One object, asked for once in a rotation.
+/// The time limit for reading one object, once in a rotation.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often the files are looked at for changes by others. No contents are read unless there was one.
+/// How often the files are checked for changes by others. Contents are read only if a file changed.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// What it works with.
+/// The task that keeps the certificates up to date.
 pub(crate) struct Writer {
     client: Client,
     cluster: Cluster,
     node: String,
     root: Root,
     root_mount: PathBuf,
-    /// Told when the node is in another config: that may have written one of the files.
+    /// Signals a change of the node's config, which may have overwritten one of the files.
     updates: NodeUpdates,
-    /// The kubelet has a CA on its disk that it has not read.
+    /// Whether the kubelet must be restarted to read a CA that is already on the disk.
     restart_owed: bool,
-    /// What the Node says, once it was asked.
+    /// The annotations on the Node, once they were read.
     told: Option<Told>,
-    /// What the file system said of the files when they were last as they should be.
+    /// The fingerprints of the files when they were last correct.
     left: Option<Vec<u64>>,
-    /// What a person has to mend.
+    /// The problem that a person has to fix.
     trouble: watch::Sender<Option<String>>,
 }
 
-/// What was not done.
+/// A task that was not completed.
 #[derive(Debug, PartialEq, Eq)]
 enum Undone {
     /// Something on this host or in the cluster is wrong.
     Wrong(String),
-    /// The API server did not answer as it should; that passes.
+    /// The API server did not answer properly, which passes.
     Unheard(String),
 }
 
@@ -85,7 +85,7 @@ struct Told {
     rotation: String,
 }
 
-/// What of the object counts.
+/// The parts of the object that are used.
 struct Source {
     version: String,
     /// `service-ca-rotate`.
@@ -130,12 +130,12 @@ impl Writer {
         }
     }
 
-    /// What a person has to mend, as it comes and goes.
+    /// The problem that a person has to fix, as it comes and goes.
     pub(crate) fn trouble(&self) -> Trouble {
         self.trouble.subscribe()
     }
 
-    /// Follows the object until it is told to stop.
+    /// Follows the object until it is stopped.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let config = watcher::Config::default().fields(&format!("metadata.name={CONTROLLER_CONFIG}"));
         let api: Api<ControllerConfig> = Api::all(self.client.clone());
@@ -160,7 +160,7 @@ impl Writer {
                         let new = Source::of(&object);
                         let same = source.as_ref().is_some_and(|s| s.wanted == new.wanted && s.rotate == new.rotate);
                         source = Some(new);
-                        // Most versions of the object change its status only.
+                        // Most updates of the object change only its status.
                         if same {
                             continue;
                         }
@@ -205,7 +205,7 @@ impl Writer {
                 }
             };
         }
-        // A kubelet that is left behind would meet a certificate that it does not know.
+        // A kubelet that has not read the new CA would reject the API server's certificate.
         if self.restart_owed
             && let Err(why) = self.restart_kubelet().await
         {
@@ -213,7 +213,7 @@ impl Writer {
         }
     }
 
-    /// Brings the disk to the object, and says so on the Node.
+    /// Writes the object's certificates to the disk, and records that on the Node.
     async fn bring(&mut self, source: &Source) -> Result<(), Undone> {
         for name in &source.wanted.refused {
             tracing::warn!(registry = %name, "ControllerConfig has a CA for something that is no registry's name; it is left out");
@@ -224,7 +224,7 @@ impl Writer {
             Ok((changed, failed, wanted.fingerprints(&root)))
         };
         let (changed, failed, left) = blocking(work).await.map_err(Undone::Wrong)?;
-        // What failed is tried again anyway.
+        // A failure is retried anyway.
         self.left = failed.is_empty().then_some(left);
         if !changed.is_empty() {
             tracing::info!(files = ?changed, version = %source.version, "certificates of the cluster written");
@@ -254,7 +254,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What the Node says of it; asked once in a process's life.
+    /// The annotations on the Node. Read once per process.
     async fn on_the_node(&self) -> Result<Told, String> {
         let api: Api<Node> = Api::all(self.client.clone());
         let node = timeout(api.get_metadata(&self.node)).await?;
@@ -267,7 +267,7 @@ impl Writer {
         })
     }
 
-    /// Takes over the API server's new CA.
+    /// Writes the API server's new CA to the kubeconfigs.
     async fn rotate(&mut self) -> Result<(), Undone> {
         let (name, key) = KUBECONFIG_DATA;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -294,7 +294,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The API server is not trusted any more: if the kubelet has not read its new CA, neither is it by the kubelet.
+    /// Called when the API server's certificate is not trusted: a kubelet that has not read the new CA does not trust
+    /// it either.
     async fn distrusted(&mut self, error: &watcher::Error) {
         let text = chain(error).to_lowercase();
         tracing::warn!(error = %text, "watching ControllerConfig; trying again");
@@ -325,7 +326,7 @@ impl Writer {
         if matches!(undone, Undone::Wrong(_)) {
             self.trouble.send_if_modified(|t| t.replace(text.clone()).as_ref() != Some(&text));
         }
-        // AppliedOnce for each trouble: events of the same kind would only be counted.
+        // One event for each problem: repeated events of the same kind would only be counted.
         if tries == 1 {
             let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
             let note = Note { kind: EventKind::CertificatesNotWritten, text };
@@ -334,18 +335,19 @@ impl Writer {
     }
 }
 
-/// Writes the CA into the kubeconfigs that lack a part of it. Says which, and whether the kubelet must read it now.
+/// Writes the CA to the kubeconfigs that lack a part of it. Returns which ones, and whether the kubelet must read it
+/// now.
 fn take_over(root: &Root, bundle: &[u8]) -> Result<(Vec<String>, bool), String> {
     let read = |path: &str| -> Result<Option<Value>, String> {
         let text = root.text(path).map_err(|e| chain(&e))?;
-        // The parser's text could quote a token.
+        // Do not show the parser's message: it could quote a token.
         text.map(|t| api::yaml::from_str(&t).map_err(|_| format!("{path} is not a kubeconfig; repair it")))
             .transpose()
     };
     let (mut written, mut at_once) = (Vec::new(), false);
     for path in KUBECONFIGS {
         let Some(kubeconfig) = read(path)? else { continue };
-        // A kubelet that was told of a file reads the CA from there.
+        // A kubeconfig without CA data names a file, and the kubelet reads the CA from there.
         if ca_of(&kubeconfig).is_empty() {
             continue;
         }
@@ -361,7 +363,7 @@ fn take_over(root: &Root, bundle: &[u8]) -> Result<(Vec<String>, bool), String> 
     Ok((written, at_once))
 }
 
-/// The bundle of a ConfigMap: as bytes, as base64, or as it is.
+/// The CA bundle in a ConfigMap: from binary data, from base64 text, or from plain text.
 fn bundle(map: &ConfigMap, key: &str) -> Option<Vec<u8>> {
     if let Some(bytes) = map.binary_data.as_ref().and_then(|d| d.get(key)) {
         return Some(bytes.0.clone());
