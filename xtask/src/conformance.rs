@@ -1,8 +1,8 @@
-//! `cargo xtask conformance`: what was recorded of the reference implementation, against the program that is built from
-//! this tree.
+//! `cargo xtask conformance`: compares what was recorded of the reference implementation with the program that is
+//! built from this tree.
 //!
-//! What it is not: the comparison. The programs `tests/conformance/check_*.py` make it, for any implementation; here
-//! each gets the ground that it asks for: a command, a cluster with our controller, or machines that boot.
+//! The programs `tests/conformance/check_*.py` compare, for any implementation. The code here provides what each of
+//! them needs: a command, a cluster with our controller, or machines that boot.
 
 use crate::demo::{build_mco, interrupt, runtime};
 use crate::recorded_day;
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 /// The config that a node is in before its chain begins.
 const EMPTY: &str = "rendered-worker-a0";
-/// How often it is looked where a node's root folder is: well below the time from a boot to the agent's first word.
+/// How often the path of a node's root folder is checked: well below the time from a boot to the agent's first action.
 const FOLLOW: Duration = Duration::from_millis(20);
 /// How long one step of a chain may take: a reboot, on a machine that boots others at the same time.
 const STEP_LIMIT_S: &str = "180";
@@ -180,7 +180,7 @@ impl Place<'_> {
         if chains.is_empty() {
             bail!("no chain of that name in {}", self.cases.join("host").display());
         }
-        // Those that take longest side by side.
+        // The longest chains first, so that they run side by side.
         chains.sort_by(|a, b| b.reboots.cmp(&a.reboots).then_with(|| a.name.cmp(&b.name)));
         let mut good = true;
         for some in chains.chunks(usize::from(a.jobs)) {
@@ -202,7 +202,7 @@ impl Place<'_> {
         Ok(good)
     }
 
-    /// Lets the tests of `host` lead a folder through a random chain and write down what became of it.
+    /// Makes the tests of `host` take a folder through a random chain and record the result.
     async fn random(&self, seed: u32, steps: u8, machine: &Path) -> anyhow::Result<PathBuf> {
         let folder = self.root.join("target/conformance");
         std::fs::create_dir_all(&folder)?;
@@ -238,7 +238,7 @@ impl Place<'_> {
         Ok(path)
     }
 
-    /// Machines as the recorded ones were: stubs that say what they are told, and a count of boots.
+    /// Machines like the recorded ones: with stub services that log their starts and reloads, and a count of boots.
     fn machines(&self, nodes: usize) -> LabBuilder {
         let mut builder = Lab::builder()
             .nodes(nodes)
@@ -337,7 +337,7 @@ const BOOTS: &str = "[Unit]\nDescription=Counts the boots of this machine\n\
     ExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >> /var/boots'\n\n\
     [Install]\nWantedBy=multi-user.target\n";
 
-/// A service that writes down what it is told.
+/// A service that logs its starts and reloads.
 fn stub_unit(name: &str) -> String {
     let log = |what: &str| format!("/bin/sh -c 'echo {name} {what} >> /var/svc.log'");
     format!(
@@ -396,7 +396,7 @@ async fn with_lab(
     outcome
 }
 
-/// Runs a program to its end: whether it is content, and what it printed.
+/// Runs a program to its end. Returns whether it succeeded, and its output.
 async fn status(mut program: Program) -> anyhow::Result<(bool, String)> {
     program.stdin(Stdio::null());
     let mut program = tokio::process::Command::from(program);

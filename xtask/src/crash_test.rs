@@ -1,8 +1,8 @@
-//! `cargo xtask crash-test`: changes of a host that end at any instruction, all of them or a sample that moves.
+//! `cargo xtask crash-test`: ends changes of a host at any instruction: at all of them, or at a sample that moves.
 //!
-//! What it is not: the tests. Those are `crates/host/tests/crash.rs` (every fault point) and `crash_real.rs` (SIGKILL at
-//! random instants; file systems that fill up, become read-only, fail, or lose what was not synced), which every
-//! `cargo test` runs on small samples; here they get the time for the rest.
+//! Not here: the tests. Those are `crates/host/tests/crash.rs` (every fault point) and `crash_real.rs` (SIGKILL at
+//! random instants; file systems that fill up, become read-only, fail, or lose what was not synced). Every `cargo
+//! test` runs them on small samples. This command runs the rest.
 
 use anyhow::{Context, bail};
 use clap::Args;

@@ -1,7 +1,7 @@
-//! `cargo xtask gen`: the generated files that are committed: CRDs, man pages, completions.
+//! `cargo xtask gen`: writes the generated files that are committed: CRDs, man pages, completions.
 //!
-//! What it is not: a build step. Nothing else in the tree depends on these files being made; `gen --check` fails when
-//! they do not agree with the code, and names the command that mends it.
+//! It is no build step: nothing else in the tree depends on it. `gen --check` fails if the files do not agree with the
+//! code, and names the command that updates them.
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold generated files only: what stands there and is not made any more is removed.
+/// Folders that hold only generated files: any other file in them is removed.
 const OWNED: [&str; 4] = ["deploy/crds", "deploy/preview-crds", "docs/man", "deploy/completions"];
 
-/// Makes the files, or with `check` says which are not as they would be made.
+/// Writes the files. With `check`: reports which of them are out of date.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     let unknown = api::crds::fields_unknown_to_the_schemas()?;
     if !unknown.is_empty() {

@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-// Thousands of simulated nodes live in this process: a fifth of their time went into malloc with the C library's.
+// Thousands of simulated nodes run in this process, and spent a fifth of their time in the C library's malloc.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

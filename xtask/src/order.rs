@@ -1,11 +1,12 @@
-//! `cargo xtask order`: which functions of `mco` run at all, so that they can stand side by side in the program.
+//! `cargo xtask order`: finds the functions of `mco` that are used at all, so that the linker can place them side by
+//! side.
 //!
-//! The program has sixty thousand functions, of which an agent uses some thousands, all over 34 MiB. The kernel maps
-//! sixteen pages around each that is touched, so a process that runs 3 MiB of code holds 20. The list that is made here
-//! goes to the linker (`crates/cli/build.rs`). What it is not: part of a build; a list that is older than the code costs
-//! memory and nothing else. Make it anew after a change of compiler or libraries: their names hold both.
+//! The program has sixty thousand functions, of which an agent uses some thousands, spread over 34 MiB. The kernel
+//! maps sixteen pages around each page that is touched, so a process that runs 3 MiB of code holds 20. The list that
+//! is made here goes to the linker (`crates/cli/build.rs`). It is not part of a build: an outdated list costs memory
+//! and nothing else. Make it again after a change of compiler or libraries, because function names contain both.
 //!
-//! How: every part of `mco` runs under `callgrind`, on a machine that boots and in a real cluster, through its usual day.
+//! How: every part of `mco` runs under `callgrind` through a usual day, on a machine that boots and in a real cluster.
 
 use crate::bench::tls::Clients;
 use crate::bench::{base_manifests, bootstrap, build_in_release, many_files, server, settled_in};
@@ -36,7 +37,7 @@ const IN_MACHINE: &str = "/opt/mco-order";
 /// Under callgrind everything takes fifty times as long.
 const LIMIT: Duration = Duration::from_secs(400);
 const POLL: Duration = Duration::from_millis(500);
-/// What is done when nobody asks for anything.
+/// How long the parts idle, so that their periodic work is recorded too.
 const REST: Duration = Duration::from_secs(15);
 const NODE: &str = "worker-0";
 /// Files of the larger update.
@@ -207,7 +208,7 @@ fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
     let unit = json!({"name": format!("order-{name}.service"), "enabled": true,
         "contents": "[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"});
     let mut files = vec![json!({"path": path, "mode": 420, "contents": {"source": "data:,order"}})];
-    // Many files go another way than one.
+    // Many files take another code path than one.
     let many = if name == "yaml" { FILES } else { 0 };
     files.extend(many_files(many));
     Ok(serde_json::from_value(json!({
@@ -315,7 +316,7 @@ fn functions(trace: &str) -> BTreeSet<String> {
         .lines()
         .filter_map(|line| line.strip_prefix("fn=(").or_else(|| line.strip_prefix("cfn=(")))
         .filter_map(|rest| rest.split_once(") "))
-        // What calls itself is told apart as name'2.
+        // callgrind marks recursion levels as name'2.
         .map(|(_, name)| name.split('\'').next().unwrap_or(name).to_owned())
         .collect()
 }
@@ -339,7 +340,8 @@ fn defined(program: &Path) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// Functions that the same parts run stand together, those that most parts run first; within that as in the program.
+/// The order of the list: functions that the same parts run are together, those that most parts run come first;
+/// otherwise as in the program.
 fn ordered(traces: &BTreeMap<String, BTreeSet<String>>, defined: &[String]) -> String {
     let mut groups = BTreeMap::<(std::cmp::Reverse<usize>, Vec<&str>), Vec<&str>>::new();
     for function in defined {

@@ -1,8 +1,9 @@
-//! What a recorded chain says of `/etc/shadow`, said for today: each line of that file names the day of its last change,
-//! so its recorded checksum fits no other day. The checksum is first explained, as the base's lines with the day of the
-//! recording; only what is explained is said anew, with the days that the lines of this machine have.
+//! Restates what a recorded chain says about `/etc/shadow` for today. Each line of that file names the day of its last
+//! change (shadow(5)), so its recorded checksum matches on no other day. The checksum is first explained, from the
+//! base's lines with the day of the recording. Only a checksum that is explained is restated, with the days of this
+//! machine's file.
 //!
-//! What it is not: an exemption. A password, a user or a mode that differs still differs.
+//! This is no exemption. A password, a user or a mode that differs still differs.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -11,13 +12,13 @@ use sha2::{Digest, Sha256};
 const USER: &str = "core";
 /// The file, as chains name it.
 const FILE: &str = "/etc/shadow";
-/// Passwords that a config stands for without naming them: the one of a user without password, and the lab's own.
+/// Password fields that no config names: that of a user without password, and the lab's own.
 const UNNAMED: [&str; 2] = ["*", "!"];
-/// So many days before the machine's own base a recording may have been made, or after it.
+/// How many days before or after the machine's own base a recording may have been made.
 const SEARCH: i64 = 2000;
 
-/// Says the chain's `/etc/shadow` for `today`, on a machine whose file is `base` before anything is done to it. Gives how
-/// many steps were said anew; a checksum that nothing explains stays.
+/// Restates the chain's `/etc/shadow` for `today`, on a machine whose file is initially `base`. Returns how many steps
+/// were restated. A checksum that cannot be explained stays.
 pub(crate) fn restate(chain: &mut Value, base: &str, today: i64) -> usize {
     let passwords = passwords(chain);
     let steps = chain.get_mut("steps").and_then(Value::as_array_mut);
@@ -33,7 +34,7 @@ pub(crate) fn restate(chain: &mut Value, base: &str, today: i64) -> usize {
     count
 }
 
-/// All that the user's password may be on the way.
+/// All values that the user's password may have during the chain.
 fn passwords(chain: &Value) -> Vec<String> {
     let steps = chain["steps"].as_array().into_iter().flatten();
     let users = steps.flat_map(|s| s["spec"]["config"]["passwd"]["users"].as_array().into_iter().flatten());
@@ -69,7 +70,7 @@ fn file(base: &str, all: Option<i64>, password: &str, changed: i64) -> String {
     base.lines().map(line).collect()
 }
 
-/// As the recording tells it: sixteen digits of SHA-256.
+/// A checksum in the recording's form: sixteen digits of SHA-256.
 fn checksum(text: &str) -> String {
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,5 @@
-//! The arrows between the rooms, as docs/architecture.md draws them: this test fails when a crate starts to know
-//! what it must not know. It reads `cargo metadata`, so it sees what is really declared.
+//! The dependencies between the crates, as docs/architecture.md draws them: this test fails when a crate depends on
+//! one that it must not know. It reads `cargo metadata`, so it sees what is really declared.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
-//! Dependencies: each that is declared is used, and a library in two versions has a reason in `deny.toml`.
+//! Dependencies: each declared dependency is used, and a library in two versions has a reason in `deny.toml`.
 //!
-//! What it is not: `cargo deny` and `cargo machete`, which look further and which `cargo xtask test` runs where they are
-//! installed. These two rules hold on every computer.
+//! Not here: `cargo deny` and `cargo machete`, which check more and which `cargo xtask test` runs if they are
+//! installed. These two rules are checked on every computer.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

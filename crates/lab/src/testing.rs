@@ -1,7 +1,7 @@
-//! For tests: one control plane per test process, names of their own, and honest skips.
+//! For tests: one control plane per test process, unique names, and a report when a test cannot run.
 //!
 //! A shared control plane ends with its process: the kernel kills its programs (see `process`), and a small janitor
-//! removes the folder; should that fail as well, the next lab's sweep does it.
+//! process removes the folder. If that fails as well, the next lab's sweep does it.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

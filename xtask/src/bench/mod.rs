@@ -1,8 +1,8 @@
-//! `cargo xtask bench NAME`: the one door to every benchmark.
+//! `cargo xtask bench NAME`: the entry point of every benchmark.
 //!
-//! A benchmark gives samples; what stands here builds in release, prints a table of medians with the machine's cores and
-//! the versions compared, and writes the same as JSON to `target/bench/NAME.json`. A figure is a fact about this
-//! machine: no test depends on one.
+//! A benchmark returns samples. The code here builds in release mode, prints a table of medians with the machine's
+//! cores and the versions compared, and writes the same as JSON to `target/bench/NAME.json`. A figure holds for this
+//! machine only: no test depends on one.
 
 mod host;
 mod pause;
@@ -56,7 +56,7 @@ pub(crate) struct Bench {
     inner: bool,
 }
 
-/// Figures by what they are of, in the order in which they first came.
+/// Figures by what they measure, in the order in which they first came.
 #[derive(Default)]
 struct Samples(Vec<Figure>);
 
@@ -217,12 +217,12 @@ pub(crate) fn wall(command: &mut Command) -> anyhow::Result<f64> {
     Ok(wall)
 }
 
-/// Runs a command to its end and gives its peak memory in MiB. Looking costs it time: see [`wall`] for that.
+/// Runs a command to its end and returns its peak memory in MiB. Measuring slows it down: for its time see [`wall`].
 pub(crate) fn peak(command: &mut Command) -> anyhow::Result<f64> {
     let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-    // The kernel keeps the peak until the process is reaped; a zombie has no memory left to show, and what is counted for
-    // children has the memory of the process that they were forked from in it. So it is read while it lives, and once more
-    // after every wait of a fraction of a millisecond.
+    // The peak must be read while the process lives: a zombie has no memory to show, and the counter for children
+    // includes the memory of the process that they were forked from. So it is read again and again, with a fraction of
+    // a millisecond in between.
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0.0_f64;
     let status = loop {

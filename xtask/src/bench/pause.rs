@@ -1,20 +1,20 @@
-//! How soon a pause holds further nodes back, in the middle of a rollout, as a watch of the Nodes sees it: late by as
-//! much as the watch is, so the figure is an upper bound.
+//! How soon a pause stops further nodes during a rollout, as a watch of the Nodes sees it. The watch adds its own
+//! delay, so the figure is an upper bound.
 //!
-//! What it is not: how long the nodes take that were on their way.
+//! Not here: how long the nodes take whose update had begun already.
 
 use lab::NodeNews;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Nodes that are sent on their way, and when the last of them was since the pause.
+/// Counts nodes whose update is started, and how long after the pause the last one was.
 #[derive(Default)]
 pub(super) struct Pause {
-    /// What each node was asked to be in.
+    /// The desired config of each node.
     desired: HashMap<String, String>,
     sent: usize,
     begun: Option<Instant>,
-    /// How many were sent after it, and how late the last of them.
+    /// How many updates were started after the pause, and how late the last one was.
     after: (usize, Duration),
 }
 
@@ -36,7 +36,7 @@ impl Pause {
         }
     }
 
-    /// How many were sent, before and after the pause.
+    /// How many updates were started, before and after the pause.
     pub(super) fn sent(&self) -> usize {
         self.sent
     }

@@ -1,5 +1,5 @@
-//! `bench render`: sixty MachineConfigs through `mco controller bootstrap`, and a pool with five hundred of 1 MiB in all;
-//! then the controller in a cluster, see [`super::render_cluster`].
+//! `bench render`: `mco controller bootstrap` with sixty MachineConfigs, and with a pool of five hundred that have 1
+//! MiB in all; then the controller in a cluster, see [`super::render_cluster`].
 
 use super::{Bench, Figure, Outcome, peak, wall};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
@@ -8,12 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is on no disk.
+/// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// Asks ext4 to put what is made in a folder where little else is, as `chattr +T` does. Without a journal each new file costs
-/// the kernel a look at all inodes that were freed beside it in the last minutes, by whomever: after a build that is up to
-/// four fifths of the time, and says nothing of us.
+/// Asks ext4 to place new files in this folder away from others, as `chattr +T` does (chattr(1)). On a file system
+/// without a journal, the kernel checks for each new file all inodes nearby that were freed in the last minutes. After
+/// a build that takes up to four fifths of the time, and is not the cost of our program.
 fn apart(folder: &Path) -> std::io::Result<()> {
     let folder = fs::File::open(folder)?;
     // Other file systems have no such flag, and no such cost.

@@ -1,6 +1,6 @@
 //! Who sends how many requests to the API server: by verb from its metrics, by sender from its audit log.
 //!
-//! Leases and watches are left out: their number is a matter of time, not of what is done. Not here: what that costs.
+//! Leases and watches are left out: their number depends on time, not on work. Not here: what the requests cost.
 
 use anyhow::Context;
 use futures::AsyncReadExt;

@@ -1,13 +1,14 @@
 //! `bench rollout`: one change through a pool of simulated nodes that react at once.
 //!
-//! Measured from the apply to the last node updated and taking pods again: seconds; CPU of each party; peak memory of
-//! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With `--idle`:
-//! what the controller costs while nothing happens but heartbeats. With `--pause`: how soon a pause holds nodes back. With `--audit`: who sent which requests; that costs the
-//! API server, so its seconds are not the product's.
+//! Measured from the apply until the last node is updated and schedulable: seconds; CPU of each party; peak memory of
+//! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With
+//! `--idle`: what the controller costs while nothing happens but heartbeats. With `--pause`: how soon a pause stops
+//! further nodes. With `--audit`: who sent which requests. That slows the API server down, so its seconds are not the
+//! product's.
 //!
-//! What is real: the API server, etcd, the controller's program, the agents' code, each node's drain, reboot (half a second
-//! away) and status reports. What is not: the agents run in this process and share connections and one watch of all
-//! Nodes; their reboots change nothing but a boot id.
+//! Real: the API server, etcd, the controller's program, the agents' code, each node's drain, reboot (half a second of
+//! absence) and status reports. Simplified: the agents run in this process and share connections and one watch of all
+//! Nodes, and their reboots change nothing but a boot id.
 
 use super::pause::Pause;
 use super::requests::{self, Audit};
@@ -26,13 +27,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The pool that the nodes are in.
 const POOL: &str = "worker";
-/// A rollout in which nothing has happened for so long has stopped.
+/// A rollout without progress for this long has stopped.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The kernel's clock tick for `/proc/PID/stat`, fixed at 100 a second on Linux' user interface.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Between two lines that say how far it is.
 const TELL: Duration = Duration::from_secs(20);
-/// For so long a paused pool is looked at.
+/// How long a paused pool is observed.
 const PAUSED: Duration = Duration::from_secs(5);
 /// After a rollout, until the last status is written.
 const CALM: Duration = Duration::from_secs(5);
@@ -168,7 +169,7 @@ async fn apply(client: &kube::Client, run: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All nodes, as the lab's own watch shows them: looking costs the API server nothing.
+/// All nodes, from the lab's own watch, so that observing them costs the API server nothing.
 struct Nodes {
     news: UnboundedReceiver<NodeNews>,
     /// The config that each node is done with, and takes pods in.

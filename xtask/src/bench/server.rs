@@ -1,9 +1,9 @@
-//! `bench server`: `mco server start` beside nginx, which serves the same bytes: same machine, same certificate, same
-//! load, turn by turn, with both access logs written.
+//! `bench server`: `mco server start` compared with nginx, which serves the same bytes: same machine, same
+//! certificate, same load, in turns, both with access logs.
 //!
-//! The cluster behind the server is real (etcd, API server) and has [`POOLS`] pools, each with a config of its own that
-//! was asked for. Load: `wrk` for requests on kept connections; [`tls`] for connections that are new each time and
-//! resume their session. Server, load and cluster share the machine's cores, equally for both.
+//! The cluster behind the server is real (etcd, API server) and has [`POOLS`] pools, each with its own config that was
+//! requested before. Load: `wrk` for requests on kept connections; [`tls`] for new connections that resume their
+//! session. Server, load and cluster share the machine's cores, in the same way for both.
 
 mod cluster;
 mod nginx;
@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 
 /// Pools with a config of their own.
 const POOLS: usize = 20;
-/// How many connections load is put on by.
+/// The numbers of connections that the load uses.
 const CONNECTIONS: [usize; 2] = [64, 1000];
 /// How long each load is put on.
 const LOAD: Duration = Duration::from_secs(8);
 /// What newer Ignition asks for.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.4.0, */*;q=0.1";
-/// A server that is not up by then never will be.
+/// The time limit for a server's start.
 const START: Duration = Duration::from_secs(60);
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
@@ -129,7 +129,7 @@ async fn beside(root: &Path, a: &Bench, plane: &ControlPlane) -> anyhow::Result<
     Ok(Outcome { versions, figures: figures.0 })
 }
 
-/// Who is first changes from run to run.
+/// Alternates the order from run to run.
 fn in_turn<'a>(run: u32, nginx: &'a Side, mco: &'a Side) -> [&'a Side; 2] {
     if run.is_multiple_of(2) { [nginx, mco] } else { [mco, nginx] }
 }

@@ -1,6 +1,6 @@
-//! How soon a slot that a node frees is used by the next one, as a watch of the Nodes sees it.
+//! How soon a slot that a node frees is used by the next node, as a watch of the Nodes sees it.
 //!
-//! What it is not: the bound. It makes sense where there are fewer slots than nodes.
+//! It is only useful if there are fewer slots than nodes. Not here: whether `maxUnavailable` holds.
 
 use lab::NodeNews;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Slots freed and used.
 #[derive(Default)]
 pub(super) struct Slots {
-    /// What each node was asked to be in, and whether it was out of service.
+    /// The desired config of each node, and whether it was out of service.
     seen: HashMap<String, (String, bool)>,
     /// Slots that are free since then, oldest first.
     free: Vec<Instant>,

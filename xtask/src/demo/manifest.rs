@@ -1,5 +1,5 @@
-//! The MachineConfig that the demo rolls out: read, checked for what the demo needs of it, and what to look at on the
-//! nodes afterwards. What it is not: validation; the controller does that, and says so.
+//! The MachineConfig that the demo rolls out: it is read, checked for what the demo needs, and searched for what to
+//! show of the nodes afterwards. Not here: validation, which the controller does and reports.
 
 use anyhow::{Context, bail};
 use api::names::label;

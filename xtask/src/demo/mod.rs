@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: set-up, a real cluster, one MachineConfig through it, and what the nodes say afterwards.
+//! `cargo xtask demo`: sets up a real cluster, rolls one MachineConfig through it, and shows the result on the nodes.
 //!
 //! It starts the product only as a user would: `mco install`, `mco controller start`, `mco daemon start`.
 
@@ -264,7 +264,7 @@ async fn rendered(client: &kube::Client) -> anyhow::Result<String> {
     Ok(pools.get(POOL).await?.spec.configuration.name)
 }
 
-/// Reads files and units from the node itself, not from what anybody says about it.
+/// Reads files and units from the node itself, not from what is reported about it.
 async fn look(node: &NodeHandle, config: &MachineConfig) -> anyhow::Result<()> {
     println!("\n{}", node.name());
     for path in manifest::files(config) {

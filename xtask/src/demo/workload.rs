@@ -1,4 +1,4 @@
-//! Pods that really run on the demo's nodes, with a budget, so that a drain has something to do and to wait for.
+//! Pods that really run on the demo's nodes, with a budget, so that a drain has pods to evict and to wait for.
 
 use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;

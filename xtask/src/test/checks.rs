@@ -1,6 +1,6 @@
-//! What is checked before anything is built: formatting, generated files, licences and sources of dependencies.
+//! Checks before anything is built: formatting, generated files, licences and sources of dependencies.
 //!
-//! What it is not: the rules on dependencies that need no tool (`xtask/tests/dependencies.rs`).
+//! Not here: the rules on dependencies that need no tool (`xtask/tests/dependencies.rs`).
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
-//! Which programs run, and cut into which jobs: a pure plan.
+//! Which test programs run, and how they are divided into jobs: a pure plan.
 //!
-//! A test of a cluster is a job of its own: it says so at once when it fails, it is listed with its time, and two of them
-//! run side by side whichever program they stand in. All others are quick, and one job a program.
+//! A test of a cluster is a job of its own: its failure is printed at once, its time is listed, and two of them can
+//! run side by side whichever program they are in. All other tests are quick, and each program is one job.
 
 use super::Scope;
 use super::programs::{Kind, Program, Target};
@@ -26,8 +26,8 @@ const MACHINES: [(&str, &str); 1] = [("lab", "node")];
 const TOGETHER: [(&str, &str, &str); 3] =
     [("controller", "cluster", ""), ("lab", "control_plane", ""), ("lab", "cluster", "agents::")];
 
-/// Tests that wait for minutes: for an API server that is away, for a lease that runs out. They run beside the others
-/// and take the place of none.
+/// Tests that wait for minutes: for an API server that is away, or for a lease that expires. They run in addition to
+/// the others and occupy no lane.
 const WAITING: [&str; 7] = [
     "an_api_server_that_is_away_for_two_minutes",
     "a_rollout_goes_from_leader_to_leader",
@@ -41,20 +41,20 @@ const WAITING: [&str; 7] = [
 /// One run of a test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Job {
-    /// For people, and for the time that it took last.
+    /// The name for people, and the key of its last duration.
     pub(super) title: String,
     pub(super) executable: PathBuf,
     pub(super) folder: PathBuf,
-    /// For libtest.
+    /// The arguments for libtest.
     pub(super) args: Vec<String>,
 }
 
 /// What is to run, and what is not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// In this order, as places become free.
+    /// The jobs in order, started as lanes become free.
     pub(super) jobs: VecDeque<Job>,
-    /// Beside those.
+    /// The jobs that run in addition.
     pub(super) beside: VecDeque<Job>,
     /// Tests that do not run, by name.
     pub(super) left_out: Vec<String>,
@@ -168,7 +168,7 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// Nobody knows of a new one: it may be long.
+/// The last duration of a job. A new job counts as long.
 fn seconds(last: &BTreeMap<String, f64>, job: &Job) -> f64 {
     last.get(&job.title).copied().unwrap_or(f64::MAX)
 }

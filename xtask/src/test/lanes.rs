@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// A cluster with its tests takes up to this much memory.
 const GIB_A_LANE: u64 = 4;
-/// More of them disturb each other on the one disk.
+/// The most lanes: more would slow each other down on the one disk.
 const MOST_LANES: usize = 8;
-/// Of tests that wait most of their time.
+/// Additional lanes for tests that mostly wait.
 const LANES_BESIDE: usize = 2;
 /// A job that takes longer hangs: every wait inside ends long before.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -29,7 +29,7 @@ const SLOWEST: usize = 15;
 /// Outputs, and the times of the last run.
 const OUTPUT: &str = "target/test-output";
 
-/// What came of them.
+/// The results of the jobs.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) passed: usize,
@@ -106,13 +106,13 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     let seconds = start.elapsed().as_secs_f64();
     let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
     let not_run = skipped(&text).count();
-    // For libtest a test that says that it cannot run here has passed.
+    // libtest counts a test that cannot run here as passed.
     let (ran, passed) = (passed(&text), passed(&text).saturating_sub(not_run));
     let mut done = lock(done);
     done.skipped.extend(skipped(&text).map(|why| format!("{}: {why}", job.title)));
     let problem = match ended {
         Ok(status) if status.success() && ran > 0 => None,
-        // A filter that no test fits, so to speak: nothing was proved.
+        // No test ran, so nothing was proved.
         Ok(status) if status.success() => Some("no test ran".to_owned()),
         Ok(status) => Some(status.to_string()),
         Err(error) => Some(format!("{error:#}")),
@@ -130,7 +130,7 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
             done.times.insert(job.title.clone(), seconds);
         }
         Some(why) => {
-            // At once, and by one call: other lanes print, too.
+            // Print at once and in one call, because other lanes print too.
             let line = format!("FAILED {seconds:6.1} s  {} ({why}; {})", job.title, log.display());
             println!("{line}\n{}\n{line}", failure(&text));
             done.failed.push(format!("{} ({})", job.title, log.display()));
@@ -171,7 +171,7 @@ fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
         }
         if start.elapsed() > PATIENCE {
             child.kill()?;
-            // One that the kernel does not let go is left behind: the other jobs go on, and the run ends.
+            // A process that the kernel cannot end is abandoned: the other jobs continue, and the run ends.
             let killed = Instant::now();
             while child.try_wait()?.is_none() {
                 if killed.elapsed() > LAST_WAIT {

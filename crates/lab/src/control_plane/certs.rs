@@ -67,8 +67,8 @@ impl Authority {
     /// When it cannot be made.
     pub fn new() -> Result<Self> {
         const SUBJECT: &str = "mco-lab-ca";
-        // RSA as the CAs that kubeadm makes: the API server checks this signature anew with every request, and that of an
-        // elliptic curve costs it four times as much.
+        // RSA, as in the CAs that kubeadm makes: the API server verifies this signature with every request, and an
+        // elliptic curve signature costs it four times as much.
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).map_err(failed(SUBJECT))?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name(SUBJECT, &[]);

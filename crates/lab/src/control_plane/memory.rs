@@ -1,27 +1,27 @@
-//! How much memory the Go programs of a control plane may fill before they collect garbage at any price.
+//! How much memory the Go programs of a control plane may use before they collect garbage at any cost.
 //!
-//! Not here: how much they let gather before that, which is `GOGC`.
+//! Not here: how much garbage they collect at a time before that, which is `GOGC`.
 
 use std::fs;
 
-/// Whatever the number of nodes, in MiB.
+/// The limit without any nodes, in MiB.
 const LEAST: u64 = 6 * 1024;
 /// What a node adds, in MiB: its objects and their newest changes in the API server's caches, several times over.
 const PER_NODE: u64 = 3;
 
-/// For `GOMEMLIMIT` of a cluster of so many nodes, in MiB. A limit that is reached costs more than all else: the collector
-/// runs without a pause.
+/// `GOMEMLIMIT` for a cluster of this many nodes, in MiB. It must not be reached: the collector would run without a
+/// pause, which costs more than anything else.
 pub(crate) fn garbage_limit(nodes: usize) -> u64 {
     limit(nodes, machine())
 }
 
-/// At most half of the machine, unless that is less than every lab gets.
+/// At most half of the machine's memory, unless that is less than the minimum.
 fn limit(nodes: usize, machine: u64) -> u64 {
     let wanted = PER_NODE.saturating_mul(u64::try_from(nodes).unwrap_or(u64::MAX));
     wanted.min(machine / 2).max(LEAST)
 }
 
-/// This machine's memory in MiB; 0 where that cannot be told.
+/// This machine's memory in MiB; 0 if it cannot be determined.
 fn machine() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));

@@ -1,7 +1,7 @@
-//! What a test, the demo or a person does with one node: look into it, run commands, pull its plug.
+//! What a test, the demo or a person does with one node: read its files, run commands, cut its power.
 //!
-//! A handle knows only the node's folder, so it works from the process that runs the lab and from any other of the
-//! same user (after `lab up`). Not here: the life of the machine.
+//! A handle knows only the node's folder, so it works from the process that runs the lab and from any other process of
+//! the same user (after `lab up`). Not here: the life of the machine.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! A whole lab: brought up in one call, held by one value.
+//! A whole lab: started in one call, held by one value.
 //!
 //! Flow: sweep what dead labs left → bridge and base root (real nodes only) → control plane → our CRDs and the
-//! controller (when asked for) beside the nodes' boots → every node Ready.
+//! controller (if asked for), while the nodes boot → every node Ready.
 //!
 //! Not here: the parts themselves, and anything that knows what a MachineConfig is.
 

@@ -1,6 +1,6 @@
-//! What a lab should be: a value that a test, the demo or another process (`lab up`) can hand over.
+//! The specification of a lab: a value that a test, the demo or another process (`lab up`) can pass on.
 //!
-//! Not here: how it is brought up.
+//! Not here: how a lab is started.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! A lab that outlives the command that starts it: `lab up`, `lab down`.
 //!
 //! Flow: [`up`] starts a supervising process (the caller's own program with a hidden subcommand that calls
-//! [`supervise`]), passes the [`LabSpec`] in a file and tells the supervisor's progress lines on until the lab is
-//! ready. The supervisor holds the lab exactly as a test would, until SIGTERM or Ctrl-C. [`down`] sends that signal
-//! and waits; what a killed supervisor leaves is swept.
+//! [`supervise`]), passes the [`LabSpec`] in a file and prints the supervisor's progress lines until the lab is ready.
+//! The supervisor holds the lab exactly as a test would, until SIGTERM or Ctrl-C. [`down`] sends that signal and
+//! waits. What a killed supervisor leaves is swept.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -246,7 +246,7 @@ fn make_private(dir: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).create(dir).map_err(Error::io("create", dir))
 }
 
-/// Tells the log's new whole lines; returns how far it got.
+/// Prints the log's new complete lines. Returns the position after the last of them.
 fn tell(log: &Path, from: u64, progress: &Reporter) -> u64 {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

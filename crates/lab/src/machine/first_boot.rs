@@ -1,9 +1,9 @@
-//! A machine that nobody has touched: the shared base root, our program and units in it as an image would have them,
-//! and the real Ignition, which fetches what the machine is to be from where its pointer config says and writes it
-//! into the machine's root, before the machine boots for the first time.
+//! A machine before its first boot: the shared base root, our program and units in it as an image would have them. The
+//! real Ignition then fetches the machine's config from the address in its pointer config and writes it into the
+//! machine's root.
 //!
-//! What it is not: Ignition in an initramfs. It runs on this computer, on the root that the machine boots from
-//! afterwards; disks are not made.
+//! Ignition does not run in an initramfs here. It runs on this computer, on the root that the machine boots from
+//! afterwards. It makes no disks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::progress::Reporter;
 use crate::system::packages::install_packages;
 use crate::system::process::{find_on_path, run};
 
-/// Where Debian's package has it: it is made for an initramfs.
+/// Ignition's path in Debian's package, which is made for an initramfs.
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 /// Fetching, writing, and the tries until a server answers.
 const IGNITION_LIMIT: Duration = Duration::from_secs(180);
@@ -35,7 +35,7 @@ for stage in fetch kargs disks mount files umount; do
 done
 "#;
 
-/// A machine to be.
+/// A machine that was never booted.
 #[derive(Debug, Clone)]
 pub struct BareMachine {
     /// Its host name, and so its Node's.
@@ -48,7 +48,7 @@ pub struct BareMachine {
     pub enable: Vec<String>,
 }
 
-/// What Ignition said while it set a machine up.
+/// Ignition's output while it set up a machine.
 #[derive(Debug, Clone)]
 pub struct IgnitionLog(pub String);
 

@@ -62,7 +62,7 @@ done
 exec "$@"
 "#;
 
-/// What one machine is made of.
+/// The parts of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineSpec {
     /// The host name inside.
@@ -92,7 +92,7 @@ impl MachineSpec {
 /// What a machine is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineState {
-    /// On its way up, for the `boot`th time.
+    /// Booting.
     Booting {
         /// Counted from 1.
         boot: u32,

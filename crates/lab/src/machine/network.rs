@@ -1,9 +1,9 @@
-//! The bridge that all nodes of one lab hang on, with a subnet that nothing else on this machine uses.
+//! The bridge to which all nodes of one lab are attached, with a subnet that nothing else on this machine uses.
 //!
-//! The bridge's name is made from its subnet, so making the link is what claims the subnet: two labs that start at
-//! the same moment cannot both get it.
+//! The bridge's name is made from its subnet, so making the link also claims the subnet: two labs that start at the
+//! same moment cannot both get it.
 //!
-//! Not here: the veth of each node; nspawn makes and attaches it at every boot.
+//! Not here: the veth of each node. nspawn makes and attaches it at every boot.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -16,7 +16,7 @@ const IP_LIMIT: Duration = Duration::from_secs(10);
 /// Subnets are tried in this part of 10/8, away from what clouds, VPNs and container engines usually take.
 const FIRST: u8 = 196;
 const LAST: u8 = 227;
-/// Tries until the machine is said to be full.
+/// How many subnets are tried before the lab gives up.
 const ATTEMPTS: u32 = 200;
 
 /// A bridge with a /24 of its own. Dropping it deletes the link.

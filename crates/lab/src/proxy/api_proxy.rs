@@ -1,10 +1,10 @@
-//! An HTTP proxy in front of the API server that reads requests, and can refuse them, hold them back, lose their answers
-//! and expire watches: for faults that a server makes, where [`crate::FaultProxy`] is for those of a network.
+//! An HTTP proxy in front of the API server that parses requests. It can refuse them, delay them, lose their answers
+//! and expire watches. It simulates faults of a server, where [`crate::FaultProxy`] simulates those of a network.
 //!
-//! It listens on the loopback address without TLS and passes everything on as the administrator of the throw-away
-//! cluster. [`ApiProxy::kubeconfig`] is for programs that are to be behind it.
+//! It listens on the loopback address without TLS and forwards requests as the administrator of the throw-away
+//! cluster. [`ApiProxy::kubeconfig`] is for programs that should use the proxy.
 //!
-//! Not here: which fault. That is a closure of the test.
+//! Not here: which fault to inject. The test passes a closure for that.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,13 +36,13 @@ pub enum Verdict {
     Pass,
     /// Passes it on this much later.
     Late(Duration),
-    /// Answers with this HTTP code and this reason; the API server never hears of it.
+    /// Answers with this HTTP code and this reason. The API server never sees the request.
     Refuse(u16, &'static str),
     /// Passes it on, and closes the connection in place of the answer.
     LoseAnswer,
     /// Never answers, and does not pass it on.
     Swallow,
-    /// Never answers, and passes it on when [`ApiProxy::deliver`] says so, whatever has become of whoever sent it.
+    /// Never answers, and forwards it when [`ApiProxy::deliver`] is called, even if its sender is gone by then.
     Astray,
 }
 
@@ -81,7 +81,7 @@ impl Call<'_> {
 
 type Rule = Arc<dyn Fn(&Call<'_>) -> Verdict + Send + Sync>;
 
-/// What open connections are told: numbers that grow.
+/// Signals to open connections: counters that only grow.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     cut: u64,
@@ -142,7 +142,7 @@ impl ApiProxy {
         plane.identity_via(user, &["system:masters"], &format!("http://{}", self.address))
     }
 
-    /// What is to happen with every request from now on. Open watches go on; see [`ApiProxy::cut`].
+    /// Sets the rule for every request from now on. Open watches continue; see [`ApiProxy::cut`].
     pub fn set(&self, rule: impl Fn(&Call<'_>) -> Verdict + Send + Sync + 'static) {
         *lock(&self.shared.rule) = Arc::new(rule);
     }
@@ -157,7 +157,8 @@ impl ApiProxy {
         self.shared.hit.swap(0, Ordering::Relaxed)
     }
 
-    /// Passes on what went astray, in the order in which it came; the codes of the API server's answers.
+    /// Forwards the requests that were held as [`Verdict::Astray`], in order. Returns the codes of the API server's
+    /// answers.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -267,7 +268,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
     }
     let (parts, body) = match passed {
         Ok(response) => response.into_parts(),
-        // The API server is away: for those behind the proxy the connection breaks, as without it.
+        // The API server is away: for the proxy's clients the connection breaks, as it would without the proxy.
         Err(error) => {
             tracing::debug!(error = %client::chain(&error), "API proxy: upstream");
             return Err(Lost);
@@ -315,7 +316,7 @@ fn never(never: Infallible) -> kube::Error {
     match never {}
 }
 
-/// A watch's stream, until it is told that its version is too old. The telling goes between two events.
+/// A watch's stream, until the watch is expired. The error that its version is too old is sent between two events.
 fn watched(body: Body, told: watch::Receiver<Told>, expired: u64) -> UnsyncBoxBody<Bytes, kube::Error> {
     let frames = BodyStream::new(body);
     let state = (frames, told, true, false);
@@ -339,7 +340,7 @@ fn watched(body: Body, told: watch::Receiver<Told>, expired: u64) -> UnsyncBoxBo
     StreamBody::new(stream).boxed_unsync()
 }
 
-/// Waits for the next expiry; for ever, when the proxy has ended.
+/// Waits for the next expiry. Never returns if the proxy has ended.
 async fn is_told(told: &mut watch::Receiver<Told>, expired: u64) {
     if told.wait_for(|told| told.expired != expired).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,8 +1,8 @@
-//! A TCP proxy in front of the API server that can cut, delay and swallow: for tests of what our programs do when
-//! the network does what networks do.
+//! A TCP proxy in front of the API server that can cut connections, delay data and swallow it: for tests of our
+//! programs under network failures.
 //!
-//! It passes bytes on and does not look into them, so TLS goes through end to end: give the programs a kubeconfig
-//! with [`FaultProxy::url`] (`ControlPlane::identity_via`). The serving certificate is for the loopback address and the
+//! It forwards bytes without looking into them, so TLS is end to end: give the programs a kubeconfig with
+//! [`FaultProxy::url`] (`ControlPlane::identity_via`). The serving certificate is for the loopback address and the
 //! lab's bridge, where the proxy listens.
 
 use std::net::{IpAddr, SocketAddr};
@@ -77,7 +77,7 @@ impl FaultProxy {
     pub fn cut_once(&self) {
         let before = *self.fault.borrow();
         self.fault.send_replace(Fault::Cut);
-        // Connections look at the newest value only, and see that it changed: `Cut` is sent as an edge.
+        // Connections see only the newest value, and that it changed. `Cut` is therefore sent and then replaced.
         let fault = self.fault.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,7 +1,7 @@
-//! What a kubelet does with pods, for all stand-in nodes of a lab at once: a pod that is bound to a node that is up
-//! runs; a pod that is being deleted goes.
+//! Does what a kubelet does with pods, for all stand-in nodes of a lab at once: a pod that is bound to a running node
+//! runs, and a pod that is being deleted is removed.
 //!
-//! One watch for all nodes. Not here: containers. A pod on a node that is down stays as it is, as it would.
+//! One watch serves all nodes. Not here: containers. A pod on a node that is down stays as it is, as on a real node.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
-//! What a lab is made of on this computer: processes that never outlive it, its folder, Debian packages, and where things
-//! are looked for.
+//! The lab's use of this computer: processes that never outlive it, its folder, Debian packages, and the paths of
+//! programs and data.
 //!
-//! What it is not: anything of Kubernetes.
+//! Not here: anything about Kubernetes.
 
 pub(crate) mod folder;
 pub(crate) mod packages;

@@ -1,4 +1,4 @@
-//! Debian packages that real nodes need on this machine: found, installed when root, else named.
+//! Debian packages that real nodes need on this machine: found, installed if running as root, otherwise named.
 //!
 //! Not here: the packages inside a node (`base_root`).
 

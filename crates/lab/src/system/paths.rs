@@ -1,6 +1,6 @@
-//! Where the lab keeps things: the one place that reads the environment.
+//! The paths of the lab's data. This is the one place that reads the environment.
 //!
-//! Not here: what is kept there.
+//! Not here: what is stored there.
 
 use std::path::{Path, PathBuf};
 

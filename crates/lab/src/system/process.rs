@@ -1,12 +1,12 @@
 //! Child processes that cannot be left behind, and short commands with a time limit.
 //!
-//! Flow: every long-running child has a thread of its own that starts it, waits for it and records its end.
-//! The child asks the kernel (through `setpriv --pdeathsig`) for a signal when that thread ends, so it goes
-//! even when the lab is killed with SIGKILL. It stands in its own process group: a Ctrl-C at the terminal does
-//! not reach it, the lab decides.
+//! Flow: every long-running child has a thread of its own that starts it, waits for it and records its end. The child
+//! asks the kernel (through `setpriv --pdeathsig`, see PR_SET_PDEATHSIG in prctl(2)) for a signal when that thread
+//! ends, so it ends even when the lab is killed with SIGKILL. It has its own process group: a Ctrl-C at the terminal
+//! does not reach it, so the lab decides when it ends.
 //!
-//! Guarantees: a signal never reaches another process (the child is reaped under the lock that signalling
-//! takes); dropping a [`Process`] kills its group and waits for the child.
+//! Guarantees: a signal never reaches another process (the child is reaped under the lock that signalling takes).
+//! Dropping a [`Process`] kills its group and waits for the child.
 //!
 //! Not here: what the programs are and which arguments they get.
 

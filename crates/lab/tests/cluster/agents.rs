@@ -1,7 +1,8 @@
-//! Whole agents of the `daemon` crate against a real API server, on folders with a fake systemd; the test plays the
+//! Whole agents of the `daemon` crate against a real API server, on folders with a fake systemd. The test plays the
 //! controller.
 //!
-//! They stand here and not with the agent because they need a control plane, and this is the crate whose tests may.
+//! They are here and not in the `daemon` crate because they need a control plane, which only this crate's tests may
+//! start.
 
 use crate::definitions::install_definitions;
 use anyhow::{Context, Result, bail};

@@ -1,5 +1,5 @@
-//! Bad input: each gets a condition or an event that names the object, the place and the remedy; other pools go on;
-//! nothing of it reaches a node.
+//! Bad input: each case gets a condition or an event that names the object, the field and the remedy. Other pools
+//! continue, and nothing of it reaches a node.
 
 use crate::product::{
     Cluster, MCO, condition, is_done, machine_config, note, one_file, one_unit, pool, text, with_controller,

@@ -1,4 +1,4 @@
-//! The CRDs as a user installs them: with plain `kubectl apply` or `mco install`, on a cluster that has nothing of ours.
+//! The CRDs as a user installs them: with plain `kubectl apply` or `mco install`, on a cluster that has none of ours.
 
 use crate::product;
 use crate::product::{Cluster, lab, machine_config, one_file};

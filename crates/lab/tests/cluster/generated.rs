@@ -1,5 +1,5 @@
-//! What settings generate, in a cluster: KubeletConfigs, ContainerRuntimeConfigs and registries become MachineConfigs of
-//! the pools that they are for, say what became of them, and take everything with them when they go.
+//! Settings in a cluster: KubeletConfigs, ContainerRuntimeConfigs and registries become MachineConfigs of their pools,
+//! report the result, and take everything with them when they are deleted.
 
 use crate::product::{Cluster, MCO, condition, machine_config, one_file, text, with_controller};
 use serde_json::{Value, json};

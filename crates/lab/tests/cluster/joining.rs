@@ -1,6 +1,6 @@
-//! The agents of the lab's simulated nodes: they are started, and speak for their nodes.
+//! The agents of the lab's simulated nodes: they are started, and report for their nodes.
 //!
-//! What it is not: what agents do (`agents.rs`).
+//! Not here: what agents do (`agents.rs`).
 
 use crate::product::{Cluster, with_controller};
 

@@ -1,5 +1,5 @@
-//! Kinds of our own that nothing serves yet, against the API server: their definitions are taken without a warning, CEL rules
-//! compile within their cost, and each contradiction is refused with its remedy.
+//! Our preview kinds, which nothing serves yet, against the API server: their CRDs are accepted without a warning, the
+//! CEL rules compile within their cost limit, and each contradiction is refused with its remedy.
 
 use crate::product::{Cluster, lab, repository};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Rendering in a cluster, as administrators see it: what is refused and says where, what a burst of changes costs,
-//! who set what, what would change, and which old configs stay.
+//! Rendering in a cluster, as administrators see it: which input is refused and where that is reported, the cost of a
+//! burst of changes, who set a value, what a change would alter, and which old configs stay.
 
 use crate::product::{
     Cluster, MCO, condition, is_done, machine_config, note, one_file, text, with_controller,

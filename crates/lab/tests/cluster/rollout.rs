@@ -1,5 +1,5 @@
-//! How a rollout behaves: no more nodes at once than allowed, held when paused, edits of what we own put back, and
-//! what a user takes away is gone.
+//! How a rollout behaves: never more nodes at once than allowed, held while paused, edits of our objects reverted, and
+//! what a user removes is removed.
 
 use crate::product;
 use crate::product::observer::Observer;

@@ -1,7 +1,7 @@
-//! What an administrator has in hand during a rollout: `mco plan`, `pause`, `resume`, `status`, the pool's status when a
-//! node cannot be written, and the metrics of the real controller, scraped as Prometheus would.
+//! An administrator's tools during a rollout: `mco plan`, `pause`, `resume`, `status`, the pool's status when a node
+//! cannot be written, and the metrics of the real controller, scraped as Prometheus would.
 //!
-//! What it is not: the rollout itself (`rollout.rs`).
+//! Not here: the rollout itself (`rollout.rs`).
 
 use crate::product;
 use crate::product::controllers::Controller;

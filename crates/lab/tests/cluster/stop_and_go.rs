@@ -1,8 +1,8 @@
-//! What an administrator does in the middle of a rollout: pausing and resuming, taking a bad MachineConfig back,
-//! changing `maxUnavailable`, adding and removing nodes and pools. Each behaves as they would expect, with never more
-//! nodes out of service than the pool allows.
+//! What an administrator does during a rollout: pausing and resuming, reverting a bad MachineConfig, changing
+//! `maxUnavailable`, adding and removing nodes and pools. Each has the expected effect, and never more nodes are out
+//! of service than the pool allows.
 //!
-//! What it is not: outages, or who leads (`tests/faults`).
+//! Not here: outages, or leader election (`tests/faults`).
 
 use crate::product::controllers::{all_well, middle, progress, slow};
 use crate::product::observer::Observer;

@@ -1,5 +1,5 @@
-//! The MachineConfigs that templates make: put back where somebody changes them, with an event that says where the change
-//! belongs, and made anew when the templates, the pull secret or the ControllerConfig change.
+//! The MachineConfigs made from templates: they are restored when somebody changes them, with an event that names the
+//! right place for the change, and made again when the templates, the pull secret or the ControllerConfig change.
 
 use crate::product;
 use crate::product::controllers::Controller;

@@ -1,6 +1,6 @@
-//! Our definitions on a cluster, put there by their types' own crate.
+//! Installs our CRDs on a cluster, directly from the crate that defines their types.
 //!
-//! What it is not: `mco install`, which the tests of the product use.
+//! Not here: `mco install`, which the tests of the product use.
 
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

@@ -1,4 +1,4 @@
-//! What this computer has that a lab could leave behind.
+//! Lists what a lab could leave behind on this computer.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -1,4 +1,4 @@
-//! The control plane for real: up, used, away, back, down, nothing left.
+//! The real control plane: started, used, stopped and restarted, taken down, with nothing left behind.
 
 use std::path::Path;
 use std::sync::Arc;

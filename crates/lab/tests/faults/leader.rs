@@ -1,9 +1,10 @@
-//! Who leads: two controllers started at once, a clean hand-over, a crash, a partition, a freeze, patches of a dead leader that
-//! arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the new leader goes on with the rollout that it finds, and an observer sees to it that never more
-//! nodes are out of service than the pool allows.
+//! Leader election: two controllers started at once, a clean hand-over, a crash, a partition, a freeze, patches of a
+//! dead leader that arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the
+//! new leader continues the rollout that it finds, and an observer checks that never more nodes are out of service
+//! than the pool allows.
 //!
-//! What it is not: a measure. The times that it prints are for people; the bounds that fail it are several times those
-//! that a lease of 15 s and a look each second allow.
+//! This is no benchmark. The times that it prints are for people. The limits at which it fails are several times those
+//! that a lease of 15 s and a check each second allow.
 
 use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
 use crate::product::observer::Observer;

@@ -1,5 +1,5 @@
-//! What goes away in the middle of a rollout: the API server, the controller, a node. What is left goes on, and the
-//! rollout comes to its end.
+//! Outages during a rollout: of the API server, the controller, or a node. The other parts continue, and the rollout
+//! completes.
 
 use crate::product::controllers::{Controller, all_well, middle, slow};
 use crate::product::{Cluster, lab, note};

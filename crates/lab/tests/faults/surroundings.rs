@@ -1,8 +1,8 @@
 //! Rollouts under faults of everything around the controller: the API server away, connections and answers that fail,
-//! clocks that are wrong, nodes and configs that vanish. Each ends in the right state, and an observer of its own sees
-//! to it that never more nodes are out of service than the pool allows.
+//! clocks that are wrong, nodes and configs that vanish. Each ends in the right state, and an independent observer
+//! checks that never more nodes are out of service than the pool allows.
 //!
-//! What it is not: faults of the controller itself (`leader.rs`) or of an administrator
+//! Not here: faults of the controller itself (`leader.rs`) or actions of an administrator
 //! (`tests/cluster/stop_and_go.rs`).
 
 use crate::product::controllers::{Controller, all_well, faketime, middle, slow};

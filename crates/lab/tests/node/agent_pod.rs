@@ -1,4 +1,4 @@
-//! The agent as a pod: a DaemonSet's, which enters its host, and goes on after the host's reboot.
+//! The agent as a pod of a DaemonSet: it enters its host, and continues after the host's reboot.
 
 use crate::product::{Cluster, LIMIT, machine_config, one_file, repository, with_controller};
 use lab::{Kubelet, MachineState, program_image};

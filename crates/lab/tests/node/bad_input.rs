@@ -1,5 +1,5 @@
-//! What is wrong on a machine that boots: its node says so, with the path and the remedy, as do its MachineConfigNode and
-//! the agent's log; the host is in its old state, and the node goes on when the fault, or the config, is taken away.
+//! Errors on a machine that boots: its node reports them with the path and the remedy, as do its MachineConfigNode and
+//! the agent's log. The host stays in its old state, and the node continues when the fault, or the config, is removed.
 
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, with_controller};
 use lab::{DAEMON_UNIT, NodeHandle};

@@ -1,5 +1,5 @@
-//! The agent on a machine that boots: files that somebody changes, power cuts that are made good before the kubelet
-//! starts, and a change that cuts its own node off.
+//! The agent on a machine that boots: drift, power cuts that are recovered before the kubelet starts, and a change
+//! that cuts its own node off from the network.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! A drain on a machine with a real kubelet: what it evicts really ends.
+//! A drain on a machine with a real kubelet: the evicted pods really end.
 //!
-//! What it is not: budgets in every shape, see `tests/cluster/drains`.
+//! Not here: budgets in every form, see `tests/cluster/drains`.
 
 use crate::product::pods::{Place, budget, budgets, pod, pods};
 use crate::product::{Cluster, machine_config, note, one_file, with_controller};

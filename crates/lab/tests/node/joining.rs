@@ -1,6 +1,6 @@
-//! The agent that the lab puts on machines: it is started, speaks for its node, and comes back after the loss of power.
+//! The agent that the lab installs on machines: it is started, reports for its node, and comes back after a power cut.
 //!
-//! What it is not: what agents do (the other files here).
+//! Not here: what agents do (the other files here).
 
 use crate::product::{Cluster, LIMIT, with_controller};
 

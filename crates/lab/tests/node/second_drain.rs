@@ -1,6 +1,6 @@
-//! A second drain: a node that a person gives back to the scheduler while its reboot is owed.
+//! A second drain: a person uncordons a node while its reboot is pending.
 //!
-//! What it is not: what holds a drain up (`tests/cluster/drains`).
+//! Not here: what blocks a drain (`tests/cluster/drains`).
 
 use crate::product::pods::{Place, budget, budgets, pod, pods};
 use crate::product::{Cluster, machine_config, note, one_file, with_controller};

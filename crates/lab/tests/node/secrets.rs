@@ -1,6 +1,7 @@
-//! Secrets of MachineConfigs on a machine that boots: whatever is wrong with what holds one, nobody is told it.
+//! Secrets of MachineConfigs on a machine that boots: whatever is wrong with the file or unit that holds one, the
+//! secret is shown to nobody.
 //!
-//! What it is not: the masking of differences (`desired::mask`).
+//! Not here: the masking of differences (`desired::mask`).
 
 use crate::product::{Cluster, condition, is_done, machine_config, note, with_controller};
 use kube::api::PostParams;

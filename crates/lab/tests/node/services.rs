@@ -1,6 +1,6 @@
-//! What an agent does beside its config, on machines that boot: certificates of the cluster and the node's state when
-//! they cannot be written, the API server's new CA, logins by a real SSH server, a config once from a file; and that an
-//! agent can write nothing of another's node.
+//! The agent's other services on machines that boot: certificates of the cluster and the node's state when they cannot
+//! be written, the API server's new CA, logins through a real SSH server, and applying a config once from a file. Also
+//! that an agent cannot write to another's node.
 
 use crate::product;
 use crate::product::{Cluster, MCO, condition, machine_config, note, text, with_controller};

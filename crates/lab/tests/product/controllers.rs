@@ -1,6 +1,6 @@
-//! Controllers that a test starts, kills and starts again by itself; and rollouts to disturb.
+//! Controllers that a test starts, kills and starts again itself, and rollouts to disturb.
 //!
-//! Not here: the lab's own controller, which is one that nobody disturbs.
+//! Not here: the lab's own controller, which nothing disturbs.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

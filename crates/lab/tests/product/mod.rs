@@ -1,8 +1,7 @@
-//! What the tests of the product share: a lab with `mco` in it, objects as JSON, waiting with an end, and a report
-//! of the cluster's state when the wait ends badly.
+//! What the tests of the product share: a lab with `mco` in it, objects as JSON, waiting with a time limit, and a
+//! report of the cluster's state when a wait times out.
 //!
-//! Not here: the product's types. Tests speak to the API as a user does, so that a wrong type cannot hide a wrong
-//! object.
+//! Not here: the product's types. Tests use the API as a user does, so that a wrong type cannot hide a wrong object.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -1,8 +1,8 @@
-//! An observer of the bound: a watch of all Nodes of its own, past every proxy, that sees each change of each node in
-//! the API server's order, and fails a test at the moment when one node too many is out of service.
+//! An observer of `maxUnavailable`: it has its own watch of all Nodes, which goes through no proxy, sees each change
+//! of each node in the API server's order, and fails a test at the moment when one node too many is out of service.
 //!
-//! Not here: the product's opinion. What is out of service is what a user would call so: not Ready, cordoned, or not in
-//! the config that is wanted of it.
+//! It does not rely on the product's own counts. Out of service is what a user would call so: not Ready, cordoned, or
+//! not in its desired config.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
-//! Pods, budgets, and what a node says of its drain.
+//! Pods, budgets, and what a node reports about its drain.
 //!
-//! What it is not: a scenario.
+//! Not here: the scenarios.
 
 use super::{Cluster, LIMIT, note, text};
 use k8s_openapi::api::core::v1::Pod;

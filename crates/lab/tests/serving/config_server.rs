@@ -1,8 +1,8 @@
-//! The cluster's server against a real API server: what is proved is served within a second, what is broken or away
-//! changes nothing for machines that boot.
+//! The config server against a real API server: a config that a node has proved is served within a second, and what is
+//! broken or absent changes nothing for machines that boot.
 //!
 //! It needs the control plane's programs (see the `lab` crate; `MCO_LAB_BIN` names a folder that has them). The server
-//! runs in the test's own process; its tests without a cluster stand in `crates/server/tests`.
+//! runs in the test's own process. Its tests without a cluster are in `crates/server/tests`.
 
 use crate::definitions::install_definitions;
 use crate::support::{Answer, PATIENCE, Running, certify};

@@ -1,9 +1,9 @@
-//! Controller, config server and operator as a cluster runs them: what `mco install --image` applies, and each part with
-//! its service account's token and no other right, through a rollout and a boot. The operator runs on: what somebody
-//! deletes comes back, and what user data is made from is followed.
+//! Controller, config server and operator as a cluster runs them: what `mco install --image` applies, and each part
+//! with its service account's token and no other right, through a rollout and a boot. The operator keeps working:
+//! objects that somebody deletes are created again, and changes of the inputs of user data are followed.
 //!
-//! It needs the control plane's programs and the program `mco` (`cargo build -p cli`). The pods themselves are not run:
-//! their programs are, as processes.
+//! It needs the control plane's programs and the program `mco` (`cargo build -p cli`). The pods' programs run as plain
+//! processes, not in pods.
 
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, lab, machine_config, one_file, tail, text};

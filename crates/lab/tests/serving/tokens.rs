@@ -1,5 +1,5 @@
-//! Boot tokens against a real API server: the operator makes certificates and user data, the real Ignition fetches with
-//! what is in them, and tokens are limited, used up once over two servers, and revoked.
+//! Boot tokens against a real API server: the operator makes certificates and user data, the real Ignition fetches
+//! with them, and tokens are limited, used only once across two servers, and revoked.
 //!
 //! It needs the control plane's programs, Debian's `ignition` (root) and the program `mco` (`cargo build -p cli`).
 

@@ -1,7 +1,7 @@
 //! `bench host`: what a change of one host costs, and what the agent costs while nothing happens.
 //!
-//! Changes: the `host` crate on a folder of a real disk that is waited for, with a systemd that costs nothing
-//! (`crates/host/examples/apply_folder.rs`). Rest: `mco daemon start` on a machine that boots, in a cluster of its own
+//! Changes: the `host` crate on a folder of a real disk, with syncs, and with a fake systemd that costs nothing
+//! (`crates/host/examples/apply_folder.rs`). Idle: `mco daemon start` on a machine that boots, in a cluster of its own
 //! (see [`rest`]).
 
 pub(crate) mod rest;
@@ -12,11 +12,11 @@ use serde::Deserialize;
 use std::path::Path;
 use std::process::Command;
 
-/// The change of the issue: so many files of so many bytes.
+/// The size of the measured change: the number of files, and the bytes of each.
 const FILES: usize = 1000;
 const BYTES: usize = 4096;
 
-/// A change, as the example tells it.
+/// A result line of the example.
 #[derive(Deserialize)]
 struct Change {
     what: String,
@@ -38,7 +38,7 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
 fn changes(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
     let folder = root.join("target/bench/host");
     let program = root.join("target/release/examples/apply_folder");
-    // What an earlier run left would be another start.
+    // Remove what an earlier run left, so that every run starts the same.
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }

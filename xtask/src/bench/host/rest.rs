@@ -1,9 +1,8 @@
-//! The agent while nothing happens: memory, CPU and requests of `mco daemon start` on a machine that boots, first as it
-//! came up, then after an update of many files that needed no reboot; and how soon it tells of a file that somebody else
-//! has changed.
+//! The idle agent: memory, CPU and requests of `mco daemon start` on a machine that boots, first after the boot, then
+//! after an update of many files that needed no reboot; and how soon it reports a file that somebody has changed.
 //!
-//! Requests are those that the API server's audit log has of the node's user, watches included; only the Lease and the
-//! status that a kubelet sends are somebody else's. What it is not: the kubelet, which is a stand-in.
+//! Requests are those of the node's user in the API server's audit log, including watches. The Lease and the status
+//! that a kubelet sends are not counted. The kubelet is a stand-in.
 
 use super::Samples;
 use crate::bench::{Bench, mebibytes};
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 /// The node and its user.
 const NODE: &str = "worker-0";
 const USER: &str = "system:node:worker-0";
-/// Everything has to be through after so long.
+/// The time limit for everything.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(500);
@@ -33,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const DRIFTS: u32 = 10;
 /// After the last step, until nothing more is sent and given back.
 const CALM: Duration = Duration::from_secs(20);
-/// How long it rests under the eye, where `--idle` does not say.
+/// How long the idle agent is measured without `--idle`, in seconds.
 const REST: u64 = 60;
 /// Files of the update, below a path that needs no reboot: as many as fit into one object.
 const FILES: usize = 200;
@@ -90,7 +89,7 @@ async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> any
     drifts(lab, &nodes, samples).await
 }
 
-/// Changes a file by hand and puts it right again.
+/// Changes a file as a person would, and restores it.
 async fn drifts(lab: &Lab, nodes: &Api<Node>, samples: &mut Samples) -> anyhow::Result<()> {
     let path = lab.node(0).root_of_boot()?.join(FOLDER.trim_start_matches('/')).join("0.yaml");
     let whole = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -155,7 +154,7 @@ pub(crate) fn settled_in(node: &Node) -> Option<String> {
     (settled && current.starts_with("rendered-")).then_some(current)
 }
 
-/// Watches the agent rest.
+/// Measures the idle agent.
 async fn rests(lab: &Lab, a: &Bench, log: &Path, when: &str, samples: &mut Samples) -> anyhow::Result<()> {
     tokio::time::sleep(CALM).await;
     let node = lab.node(0);
@@ -193,7 +192,7 @@ fn length(log: &Path) -> anyhow::Result<u64> {
     Ok(std::fs::metadata(log).context("the API server writes no audit log")?.len())
 }
 
-/// What the node's user sent since, by verb and resource.
+/// The requests of the node's user since that position, by verb and resource.
 fn requests(log: &Path, from: u64) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut file = std::fs::File::open(PathBuf::from(log))?;
     file.seek(SeekFrom::Start(from))?;
@@ -201,7 +200,7 @@ fn requests(log: &Path, from: u64) -> anyhow::Result<BTreeMap<String, f64>> {
     for line in BufReader::new(file).lines() {
         let Ok(line) = serde_json::from_str::<Value>(&line?) else { continue };
         let resource = line["objectRef"]["resource"].as_str().unwrap_or("-").to_owned();
-        // A watch is told of when it begins and when it ends: the beginning counts.
+        // A watch is logged when it begins and when it ends. Only the beginning is counted.
         let ended = line["verb"] == "watch" && line["stage"] == "ResponseComplete";
         if line["user"]["username"] != USER || ended || resource == "leases" {
             continue;

@@ -1,5 +1,5 @@
-//! What the server serves in the benchmark: pools with a rendered config each, put into a real cluster as a controller
-//! leaves them.
+//! What the server serves in the benchmark: pools with a rendered config each, written to a real cluster in the state
+//! in which a controller leaves them.
 
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

@@ -1,4 +1,5 @@
-//! nginx as the other side: a configuration of its own in the benchmark's folder, in the foreground, ended with it.
+//! nginx, the server for comparison: with its own configuration in the benchmark's folder, in the foreground, ended
+//! with it.
 
 use super::Side;
 use anyhow::Context;

@@ -1,8 +1,9 @@
-//! Drains with the real disruption controller: what a node says while a budget holds a pod, pods and budgets of one name in
-//! two namespaces, cordons of people, a node that is deleted in the middle of its drain, one that fails after it; and a
-//! single control-plane node, which nothing may leave.
+//! Drains with the real disruption controller: what a node reports while a budget blocks a pod, pods and budgets of
+//! one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails after it;
+//! and a single control-plane node, whose pods have nowhere to go.
 //!
-//! What it is not: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), or the rules (`rollout`'s own tests).
+//! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), or the rules (`rollout`'s own
+//! tests).
 
 mod scenarios;
 mod single;

@@ -1,6 +1,6 @@
-//! What happens to drains. Each scenario has a pool of its own, and all run at once.
+//! The scenarios of drains. Each has a pool of its own, and all run at once.
 //!
-//! What it is not: a cluster of its own, see `main.rs`.
+//! Not here: the cluster that they share, see `mod.rs`.
 
 use crate::product::controllers::{all_well, slow};
 use crate::product::observer::Observer;

@@ -1,7 +1,7 @@
-//! One control-plane node: two controllers with their budget run there, and it takes a change that costs a reboot all the
-//! same. With a second node of its kind everything is as on larger clusters.
+//! A single control-plane node: it runs two controllers with their budget, and still takes a change that needs a
+//! reboot. With a second control-plane node everything is as on larger clusters.
 //!
-//! What it is not: the rule by which nodes are counted (see `rollout::topology`).
+//! Not here: the rule by which nodes are counted (see `rollout::topology`).
 
 use crate::product::controllers::slow;
 use crate::product::pods::{Place, budget, is_there, pod, says};
