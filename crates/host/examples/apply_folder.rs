@@ -15,7 +15,7 @@ use host::{Change, DisruptionPolicy, Error, FakeSystemd, Host, Names, Options, R
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// Counts the calls that wait for the disk, and refuses the commit of a change that is to be taken back.
+/// Counts the syncs, and makes the commit fail for the change that should be rolled back.
 #[derive(Debug, Default)]
 struct Syncs {
     waits: AtomicUsize,

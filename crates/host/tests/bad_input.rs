@@ -37,11 +37,11 @@ fn a_link_out_of_the_root_leads_nowhere_outside() {
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), dir.path().join("etc/out")).unwrap();
     symlink("../../../../../../../../../../tmp", dir.path().join("etc/up")).unwrap();
-    // Nothing of that name is inside the root: a folder cannot be made behind a link.
+    // The link's target does not exist inside the root, and a folder cannot be made through a dangling link.
     let bad = refused(dir.path(), &files(&[file("/etc/out/x")]));
     assert_eq!((bad.path.as_str(), bad.scope), ("/etc/out/x", Scope::Machine));
     assert!(bad.why.contains("/etc/out"), "{bad}");
-    // Where it is, the link means that folder, as for the host itself.
+    // If the target exists, the link leads to it, as on the host itself.
     fs::create_dir(dir.path().join("tmp")).unwrap();
     let mut host = mk(dir.path());
     let plan =
@@ -89,7 +89,7 @@ fn an_immutable_file_is_refused_before_anything_changes() {
     assert!(bad[0].why.contains("immutable") && bad[0].remedy.contains("chattr"), "{}", bad[0]);
 }
 
-/// A mount that goes when it is dropped. Made by root only.
+/// A mount that is removed when it is dropped. Needs root.
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
@@ -142,7 +142,7 @@ fn what_only_the_first_write_would_have_met_is_refused_before_anything_changes()
     let plan = planned(&mut host, &dirs, &DisruptionPolicy::default()).unwrap();
     host.apply(&plan).unwrap();
     assert_eq!(fs::metadata(inside("var/data")).unwrap().permissions().mode() & 0o7777, 0o700);
-    // What is as the config wants it needs no write.
+    // A path that is already as the config wants it needs no write.
     let same = json!({"path": "/etc/hosts", "mode": 0o644,
         "contents": {"source": "data:,127.0.0.1%20localhost%0A"}});
     let plan =
@@ -220,7 +220,7 @@ fn damaged_journals_are_kept_three_at_a_time() {
         }
     }
     interrupted(dir.path());
-    // One that cannot go holds nothing up, least of all the undo of a change that was interrupted.
+    // One that cannot be removed must not block anything, least of all the undo of an interrupted change.
     let blocked = journal.join("damaged-0.json");
     fs::create_dir(&blocked).unwrap();
     fs::write(blocked.join("x"), "x").unwrap();
@@ -341,7 +341,7 @@ fn a_service_that_does_not_restart_takes_the_whole_change_back() {
     assert!(error.disturbed_services());
     assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
     assert_eq!(host.recover().unwrap(), Recovery::Nothing);
-    // After the cause is gone the same plan goes through.
+    // Once the cause is gone, the same plan succeeds.
     FakeSystemd::new(host.root()).set_failing("chronyd.service", false).unwrap();
     host.apply(&plan).unwrap();
     assert_eq!(host.current_config().unwrap().unwrap().name, "new");

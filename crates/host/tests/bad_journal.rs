@@ -40,7 +40,7 @@ fn a_damaged_journal_is_told_kept_and_out_of_the_way() {
         let Error::Journal { kept, .. } = &error else { panic!("{damage}: {error}") };
         assert!(dir.path().join(kept.trim_start_matches('/')).exists(), "{damage}: {error}");
         assert!(error.to_string().contains("apply the current config again"), "{error}");
-        // What the host itself had is kept too.
+        // The host's own old contents are kept too.
         let data = dir.path().join(kept.trim_start_matches('/')).with_extension("data");
         assert!(fs::metadata(&data).is_ok_and(|m| m.len() > 0), "{damage}: {}", data.display());
         // The remedy works: the old config is applied again, over whatever the interrupted change left.
@@ -90,7 +90,7 @@ fn a_change_under_way_is_left_alone_by_another_process() {
     assert_eq!(met.len(), 2);
     assert!(met.iter().all(|e| e.contains("another process is changing this host")), "{met:?}");
     assert_eq!(fs::read(dir.path().join("etc/x")).unwrap(), b"secret");
-    // With its end the lock is gone.
+    // The lock is released when its holder ends.
     assert_eq!(mk(dir.path()).recover().unwrap(), Recovery::Nothing);
 }
 
@@ -99,7 +99,7 @@ fn nobody_but_root_can_stop_changes_by_a_lock() {
     use rustix::fs::{FlockOperation, flock};
     let dir = mk_host_tree();
     mk(dir.path()).recover().unwrap();
-    // Whatever any user may open, such a user may lock.
+    // A user can lock whatever that user can open.
     let mut open = vec![dir.path().to_owned()];
     let mut held = Vec::new();
     while let Some(path) = open.pop() {
@@ -124,7 +124,7 @@ fn nobody_but_root_can_stop_changes_by_a_lock() {
     let modes =
         [lock.parent().unwrap(), &lock].map(|p| fs::metadata(p).unwrap().permissions().mode() & 0o7777);
     assert_eq!(modes, [0o700, 0o600]);
-    // A folder that somebody has opened up is closed before it is relied on.
+    // A folder that somebody has made accessible is made private before the lock is used.
     fs::set_permissions(lock.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
     host.recover().unwrap();
     assert_eq!(fs::metadata(lock.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o700);
@@ -140,7 +140,7 @@ fn a_record_of_a_reboot_that_cannot_be_read_is_not_taken_as_none() {
     assert!(error.contains("reboot.json") && error.contains("remove it, then reboot"), "{error}");
 }
 
-/// Notes the calls that count for what the disk knows.
+/// Records the calls that make changes durable.
 #[derive(Debug, Default)]
 struct Order(std::sync::Mutex<Vec<String>>);
 
@@ -219,7 +219,7 @@ fn a_journal_that_is_cut_or_changed_at_any_byte_is_noticed() {
         let found = mk(dir.path()).recover();
         match &found {
             Err(Error::Journal { kept, .. }) => {
-                // As it was found, for a person to look at.
+                // Kept unchanged, for a person to examine.
                 let kept = dir.path().join(kept.trim_start_matches('/'));
                 assert_eq!(fs::read(&kept).unwrap(), bytes);
                 fs::rename(kept.with_extension("data"), journal.join("undo.data")).unwrap();
@@ -261,7 +261,7 @@ fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_plan
     interrupted(dir.path());
     let mut host = mk(dir.path());
     assert!(host.is_between().unwrap());
-    // Planned from what the half-made change has left: it must not be applied to what its undo brings back.
+    // This plan was made from the state that an unfinished change left. It must not be applied after the undo.
     let new = files(&[file("/etc/later")]);
     let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
     let error = host.apply(&plan).unwrap_err();

@@ -27,7 +27,7 @@ impl Faults for KillAtRestart {
     }
 }
 
-/// Leaves a change in the middle of telling services of it.
+/// Interrupts a change while it restarts services.
 fn cut_while_telling(at: &Path) {
     let actions = ["kubelet.service", "crio.service"].map(PolicyAction::restart).to_vec();
     let files_policy = vec![FilePolicy { path: "/etc/told.conf".to_owned(), actions }];
@@ -53,7 +53,7 @@ fn after_a_reboot_no_service_is_waited_for() {
     FakeSystemd::new(host.root()).complete_reboot().unwrap();
     assert!(matches!(host.recover().unwrap(), Recovery::Undone { .. }));
     assert!(!dir.path().join("etc/told.conf").exists());
-    // Both start after the recovery, and read what is there then; who waits for them waits for itself.
+    // Both start after the recovery and read the restored files. Waiting for them here would be a deadlock.
     assert_eq!(told(&host), before);
 }
 
@@ -107,7 +107,7 @@ fn a_reboot_is_counted_when_it_is_begun_and_not_when_it_is_refused() {
     assert_eq!(tries(&mut container(dir.path())), 3);
 }
 
-/// systemd in a container: its kernel is the computer's, which goes on running.
+/// systemd in a container: the kernel is the computer's and keeps running.
 #[derive(Debug)]
 struct Container(FakeSystemd);
 

@@ -32,7 +32,7 @@ enum What {
     FailOn(io::ErrorKind),
 }
 
-/// Counts points and strikes at one.
+/// Counts the fault points and injects a fault at one of them.
 #[derive(Debug)]
 struct Strike {
     at: usize,
@@ -105,7 +105,7 @@ impl Prepared {
         passed
     }
 
-    /// Lets a call fail. The change ends as if it had never begun, or is through.
+    /// Makes a call fail. Afterwards the change is either undone completely or committed.
     fn fail(&self, at: usize, what: What) {
         let about = format!("{}: {what:?} at {at}", self.about);
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));

@@ -32,7 +32,7 @@ const MOST_TRIES: usize = 20;
 /// Room for a host in a folder, its journal and the file system's own.
 const IMAGE_BYTES: u64 = 24 << 20;
 
-/// A host on a folder that waits for its disk; its systemd does not, as the real one.
+/// A host on a folder with syncs. Its systemd does not sync, as the real one does not.
 fn mk_synced(at: &Path, os: &FakeOs, faults: Arc<dyn Faults>) -> Host {
     let root = Root::open_with(at, Options { sync: true, owners: true }, faults).unwrap();
     let lazy = Root::open_with(at, Options { sync: false, owners: true }, Arc::new(NoFaults)).unwrap();
@@ -44,7 +44,7 @@ fn told(name: &str) -> Option<usize> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Where a sample begins: told, or another place each time.
+/// Where a sample begins: as the environment says, or at another point each time.
 fn from() -> usize {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let from = told("MCO_CRASH_FROM").unwrap_or(now.subsec_micros() as usize);
@@ -58,7 +58,8 @@ fn next(seed: &mut usize) -> usize {
     *seed >> 33
 }
 
-/// Pairs whose ends show in the files: another process's operating system is not ours to look at.
+/// Pairs whose old and new state show in the files: the in-memory operating system of another process cannot be
+/// examined.
 fn in_files() -> Vec<Pair> {
     let os = |s: &api::v1::MachineConfigSpec| {
         (s.os_image_url.clone(), s.kernel_arguments.clone(), s.extensions.clone())
@@ -78,7 +79,7 @@ fn differs(now: &Tree, want: &Tree) -> Vec<String> {
     paths.map(|p| format!("{p}: want {:?}, got {:?}", want.get(p), now.get(p))).collect()
 }
 
-/// Recovers, and sees that what is there then is one of the two ends and that nothing more is to be done.
+/// Recovers, and checks that the result is the old or the new state and that nothing more is to be done.
 fn one_of_both(p: &Prepared, at: &Path, os: &FakeOs, about: &str) -> bool {
     let mut host = mk_synced(at, os, Arc::new(NoFaults));
     let recovery =
@@ -114,7 +115,8 @@ fn victim() {
     }
 }
 
-/// Starts the victim and kills it after a while. Gives how long it lived, and whether it was killed.
+/// Starts the process that changes the host and kills it after a while. Returns how long it ran, and whether it was
+/// killed.
 fn strike(at: &Path, pair: usize, recovers: bool, after: Option<Duration>) -> (Duration, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -293,7 +295,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // One that could not be mounted is not there.
+        // There is nothing to unmount if the mount failed.
         if self.is_mounted() && !soon(&|| self.unmount()) {
             eprintln!("{} is left mounted", self.at().display());
         }
@@ -351,7 +353,7 @@ enum Fate {
     PowerCut,
 }
 
-/// Lets it happen at a point.
+/// Makes it happen at a fault point.
 #[derive(Debug)]
 struct Befall {
     fate: Fate,
@@ -407,7 +409,7 @@ impl Faults for Befall {
     }
 }
 
-/// What the error must tell of.
+/// What the error must name as its cause.
 fn causes(fate: Fate) -> &'static [&'static str] {
     match fate {
         Fate::Full => &["No space left on device", "bytes are needed and"],

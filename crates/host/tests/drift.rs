@@ -207,7 +207,7 @@ fn what_happens_on_the_way_to_a_file_is_seen_too() {
         assert!(told.contains(path), "{about}: {told:?}");
         let drift = host.validate(&config).unwrap().unwrap_err();
         assert!(drift.path() == path, "{about}: {drift}");
-        // It is told once.
+        // It is reported only once.
         let again = watch.wait(Some(Duration::from_millis(200))).unwrap();
         assert_eq!(again, Touched::TimedOut, "{about}");
     }
@@ -250,7 +250,7 @@ fn current() -> host::CurrentConfig {
     host::CurrentConfig { name: "rendered-worker-1".to_owned(), spec: config() }
 }
 
-/// Puts back what drifted, as the agent does.
+/// Repairs drift as the agent does.
 fn repair(host: &mut Host, policy: Option<&DisruptionPolicy>) -> host::HostPlan {
     let drifts = host.drifts(&config()).unwrap();
     assert!(!drifts.is_empty());
@@ -338,7 +338,7 @@ fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
     assert_eq!(told(&mut host, "text\npassword=hunter2\n"), format!("22 bytes {hidden}"));
 }
 
-/// Whatever is wrong with a file that holds a secret, what is told of it is no part of its contents.
+/// Whatever is wrong with a file that holds a secret, no report shows any of its contents.
 #[test]
 fn no_state_of_a_file_makes_drift_tell_its_secret() {
     let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "contents": {"source": text}});
@@ -443,7 +443,7 @@ fn a_folder_of_links_that_is_made_later_is_watched_too() {
         .unwrap();
     let link = "/etc/systemd/system/later.target.wants/vendor.service";
     assert!(next(&mut watch).contains(&link.to_owned()));
-    // From now on it is watched itself.
+    // From now on the path itself is watched.
     while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
     fs::remove_file(folder.join("vendor.service")).unwrap();
     assert_eq!(next(&mut watch), [link]);

@@ -18,7 +18,7 @@ use host::{DisruptionPolicy, Drift, FakeOs, Host, HostPlan, Irreconcilable, Name
 use planning::{SKIP, mk};
 use serde_json::{Value, json};
 
-/// Our bookkeeping is nothing of the host's.
+/// The folder of our own records, which is not compared.
 const OURS: &str = "/etc/machine-config-daemon";
 
 fn config(storage: &Value) -> MachineConfigSpec {
@@ -166,7 +166,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
         }),
         ("/srv/d", "owner mismatch", &|| {
             std::os::unix::fs::chown(at("/srv/d"), Some(1000), None).unwrap();
-            // Nobody said whose it is to be: that is no drift.
+            // The config names no owner, so another owner is not drift.
             std::os::unix::fs::lchown(at("/srv/soft"), Some(1000), None).unwrap();
         }),
         ("/srv/d", "could not stat", &|| fs::remove_dir(at("/srv/d")).unwrap()),

@@ -230,7 +230,7 @@ fn what_makes_keys_count_is_taken_back_with_a_change_that_fails() {
         };
         let mut host = mk(dir.path());
         FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
-        // A server that does not reload holds nothing up.
+        // A server that fails to reload must not block the change.
         FakeSystemd::new(host.root()).set_failing("ssh.service", true).unwrap();
         let plan = planned(&mut host, &core(&["ssh-ed25519 ONE x"], None), &policy).unwrap();
         assert!(matches!(host.apply(&plan).unwrap_err(), Error::Undone { .. }));
@@ -250,7 +250,7 @@ fn who_is_about_to_lose_the_last_way_in_is_warned() {
         ("a password stays", "", "", "", stock, core(&[], Some("$6$a$b")), false),
         ("core has a key of its own", "ssh-ed25519 A own\n", "", "", stock, none(), false),
         ("another user has a password", "", "bob:$6$x$y:1::::::\n", "", stock, none(), false),
-        // Homes of others may stand on servers that do not answer.
+        // Other users' home folders may be on file servers that do not answer.
         ("another user's home is not asked", "", "", "ssh-ed25519 B bob\n", stock, none(), true),
         (
             "keys that no server looks at",
@@ -474,7 +474,7 @@ fn an_undo_takes_back_links_of_its_own_units_and_leaves_those_of_others() {
     let before = tree(dir.path(), &["/"], &SKIP);
     let wants = etc.join("multi-user.target.wants");
     let at = etc;
-    // What a person does while the services are told.
+    // What a person does while the services are restarted.
     let person = move || {
         assert!(
             at.join("ours-too.service").is_symlink()
@@ -679,7 +679,7 @@ fn a_home_on_a_server_that_is_gone_holds_up_no_check_and_no_other_change() {
         eprintln!("skipped: a file system of FUSE cannot be mounted here");
         return;
     };
-    // In a thread, so that a look that hangs fails the test instead of holding it up.
+    // In a thread, so that an inspection that hangs fails the test instead of blocking it.
     let (said, answers) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let drifts = host.drifts(&keys).unwrap();

@@ -27,7 +27,7 @@ use host::{DisruptionPolicy, FakeOs, FakeSystemd, Host, Names, Root, Systemd};
 use random::{Dice, Place, config, empty};
 use serde_json::{Value, json};
 
-/// Where the chains begin that are led through without being told: they meet most of what went wrong once.
+/// The default first chain. The chains from there on cover most of the past failures.
 const FROM: usize = 88;
 const CHAINS: usize = 20;
 const STEPS: usize = 7;
@@ -300,8 +300,8 @@ fn an_administrators_mask_of_an_instance_outlives_its_template_being_disabled() 
     assert_eq!(fs::read_link(&mask).unwrap(), Path::new("/dev/null"), "{plan}");
 }
 
-/// Leads a folder through a random chain and writes down what became of it, in the form of the recorded ones: for
-/// `check_host.py`, which leads a machine that boots through the same, with a real systemd.
+/// Takes a folder through a random chain and writes the result in the form of the recorded ones. `check_host.py` then
+/// takes a machine that boots, with a real systemd, through the same chain.
 #[test]
 #[ignore = "for: cargo xtask conformance host --random SEED"]
 fn a_random_chain_is_written_down() {

@@ -81,8 +81,8 @@ pub fn membership(
     }))
 }
 
-// A node without a role label may be a control plane that is being joined: kubeadm labels it after its etcd has joined,
-// k3s after it has registered. It must not be changed as a worker meanwhile. What tells, before the label:
+// A node without a role label may be a control-plane node that is just joining: kubeadm labels it after its etcd has
+// joined, k3s after it has registered. It must not be changed as a worker meanwhile. Before the label, these show it:
 //
 // - a static pod of the API server or of etcd, in the folder that the kubelet's own settings name (any distribution whose
 //   control plane runs in static pods: kubeadm, OKD, RKE2 …);
@@ -90,8 +90,9 @@ pub fn membership(
 //   default/kubernetes itself (any distribution whose API servers run on nodes);
 // - the data folders of servers that run as plain processes, which may not have written that yet (k3s, RKE2, k0s).
 //
-// What stays unknown: a host that is to get a control plane and has nothing of it yet, and one whose API server is a plain
-// process of another distribution that has not started. There the agent is to be started after the control plane.
+// Two cases cannot be recognised: a host that will get a control plane and has nothing of it yet, and one whose API
+// server is a plain process of another distribution that has not started. There the agent must be started after the
+// control plane.
 
 /// The path of the kubelet's settings with kubeadm and most other distributions.
 pub(crate) const KUBELET_SETTINGS: &str = "/var/lib/kubelet/config.yaml";

@@ -30,10 +30,10 @@ const SKIP: [&str; 10] = [
 /// Files whose contents differ from the recorded machines' from the start.
 const OTHER_CONTENTS: [&str; 2] = ["/etc/shadow", "/etc/passwd-"];
 
-/// Path to what stands there.
+/// What exists at each path.
 pub type Tree = BTreeMap<String, String>;
 
-/// The policies that the recorded cluster had beside the defaults.
+/// The policies that the recorded cluster had in addition to the defaults.
 fn policies() -> DisruptionPolicy {
     let file = |path: &str, actions| FilePolicy { path: path.to_owned(), actions };
     DisruptionPolicy::default().merge(&DisruptionPolicy {
@@ -59,13 +59,13 @@ pub struct Outcome {
     drain: bool,
     reboot: bool,
     services: BTreeSet<String>,
-    /// Paths that are not as at the start.
+    /// Paths that differ from the start.
     pub changed: Tree,
     why: String,
 }
 
 impl Outcome {
-    /// As the recorded chains have it.
+    /// The outcome in the form of the recorded chains.
     pub fn recorded(&self) -> Value {
         let Self { done, drain, reboot, services, changed, why: _ } = self;
         let result = if *done { "done" } else { "refused" };
@@ -73,10 +73,10 @@ impl Outcome {
     }
 }
 
-/// Steps that the reference refuses and that are done here, by chain: folders and links on hosts that run.
+/// Steps that the reference refuses and that succeed here, by chain: folders and links on running hosts.
 const ON_PURPOSE: [(&str, &str); 2] = [("t-refused", "a folder"), ("t-refused", "a link")];
 
-/// One machine that is led through a chain.
+/// One machine that goes through a chain.
 pub struct Machine {
     root: PathBuf,
     host: Host,
@@ -109,7 +109,7 @@ impl Machine {
             .collect()
     }
 
-    /// What the daemon does for one desired config; `reboot` lets the machine boot again.
+    /// Does what the daemon does for one desired config. `reboot` makes the machine boot again.
     pub fn step(
         &mut self,
         name: &str,
@@ -154,7 +154,7 @@ impl Machine {
         out
     }
 
-    /// Leads the machine through a chain; gives the number of steps and what differs.
+    /// Takes the machine through a chain. Returns the number of steps and the differences.
     pub fn lead(&mut self, chain: &Value, reboot: &mut dyn FnMut(&mut Host)) -> (usize, Vec<String>) {
         let mut before = Tree::new();
         let mut bad = Vec::new();

@@ -30,7 +30,7 @@ pub fn is_root() -> bool {
 const STUB: &str =
     "[Service]\nExecStart=/bin/true\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
-/// A temporary folder, in memory where there is such a place: thousands are made.
+/// A temporary folder, in memory if possible, because thousands are made.
 pub fn mk_temp() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -93,7 +93,7 @@ pub fn mk_host_tree() -> tempfile::TempDir {
     dir
 }
 
-/// The agent's host on such a folder, without waiting for the disk.
+/// The agent's host on such a folder, without syncs.
 pub fn mk_host(at: &Path, os: &FakeOs, faults: Arc<dyn Faults>) -> Host {
     let owners = rustix::process::geteuid().is_root();
     let root = Root::open_with(at, Options { sync: false, owners }, faults).unwrap();
@@ -101,9 +101,9 @@ pub fn mk_host(at: &Path, os: &FakeOs, faults: Arc<dyn Faults>) -> Host {
     Host::new(root, Box::new(systemd), Box::new(os.clone()))
 }
 
-/// A host that is asked with configs as they are written, each parsed where it is used.
+/// Host operations that take unparsed configs and parse them each time.
 pub trait BySpec {
-    /// What a plan between two configs needs to know. One that cannot be read is the plan's to refuse.
+    /// What a plan between two configs needs to know. A config that cannot be parsed is refused later, by the plan.
     fn probe(&mut self, old: &MachineConfigSpec, new: &MachineConfigSpec) -> Result<Facts, Error>;
     fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error>;
     fn drifts_before(
@@ -145,7 +145,7 @@ impl BySpec for Host {
     }
 }
 
-/// Plans the way from one config to another.
+/// Plans the change from one config to another.
 pub fn plan(
     old: &MachineConfigSpec,
     new: &MachineConfigSpec,

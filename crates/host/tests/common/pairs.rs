@@ -217,7 +217,7 @@ pub fn pairs() -> Vec<Pair> {
     out
 }
 
-/// Changes that stage another operating system beside what they do to files.
+/// Changes that stage another operating system in addition to changing files.
 pub fn os_pairs() -> Vec<Pair> {
     let with = |mut spec: MachineConfigSpec, image: &str, arguments: &[&str]| {
         spec.os_image_url = image.to_owned();

@@ -41,7 +41,7 @@ pub fn planned(
     plan(&old, new, &names, policy, &facts)
 }
 
-/// Leaves a change half-way, with its journal.
+/// Leaves an interrupted change with its journal.
 pub fn interrupted(at: &Path) {
     #[derive(Debug)]
     struct KillAtCommit;

@@ -20,7 +20,7 @@ use crate::pairs::Pair;
 pub const SKIP: [&str; 5] =
     ["/run", "/var/svc.log", "/var/lib/machine-config-daemon", "/etc/.pwd.lock", "/lost+found"];
 
-/// Path to what stands there.
+/// What exists at each path.
 pub type Tree = BTreeMap<String, String>;
 
 /// A host in the old config, ready to be copied, and both ends of the change.
@@ -52,7 +52,7 @@ pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsStatus) {
     (tree(at, &["/"], &SKIP), os.clone().status().unwrap())
 }
 
-/// Two states are the same, or what differs is told.
+/// Checks that two states are the same, and shows what differs.
 pub fn same(now: &(Tree, OsStatus), want: &(Tree, OsStatus), about: &str) {
     let differs: Vec<String> = now
         .0

@@ -5,7 +5,7 @@
 use api::v1::MachineConfigSpec;
 use serde_json::{Value, json};
 
-/// Numerical Recipes' generator: enough for choosing, and the same on every run.
+/// The linear congruential generator of Numerical Recipes: good enough for choices, and the same on every run.
 pub struct Dice(pub usize);
 
 impl Dice {
@@ -99,10 +99,10 @@ fn unit(dice: &mut Dice, name: &str) -> Value {
     out
 }
 
-/// Where a chain is led through.
+/// Where a chain is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A folder, whose units are of no use to anybody.
+    /// A folder, whose units nothing uses.
     Folder,
     /// A machine that has to boot after each step, and has no unit that this crate's tests made up.
     Machine,

@@ -53,7 +53,7 @@ impl Clients {
         stream.write_all(head.as_bytes()).await?;
         stream.flush().await?;
         let mut answer = vec![];
-        // nginx closes without a word of TLS when the client has nothing more to say.
+        // nginx closes the connection without a TLS close_notify alert after the client's last request.
         if let Err(error) = stream.read_to_end(&mut answer).await
             && error.kind() != std::io::ErrorKind::UnexpectedEof
         {
