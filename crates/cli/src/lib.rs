@@ -6,19 +6,11 @@
 //! Called by another name (a link), it plays that role: `machine-config-daemon start …` is `mco daemon start …`.
 
 pub mod args;
-mod args_boot;
-mod args_change;
-mod args_daemon;
-mod args_render;
-mod args_rollout;
-mod args_status;
 mod commands;
 mod connect;
-mod dump;
 pub mod exit;
-mod manifests;
+mod input;
 pub mod output;
-pub mod tables;
 
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;

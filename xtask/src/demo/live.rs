@@ -1,6 +1,6 @@
 //! The live view of a rollout: a table that is updated in place on a terminal, plain lines of what changed otherwise.
 
-use cli::tables;
+use cli::output::tables;
 use insight::Snapshot;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

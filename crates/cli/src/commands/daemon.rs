@@ -1,9 +1,10 @@
 //! `mco daemon`.
 
-use crate::args_daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart};
-use crate::args_rollout::Refuse;
+use crate::args::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart};
+use crate::args::rollout::Refuse;
+use crate::input::manifests;
 use crate::output::Kind;
-use crate::{exit, manifests, output};
+use crate::{exit, output};
 use daemon::FirstBoot;
 use host::{DisruptionPolicy, HostPlan, Irreconcilable, Recovery, Severity};
 use serde::Serialize;

@@ -1,8 +1,9 @@
 //! `mco explain`: who set what in a pool's rendered config. What it is not: the answer, which is [`insight::Explanation`].
 
-use crate::args_render::Explain;
+use crate::args::render::Explain;
 use crate::output::Kind;
-use crate::{connect, exit, output, tables};
+use crate::output::tables;
+use crate::{connect, exit, output};
 
 pub(super) async fn run(a: Explain) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;

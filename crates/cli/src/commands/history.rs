@@ -1,7 +1,7 @@
 //! `mco history`: the rendered configs of a pool, since when, and who changed what. What it is not: the answer, which is
 //! [`insight::PoolHistory`].
 
-use crate::args_change::History;
+use crate::args::change::History;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 

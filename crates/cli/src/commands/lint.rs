@@ -1,8 +1,9 @@
 //! `mco lint`.
 
-use crate::args_render::Lint;
+use crate::args::render::Lint;
+use crate::input::manifests;
 use crate::output::Kind;
-use crate::{exit, manifests, output};
+use crate::{exit, output};
 use render::{Severity, TemplateSet};
 use std::fmt::Write;
 

@@ -20,9 +20,9 @@ mod status;
 mod token;
 mod undo;
 
+use crate::args::boot::Operator;
+use crate::args::daemon::Daemon;
 use crate::args::{Command, Controller, Log, Mco, Server};
-use crate::args_boot::Operator;
-use crate::args_daemon::Daemon;
 use crate::{exit, output};
 use clap::CommandFactory;
 use std::io::IsTerminal;

@@ -1,6 +1,6 @@
 //! `mco operator`.
 
-use crate::args_boot::OperatorStart;
+use crate::args::boot::OperatorStart;
 use crate::{connect, exit, output};
 use operator::reconcile::{self, Options};
 

@@ -1,6 +1,6 @@
 //! `mco pause` and `mco resume`: one field of a pool, and what that means for its nodes.
 
-use crate::args_rollout::Pause;
+use crate::args::rollout::Pause;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};

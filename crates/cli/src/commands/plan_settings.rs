@@ -6,7 +6,7 @@
 //! What it is not: what a setting means; that is `render::generated`'s.
 
 use super::render::{Documents, add_controller_config, key, pool_of, typed};
-use crate::manifests;
+use crate::input::manifests;
 use anyhow::{Context, bail};
 use api::names::{CONTROLLER_CONFIG, GROUP, VERSION_HASH, VERSION_RAW, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

@@ -1,7 +1,8 @@
 //! `mco render`: manifests in, rendered configs or a diff out.
 
-use crate::args_render::Render;
-use crate::{connect, exit, manifests};
+use crate::args::render::Render;
+use crate::input::manifests;
+use crate::{connect, exit};
 use anyhow::{Context, bail};
 use api::names::{self, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};

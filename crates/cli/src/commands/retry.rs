@@ -1,6 +1,6 @@
 //! `mco retry`: an annotation on the Node, at which its agent does not wait any longer before it tries again.
 
-use crate::args_change::Retry;
+use crate::args::change::Retry;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};

@@ -1,9 +1,10 @@
 //! `mco status`.
 
 use super::rendered_now;
-use crate::args_status::Status;
+use crate::args::status::Status;
+use crate::output::tables;
 use crate::output::{Format, Kind};
-use crate::{connect, exit, output, tables};
+use crate::{connect, exit, output};
 use insight::{Filter, Followed, Phase, Snapshot};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;

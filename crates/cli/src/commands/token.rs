@@ -1,6 +1,6 @@
 //! `mco token`: boot tokens, made, listed and taken back.
 
-use crate::args_boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
+use crate::args::boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};

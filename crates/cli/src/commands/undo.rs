@@ -6,7 +6,7 @@
 use super::plan;
 use super::plan_objects::from_cluster;
 use super::render::{pool_of, rendered};
-use crate::args_change::Undo;
+use crate::args::change::Undo;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};

@@ -5,6 +5,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod history;
+pub mod tables;
 
 use clap::ValueEnum;
 use serde::Serialize;

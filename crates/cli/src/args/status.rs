@@ -48,7 +48,7 @@ pub(crate) struct Status {
     #[arg(long, requires = "watch")]
     pub(crate) until_updated: bool,
     /// With --until-updated: end after this time, like 90s, 30m or 2h, with what is waited for
-    #[arg(long, requires = "until_updated", value_name = "TIME", value_parser = crate::args_boot::duration)]
+    #[arg(long, requires = "until_updated", value_name = "TIME", value_parser = crate::args::boot::duration)]
     pub(crate) timeout: Option<SignedDuration>,
     /// Exit with 3 when something is not as it should be, see below
     #[arg(long)]

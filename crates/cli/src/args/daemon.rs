@@ -2,8 +2,8 @@
 //!
 //! What it is not: the other commands' (see `args`).
 
+use crate::args::rollout::Refuse;
 use crate::args::{Cluster, Listen};
-use crate::args_rollout::Refuse;
 use crate::output::Format;
 use clap::{Args, Subcommand};
 use std::net::SocketAddr;

@@ -234,7 +234,7 @@ mod tests {
         follows(&value, ".pools[].waiting").unwrap_err();
         let help = <crate::args::Mco as clap::CommandFactory>::command();
         let status = help.find_subcommand("status").unwrap().get_after_help().unwrap().to_string();
-        let guide = include_str!("../../../docs/rollouts.md");
+        let guide = include_str!("../../../../docs/rollouts.md");
         let lines = status.lines().chain(guide.lines()).filter(|l| l.contains("mco status"));
         let filters: Vec<&str> = lines.filter_map(|l| l.split("jq '").nth(1)?.split('\'').next()).collect();
         assert!(filters.len() >= 2, "{filters:?}");

@@ -1,7 +1,7 @@
 //! What the command line can say about rollouts: `plan`, `pause`, `resume`.
 
 use crate::args::Cluster;
-use crate::args_render::ShowSecrets;
+use crate::args::render::ShowSecrets;
 use crate::output::Format;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;

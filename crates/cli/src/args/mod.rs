@@ -1,12 +1,19 @@
 //! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
 
-pub(crate) use crate::args_boot::Balancer;
-use crate::args_boot::{Operator, Pointer, Token, balancer, network};
-use crate::args_change::{History, Retry, Undo};
-use crate::args_daemon::Daemon;
-use crate::args_render::{Explain, Lint, Render};
-use crate::args_rollout::{Pause, Plan};
-use crate::args_status::Status;
+pub(crate) mod boot;
+pub(crate) mod change;
+pub(crate) mod daemon;
+pub(crate) mod render;
+pub(crate) mod rollout;
+pub(crate) mod status;
+
+pub(crate) use crate::args::boot::Balancer;
+use crate::args::boot::{Operator, Pointer, Token, balancer, network};
+use crate::args::change::{History, Retry, Undo};
+use crate::args::daemon::Daemon;
+use crate::args::render::{Explain, Lint, Render};
+use crate::args::rollout::{Pause, Plan};
+use crate::args::status::Status;
 use crate::output::Format;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};

@@ -1,7 +1,7 @@
 //! What can be said about the past and the next try: `history`, `undo`, `retry`.
 
 use crate::args::Cluster;
-use crate::args_render::ShowSecrets;
+use crate::args::render::ShowSecrets;
 use crate::output::Format;
 use clap::Args;
 
