@@ -1,7 +1,7 @@
 //! A Kubernetes client from the usual places: `--kubeconfig`, `$KUBECONFIG`, `~/.kube/config`, the pod's own account.
 //!
-//! What is wrong with a kubeconfig is told with the file and the place, never with what stands there: the library's own
-//! errors quote the file. What it is not: the node agent's identity, which is the kubelet's (`daemon::identity`).
+//! Errors name the kubeconfig and the place in it, never the value there: the library's own errors quote the file, and it
+//! holds credentials. What it is not: the node agent's identity, which is the kubelet's (`daemon::identity`).
 
 use crate::args::Cluster;
 use anyhow::{Context, anyhow, bail};
@@ -14,7 +14,7 @@ pub(crate) async fn connect(cluster: &Cluster) -> anyhow::Result<kube::Client> {
     connect_with(cluster, |_| ()).await
 }
 
-/// The same for a part that wants the connection otherwise.
+/// The same, with the configuration adjusted by the caller, such as its timeouts.
 pub(crate) async fn connect_with(
     cluster: &Cluster,
     tune: impl FnOnce(&mut kube::Config),
@@ -24,12 +24,12 @@ pub(crate) async fn connect_with(
     kube::Client::try_from(config).map_err(|e| anyhow!("{from}: {}", told(&e)))
 }
 
-/// The same from a configuration that the caller has looked at.
+/// The same from a configuration that the caller has resolved already.
 pub(crate) fn client(config: kube::Config) -> anyhow::Result<kube::Client> {
     kube::Client::try_from(config).map_err(|e| anyhow!("{}", told(&e)))
 }
 
-/// The configuration alone; `None`: nobody says which cluster, and this is no pod.
+/// The configuration alone; `None`: no kubeconfig was found, and the program does not run in a pod.
 pub(crate) async fn config_if_any(cluster: &Cluster) -> anyhow::Result<Option<kube::Config>> {
     let said = cluster.context.is_some() || files(cluster, std::env::home_dir().as_deref()).is_some();
     if !said && kube::Config::incluster().is_err() {
@@ -65,18 +65,18 @@ async fn resolve(cluster: &Cluster) -> anyhow::Result<(kube::Config, String)> {
     Ok((config.map_err(|e| anyhow!("{from}: context {context:?}: {}", unusable(&e)))?, from))
 }
 
-/// Kubeconfigs that count together.
+/// The kubeconfigs in use, by where they were found.
 #[derive(Debug, PartialEq, Eq)]
 enum Files {
     /// `--kubeconfig`.
     Named(PathBuf),
-    /// `$KUBECONFIG`: the first that says something counts, as for `kubectl`.
+    /// From `$KUBECONFIG`. They are merged; of two that set the same, the first counts, as for `kubectl`.
     Listed(Vec<PathBuf>),
     /// In the home folder.
     Home(PathBuf),
 }
 
-/// Which files count; `None`: there are none.
+/// Which files are used; `None`: there are none.
 fn files(cluster: &Cluster, home: Option<&Path>) -> Option<Files> {
     if let Some(path) = &cluster.kubeconfig {
         return Some(Files::Named(path.clone()));
@@ -110,7 +110,7 @@ impl Files {
         };
         let mut all: Option<Kubeconfig> = None;
         for path in paths {
-            // `kubectl` passes over files of the list that are not there, but for the last one that it has.
+            // As `kubectl` does: files of a list that do not exist are skipped.
             if !path.exists() && (paths.len() > 1) {
                 continue;
             }
@@ -140,7 +140,7 @@ fn read(path: &Path) -> anyhow::Result<Kubeconfig> {
     Kubeconfig::read_from(path).map_err(|e| anyhow!("{}", unusable(&e)))
 }
 
-/// The context that counts, of which everything is there.
+/// The context in use. Its cluster and its user exist.
 fn choose(kubeconfig: &Kubeconfig, wanted: Option<&str>, from: &str) -> anyhow::Result<String> {
     let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
     let there = if contexts.is_empty() { "none".to_owned() } else { contexts.join(", ") };
@@ -164,7 +164,7 @@ fn choose(kubeconfig: &Kubeconfig, wanted: Option<&str>, from: &str) -> anyhow::
     Ok(name.to_owned())
 }
 
-/// Why a kubeconfig cannot be used. Errors of parsers, which quote what they read, are not handed on.
+/// Why a kubeconfig cannot be used. The text of parser errors is left out: it quotes what was read.
 fn unusable(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(_) => "has another form than a kubeconfig".to_owned(),
@@ -176,7 +176,7 @@ fn unusable(error: &KubeconfigError) -> String {
     }
 }
 
-/// Why there is no client. What a credential plugin said is not handed on: it may have said a token.
+/// Why there is no client. The output of a credential plugin is left out: it may hold a token.
 fn told(error: &kube::Error) -> String {
     let kube::Error::Auth(auth) = error else { return error.to_string() };
     match auth {

@@ -6,8 +6,9 @@ pub const OK: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The command line was wrong.
 pub const USAGE: u8 = 2;
-/// What was asked about is so, and the caller asked to be told by the exit code: `status` with a pool that is
-/// degraded, `lint` with findings.
+/// It worked, and found what the exit code is to tell: `lint` with findings, `render --exit-code` with a difference,
+/// `status` with a pool that is degraded or cannot get to its config, `plan` with a change that costs too much, an `undo`
+/// that no host can apply.
 pub const FINDINGS: u8 = 3;
-/// The time that the caller gave is over.
+/// The caller's time limit ended first.
 pub const TIMEOUT: u8 = 4;

@@ -34,7 +34,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, keep_freed_memory: fn
         Ok(mco) => mco,
         Err(e) => {
             let code = if e.use_stderr() { exit::USAGE } else { exit::OK };
-            // A closed pipe behind `--help | head` is no failure.
+            // A pipe that the reader has closed (`--help | head`) is no failure.
             let _ = e.print();
             return ExitCode::from(code);
         }

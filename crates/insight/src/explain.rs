@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt};
 use render::{Provenance, validate_machine_config};
 use std::time::Duration;
 
-/// A handful of objects is asked for; an API server that needs longer for them is as good as away.
+/// For a handful of objects. An API server that takes longer is treated as unreachable.
 const REQUESTS: Duration = Duration::from_secs(30);
 
 /// Why it cannot be said who set what.

@@ -17,7 +17,7 @@ pub enum Source {
     WorkedOut(String),
 }
 
-/// Nothing goes by the name that was asked for; the text says what there is.
+/// Nothing in the config has the name that was asked for; the text names what there is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no MachineConfig of pool {pool} sets {what:?} in {config}; {hint}")]
 pub struct NoSuchThing {
@@ -31,7 +31,7 @@ pub struct NoSuchThing {
     pub hint: String,
 }
 
-/// The answer.
+/// Who set what in a pool's rendered config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -47,7 +47,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// All of a config.
+    /// Everything that a config sets.
     pub fn new(pool: &str, config: &str, origins: Provenance, source: &Source) -> Self {
         let worked_out_because = match source {
             Source::Stored => None,
@@ -56,10 +56,11 @@ impl Explanation {
         Self { pool: pool.to_owned(), config: config.to_owned(), worked_out_because, origins }
     }
 
-    /// What was asked for.
+    /// Narrowed to the thing that was asked for (a path, a unit, a kernel argument) and, if `contested`, to things that more
+    /// than one MachineConfig sets.
     ///
     /// # Errors
-    /// Nothing goes by that name; the text says what there is.
+    /// Nothing has that name; the text names what there is.
     pub fn only(mut self, what: Option<&str>, contested: bool) -> Result<Self, NoSuchThing> {
         if contested {
             self.origins.0.retain(|o| !o.lost.is_empty());
@@ -85,7 +86,7 @@ impl Explanation {
         Ok(self)
     }
 
-    /// Without the values of kernel arguments that look like secrets: all else is names.
+    /// Without the values of kernel arguments that look like secrets. Everything else in it is names.
     #[must_use]
     pub fn masked(mut self, secrets: Secrets) -> Self {
         if secrets == Secrets::Hide {

@@ -25,23 +25,23 @@ pub enum Problem {
     NoPool,
 }
 
-/// One such thing.
+/// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// What sort.
     pub problem: Problem,
-    /// The pool, where it is one's.
+    /// The pool that it concerns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The node, where it is one's.
+    /// The node that it concerns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// In words.
+    /// What is wrong, in words.
     pub message: String,
 }
 
-/// Others go first, or something is being made: it ends by itself.
+/// A hold that ends by itself: other nodes go first, a soak time runs, or an image is being built. No finding.
 fn is_a_turn(hold: &Hold) -> bool {
     match hold {
         Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } => true,
@@ -50,7 +50,7 @@ fn is_a_turn(hold: &Hold) -> bool {
     }
 }
 
-/// All of them: of the pools shown and, where all pools are, of nodes in none.
+/// All findings about the pools shown and, where all pools are shown (`only` is empty), about nodes in no pool.
 pub(crate) fn of(pools: &[PoolRow], plan: &RolloutPlan, only: &[String]) -> Vec<Finding> {
     let mut all = vec![];
     let mut add = |problem, pool: Option<&str>, node: Option<&str>, message: String| {

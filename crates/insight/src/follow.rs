@@ -24,15 +24,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An API server that needs longer for the first lists is as good as away.
+/// An API server that takes longer than this for the first lists is treated as unreachable.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
-/// Changes are gathered for this long before they are shown: as fast as an eye follows.
+/// Changes are gathered for this long before they are shown: a person cannot follow more than four redraws a second.
 const REDRAW: Duration = Duration::from_millis(250);
 
-/// Fewer strings than these are not worth a look for unused ones.
+/// With fewer interned strings than this, a search for unused ones frees too little to be worth it.
 const MANY_NAMES: usize = 10_000;
 
-/// One kind: what is known, and the list that is coming in.
+/// The objects of one kind: those that are known, and a new list that is not complete yet.
 struct Kind<T> {
     known: BTreeMap<String, T>,
     coming: BTreeMap<String, T>,
@@ -44,7 +44,7 @@ impl<T> Kind<T> {
         Self { known: BTreeMap::new(), coming: BTreeMap::new(), listed: false }
     }
 
-    /// Of a kind that need not be there: where it is not, nothing is waited for.
+    /// For a kind that need not be installed: where it is not, there is no list to wait for.
     fn expected(served: bool) -> Self {
         Self { listed: !served, ..Self::new() }
     }
@@ -69,7 +69,7 @@ impl<T> Kind<T> {
     }
 }
 
-/// What one of the watches brought.
+/// An event of one of the watches.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, and one at a time")]
 enum Seen {
     Pool(Event<MachineConfigPool>),
@@ -89,21 +89,21 @@ pub enum FollowError {
     /// The first lists take too long.
     #[error("no answer from the API server within {} s; is the kubeconfig the right one?", FIRST_LISTS.as_secs())]
     Late,
-    /// Our kinds are not there.
+    /// The kinds of `machineconfiguration.openshift.io` are not installed.
     #[error("the cluster does not serve our kinds; `mco install` puts them there")]
     NotInstalled(#[source] Box<watcher::Error>),
     /// A list was refused, or failed.
     #[error("cannot list pools, nodes and MachineConfigs")]
     List(#[source] Box<watcher::Error>),
-    /// Which kinds there are is not known.
+    /// The question which kinds are installed was not answered.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The library ended its watches, which it does not do.
+    /// The watches ended. They begin again by themselves after every failure, so this is a fault in the program.
     #[error("the watches ended")]
     Ended,
 }
 
-/// Asks the API server once and puts the answer together.
+/// Lists everything once and makes a snapshot of it.
 ///
 /// # Errors
 /// An API server that does not answer, or refuses.
@@ -124,7 +124,7 @@ pub struct Followed {
     schedulable: Kind<bool>,
     operators: Kind<Option<Arc<str>>>,
     names: Names,
-    /// Strings that nobody holds any more are thrown away when there are so many.
+    /// How many strings are interned when those that are not used any more are dropped.
     prune_at: usize,
 }
 
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Followed {
 }
 
 impl Followed {
-    /// Begins; returns when everything was listed once.
+    /// Starts the watches; returns when every kind was listed once.
     ///
     /// # Errors
     /// An API server that does not answer, or refuses.
@@ -168,8 +168,8 @@ impl Followed {
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
     }
 
-    /// Waits for changes, and a moment more for those that come with them. A watch that fails is begun again; what is
-    /// known stays, and the trouble is logged once.
+    /// Waits for a change, and then for [`REDRAW`] for those that come with it. A watch that fails is started again; until
+    /// it answers, what was known stays, and the failure is logged once.
     pub async fn changed(&mut self) {
         let mut end: Option<Instant> = None;
         let mut told = false;
@@ -231,7 +231,7 @@ impl Followed {
         self.pools.known.get(pool).map(|p| p.spec.paused)
     }
 
-    /// Puts a pool in as a write of ours has left it, before its watch brings it.
+    /// Takes a pool over as the answer to a write shows it, before the watch reports it.
     pub fn put_pool(&mut self, pool: MachineConfigPool) {
         self.pools.known.insert(pool.name_any(), pool);
     }
@@ -287,7 +287,7 @@ impl Followed {
     }
 }
 
-/// What metadata says of a MachineConfig.
+/// A MachineConfig as its metadata shows it: the pool that owns it.
 fn config_view(metadata: &ObjectMeta) -> ConfigView {
     let mut owners = metadata.owner_references.iter().flatten();
     let pool = owners.find(|o| o.controller == Some(true) && o.kind == "MachineConfigPool");
@@ -296,7 +296,7 @@ fn config_view(metadata: &ObjectMeta) -> ConfigView {
 
 type Watches = Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>;
 
-/// Which of the kinds that need not be there are.
+/// Which of the optional kinds are installed.
 struct Served {
     progress: bool,
     os_configs: bool,
@@ -349,7 +349,7 @@ async fn streams(client: &Client) -> Result<(Watches, Served), FollowError> {
     Ok((Box::pin(futures::stream::select_all(all)), served))
 }
 
-/// Whether a kind that need not be there is, and may be read.
+/// Whether an optional kind is installed and may be read.
 async fn served<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
     api: Api<K>,
 ) -> Result<bool, CallError> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// MachineConfigs are megabytes; an API server that needs longer for them and the Nodes is as good as away.
+/// For all MachineConfigs, which are megabytes, and all Nodes. An API server that takes longer is treated as unreachable.
 const LISTS: Duration = Duration::from_secs(60);
 
 /// Why a pool's history cannot be told.

@@ -8,12 +8,12 @@ use api::v1::MachineConfigNode;
 use jiff::Timestamp;
 use rollout::{Reason, Step, Wait};
 
-/// What a MachineConfigNode says of its node's way.
+/// How far a node is, as its MachineConfigNode says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The config that the node is in.
     pub config: String,
-    /// When it was done with that.
+    /// When its update to that config was done.
     pub done: Option<Timestamp>,
     /// The last step of an update.
     pub step: Option<Timestamp>,
@@ -22,7 +22,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What an object says; `None`: nothing yet.
+    /// Read from a MachineConfigNode; `None`: it has no status yet.
     pub fn of(object: &MachineConfigNode) -> Option<Self> {
         let status = object.status.as_ref()?;
         let config = status.config_version.as_ref()?.current.clone();
@@ -58,7 +58,7 @@ pub(crate) fn since(
         Step::Unavailable(why) | Step::Waits(Wait::Node(why)) => match why {
             Reason::NotReady(_) => readiness,
             Reason::Daemon(..) => progress?.degraded,
-            // Nobody writes down when a node was cordoned.
+            // No object records when a node was cordoned.
             Reason::Cordoned | Reason::NotDone(_) => None,
         },
         Step::Waits(_) => behind,

@@ -34,12 +34,12 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-/// Which nodes are wanted; the default: all.
+/// Which nodes are shown; the default: all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// In one of these phases.
+    /// Nodes in one of these phases; empty: in any.
     pub phases: Vec<Phase>,
-    /// With one of these names.
+    /// Nodes with one of these names; empty: with any.
     pub nodes: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub struct PoolRow {
     pub nodes: Vec<NodeRow>,
 }
 
-/// For programs: names of fields are fixed, and types of conditions are not.
+/// Conditions are a list in JSON: a map would have their types, which are open-ended, as names of fields.
 fn as_list<S: Serializer>(conditions: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Row<'a> {
@@ -192,7 +192,7 @@ impl Phase {
     }
 }
 
-/// A Node: what is planned with, and what is only shown.
+/// A Node: what the plan reads of it, and what is only shown.
 #[derive(Debug)]
 pub struct KnownNode {
     /// As the plan sees it.
@@ -201,7 +201,7 @@ pub struct KnownNode {
     pub readiness: Option<Timestamp>,
 }
 
-/// What a snapshot is made from: the controller's plan, and what is only shown.
+/// What a snapshot is made from: the plan, and what is only shown.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// What the controller does now.
@@ -307,7 +307,7 @@ impl Snapshot {
         self.pools.iter().any(|p| p.nodes.iter().any(|n| n.name == name))
     }
 
-    /// The two say the same, but for how long it may take yet.
+    /// The two show the same, but for the estimates, which change with every second.
     pub fn is_like(&self, other: &Self) -> bool {
         let without = |s: &Self| {
             let mut s = s.clone();
@@ -325,7 +325,7 @@ impl Snapshot {
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 
-    /// What the pools shown wait for, for those who do not wait any longer.
+    /// What the pools shown wait for: said when a time limit ends the wait for them.
     pub fn waits_for(&self) -> String {
         let of_pool = |p: &PoolRow| {
             let node = p.nodes.iter().find(|n| !matches!(n.phase, Phase::Done | Phase::Waits));

@@ -10,7 +10,8 @@ use host::{DisruptionPolicy, HostPlan, Irreconcilable, Recovery, Severity};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Goes from a pod onto the host whose root folder is mounted there, and begins anew; nothing where it is `/`.
+/// Changes the process's root to the host's root folder, which is mounted into the pod, and executes the program again from
+/// there; does nothing where that folder is `/`.
 pub(super) fn enter(root_mount: &Path) -> anyhow::Result<()> {
     daemon::chroot_into_host(root_mount, std::env::args_os())?;
     Ok(())

@@ -42,7 +42,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
         ..Options::default()
     };
     options.found.cluster_dns_ip = Some(DEFAULT_DNS_IP.to_owned());
-    // Without one: objects for a cluster that is not there yet.
+    // Without a kubeconfig the objects are for a cluster that does not exist yet.
     let config = match a.dry_run {
         true => connect::config_if_any(&a.cluster).await?,
         false => Some(connect::config(&a.cluster).await?),
@@ -85,7 +85,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
         boot_tokens::keep_namespace(&client).await?;
         boot_tokens::bring_over(&client).await?;
     }
-    // Whoever reads the progress may go; the installation goes on.
+    // The installation goes on when nobody reads its progress any more (`mco install | head -1`).
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     if with_tokens {
         boot_tokens::bring_over(&client).await?;
@@ -94,7 +94,7 @@ pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// What the cluster itself tells.
+/// What is read from the cluster itself.
 async fn look(client: &Client, options: &mut Options) -> anyhow::Result<()> {
     let resource = ApiResource::erase::<ControllerConfig>(&());
     let configs: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -124,7 +124,8 @@ async fn look(client: &Client, options: &mut Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tokens unless somebody wants it open; an installation that is there stays as it is in what is not said.
+/// Whether the config server requires tokens: yes, unless the arguments say otherwise. An installation that exists keeps
+/// its setting where the arguments do not name one.
 fn follow(
     options: &mut Options,
     (open, require_token): (bool, bool),
@@ -141,7 +142,7 @@ fn follow(
     options.old_tokens = found.old_tokens;
 }
 
-/// `None`: it is not there, or its kind is not.
+/// `None`: the object or its kind does not exist.
 async fn ask<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<Option<T>> {
     match tokio::time::timeout(CALL, request).await {
         Ok(Ok(answer)) => Ok(Some(answer)),

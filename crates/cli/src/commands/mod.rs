@@ -44,7 +44,7 @@ pub(crate) fn run(mco: Mco) -> ExitCode {
     }
 }
 
-/// Does the command render and end? All others run for long, or hold little.
+/// Whether the command renders once and ends. All others run for long, or hold little memory.
 pub(crate) fn ends_soon(command: &Command) -> bool {
     matches!(command, Command::Render(_) | Command::Lint(_) | Command::Controller(Controller::Bootstrap(_)))
 }
@@ -82,7 +82,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Token(a) => runtime()?.block_on(token::run(a)),
         Command::Pointer(a) => runtime()?.block_on(pointer::run(a)),
         Command::Completion(a) => {
-            // Made whole first: the generator panics when it cannot write.
+            // Into memory first: the generator panics when its writer fails.
             let mut script = vec![];
             clap_complete::generate(a.shell, &mut Mco::command(), "mco", &mut script);
             output::write(&String::from_utf8_lossy(&script))?;
@@ -98,7 +98,7 @@ fn prepare(log: &Log) -> anyhow::Result<()> {
             .parse()
             .map_err(|e| anyhow::anyhow!("--log {filter:?}: {e}; for example: info,controller=debug"))?,
     };
-    // Where the client cannot read an answer it logs all of it, secrets and all. What it did is in the errors it returns.
+    // The client logs an answer that it cannot read, with the secrets in it. Its errors say what failed without them.
     let filter = filter.with_target("kube_client::client", LevelFilter::OFF);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let subscriber = tracing_subscriber::registry().with(filter);
@@ -110,7 +110,7 @@ fn prepare(log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What speaks with others needs cryptography; the rest is spared its memory.
+/// TLS needs a crypto provider. Commands that open no connection do not load one, which saves memory.
 fn cryptography() -> anyhow::Result<()> {
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
@@ -122,7 +122,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// The agent does one thing at a time: one thread is enough, and spares memory on every host.
+/// The agent does one thing at a time: one thread is enough, and saves memory on every host.
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     cryptography()?;
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)

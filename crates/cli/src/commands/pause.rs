@@ -17,7 +17,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many nodes are named before it is said how many more there are.
 const NAMED: usize = 5;
 
-/// What became of a pool.
+/// A pool as it is afterwards.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Done {
@@ -25,7 +25,7 @@ struct Done {
     paused: bool,
     /// It was not so before.
     changed: bool,
-    /// Nodes that were sent before: they finish.
+    /// Nodes that have begun an update: they finish it.
     under_way: Vec<String>,
     /// Nodes that are not in the pool's config: they stay, or they go when their turn comes.
     waiting: Vec<String>,

@@ -1,4 +1,4 @@
-//! The objects that `mco plan` reads from a cluster. What it is not: those from files (`dump.rs`), or what they mean.
+//! The objects that `mco plan` reads from a cluster. What it is not: those from files (`input::dump`), or what they mean.
 
 use super::render::{Documents, typed};
 use anyhow::Context;

@@ -1,4 +1,4 @@
-//! `mco retry`: an annotation on the Node, at which its agent does not wait any longer before it tries again.
+//! `mco retry`: an annotation on the Node that ends the wait of its agent before the next try.
 
 use crate::args::change::Retry;
 use crate::output::Kind;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// One request.
 const CALL: Duration = Duration::from_secs(30);
 
-/// What became of a node.
+/// A node whose agent was asked to try again.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Asked {
@@ -30,7 +30,7 @@ struct Asked {
 pub(super) async fn run(a: Retry) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let nodes: Api<Node> = Api::all(client);
-    // All are looked at before the first one is asked: a wrong name changes nothing.
+    // All names are checked before the first Node is written: a wrong name changes nothing.
     let mut all = vec![];
     for name in &a.nodes {
         let node = tokio::time::timeout(CALL, nodes.get_opt(name)).await.context("no answer")??;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// One request to the API server.
 const CALL: Duration = Duration::from_secs(30);
-/// Its status changes with every node that moves.
+/// A pool's status, and with it its resourceVersion, changes with every node that moves.
 const TRIES: usize = 10;
 
 pub(super) async fn run(command: Command) -> anyhow::Result<u8> {
@@ -97,7 +97,7 @@ async fn expect(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> anyho
         let (params, patch) = (PatchParams::default(), Patch::Merge(json!({ "metadata": metadata })));
         match tokio::time::timeout(CALL, pools.patch(pool, &params, &patch)).await.context("no answer")? {
             Ok(_) => return Ok(()),
-            // Somebody else has changed the pool: with what it says now.
+            // The pool has changed meanwhile: read it again and add the node to what it says now.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(e) => return Err(e).with_context(|| format!("MachineConfigPool {pool} cannot be changed")),
         }
@@ -105,7 +105,7 @@ async fn expect(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> anyho
     bail!("MachineConfigPool {pool} is changed by others again and again")
 }
 
-/// A list of nodes with one more; none where it has that one.
+/// The list of expected nodes with one more; `None`: it has that one already.
 fn with_node(list: &str, node: &str) -> Option<String> {
     let mut names: Vec<&str> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     if names.contains(&node) {
@@ -178,7 +178,7 @@ fn text(rows: &[Row]) -> String {
     table.lines().map(|l| format!("{}\n", l.trim_end())).collect()
 }
 
-/// Tokens, also those that were not brought over from the old namespace yet.
+/// All tokens, with those that are still in the namespace of older releases.
 async fn records(client: &Client) -> anyhow::Result<Vec<Record>> {
     let labelled = ListParams::default().labels(LABEL);
     let mut records: Vec<Record> = vec![];
@@ -221,7 +221,7 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
     }
     let mut missing = 0;
     for id in ids {
-        // Whoever has the whole token at hand may give it; only the ID is told.
+        // The whole token may be given; messages repeat its ID only.
         let id = id.split('.').next().unwrap_or_default();
         let name = format!("{NAME_PREFIX}{id}");
         let mut found = false;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// One request.
 const CALL: Duration = Duration::from_secs(30);
-/// A pool's status changes often while nodes move, and with it the version that a patch is bound to.
+/// While nodes move, a pool's status changes often, and with it the resourceVersion that a patch is bound to.
 const TRIES: usize = 10;
 
 pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
@@ -37,7 +37,7 @@ pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
     let configs = insight::configs(&objects)?;
     let all: Vec<MachineConfig> = configs.values().cloned().collect();
     let from = pool.spec.configuration.name.clone();
-    // What the MachineConfigs say as they are now.
+    // What the MachineConfigs render to as they are now.
     let sources = objects.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
     let said =
         rendered(plan::without_settings(sources), &TemplateSet::default(), std::slice::from_ref(&a.pool));
@@ -85,7 +85,7 @@ pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// Asks a person; `None`: there is none.
+/// Asks for a confirmation; `None`: standard input is no terminal.
 fn ask(undoing: &UndoPlan) -> anyhow::Result<Option<bool>> {
     if !std::io::stdin().is_terminal() {
         return Ok(None);
@@ -101,7 +101,7 @@ fn ask(undoing: &UndoPlan) -> anyhow::Result<Option<bool>> {
     Ok(Some(matches!(answer.trim(), "y" | "Y" | "yes")))
 }
 
-/// Writes the pin, if the pool is still in the config that was looked at.
+/// Writes the pin, if the pool still has the config and the pin that the plan was made over.
 async fn write(client: &kube::Client, seen: &MachineConfigPool, pin: Option<&str>) -> anyhow::Result<()> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let name = seen.name_any();

@@ -1,8 +1,8 @@
 //! Reads a dump of a cluster: files and folders with their subfolders, as `oc adm must-gather`, `oc adm inspect` and
 //! `kubectl get -o yaml` write them. YAML and JSON, one object, many, or lists, packed with gzip or not.
 //!
-//! A dump holds much that is no object at all, and is often cut short somewhere. What cannot be read is told of and passed
-//! over, unless a kind that a plan is made from stands in it: then the plan would be another one, and there is none.
+//! A dump holds much that is no object at all, and files in it are often cut short. A file that cannot be read is noted and
+//! skipped, unless it names a kind that the plan depends on: without that object the plan would be wrong, so there is none.
 //!
 //! What it is not: manifests that somebody wrote (`manifests.rs`), or what the objects mean.
 
@@ -11,13 +11,14 @@ use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A file with all pods of a large cluster is a tenth of this. Bounds what a wrong path costs, and what an archive unpacks to.
+/// A file with all pods of a large cluster is a tenth of this. The limit bounds what a wrong path costs, and the size that a
+/// packed file unpacks to.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
-/// A must-gather dump is a dozen folders deep; deeper is a loop of links.
+/// A must-gather dump is a dozen folders deep; anything deeper is taken for a loop of links.
 const MAX_DEPTH: usize = 24;
-/// Files of one sort that a note names.
+/// How many archives a note names before it counts the rest.
 const NAMED: usize = 5;
-/// A dump without these would give another plan. Lists of them count as well.
+/// Kinds that the plan depends on. Lists of them count as well.
 const MATTER: [&str; 9] = [
     "MachineConfigPool",
     "MachineConfig",
@@ -35,7 +36,7 @@ const MATTER: [&str; 9] = [
 pub(crate) struct Dump {
     /// Each object with the file that it is from.
     pub(crate) objects: Vec<(String, Value)>,
-    /// What was passed over, and why.
+    /// What was skipped, and why.
     pub(crate) notes: Vec<String>,
 }
 
@@ -132,7 +133,7 @@ fn below(
     Ok(())
 }
 
-/// One file of many: what is no object is passed over.
+/// Reads one file of a folder; a file that is no object is skipped with a note.
 fn from_folder(dump: &mut Dump, path: &Path, gzip: bool) -> anyhow::Result<()> {
     let (bytes, whole) = bytes(path, gzip)?;
     let Err(error) = whole.and_then(|()| objects(&mut dump.objects, path, &bytes)) else { return Ok(()) };
@@ -145,7 +146,7 @@ fn from_folder(dump: &mut Dump, path: &Path, gzip: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is in a file, and whether that is all of it: what is packed may be cut short.
+/// The contents of a file, and whether they are complete: a packed file may be cut short.
 fn bytes(path: &Path, gzip: bool) -> anyhow::Result<(Vec<u8>, anyhow::Result<()>)> {
     let cannot = || format!("cannot read {}", path.display());
     let file = std::fs::File::open(path).with_context(cannot)?;
@@ -162,7 +163,7 @@ fn bytes(path: &Path, gzip: bool) -> anyhow::Result<(Vec<u8>, anyhow::Result<()>
     }
 }
 
-/// The objects of one file; nothing of it, where a part cannot be read.
+/// The objects of one file: all of them, or none where a part cannot be read.
 fn objects(all: &mut Vec<(String, Value)>, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let origin = path.display().to_string();
     let text = std::str::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{origin}: is no text"))?;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Objects in an API server are at most 1.5 MiB; a stream of many is still far below this. Bounds what a wrong path
-/// costs.
+/// An object in an API server is at most 1.5 MiB, and a stream of many is far below this. The limit bounds what a wrong
+/// path costs.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
-/// A template tree is five folders deep; deeper is a loop of links.
+/// A template tree is five folders deep; anything deeper is taken for a loop of links.
 const MAX_DEPTH: usize = 8;
 
 /// All documents of files, folders (their YAML and JSON files, by name) and `-`, each with where it comes from.
