@@ -1,8 +1,10 @@
-//! What `mco install` writes into the ControllerConfig: how machines reach the cluster, and how it is laid out. Pure.
+//! What `mco install` writes into the ControllerConfig: how machines reach the cluster, and its topology. Pure.
 //!
-//! Of each value there may be four, and the first that there is counts: what the administrator says now, what somebody
-//! wrote into the object before, what is found out now, and what was found out before. The object's record
-//! ([`api::found`]) tells what was written from what was found out. What it is not: the finding out, and the writing.
+//! Each value has up to four sources, and the first one present is used: what the administrator passes now, what
+//! somebody wrote into the object, what is detected now, and what was detected before. A record in the object
+//! ([`api::found`]) distinguishes detected values from written ones.
+//!
+//! What it is not: detecting values, and writing the object.
 
 use api::found::{
     API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY,
@@ -15,14 +17,14 @@ use api::user_data::{is_loopback, url_host};
 use api::v1::{ControllerConfig, ControllerConfigSpec};
 use serde_json::{Map, Value, json};
 
-/// Where the cluster's DNS service is unless somebody knows better: kubeadm's default.
+/// The default address of the cluster's DNS service: kubeadm's.
 pub const DEFAULT_DNS_IP: &str = "10.96.0.10";
-/// `.apiServerURL`, which has the same value as [`API_SERVER_URL`] unless somebody parts them.
+/// `.apiServerURL`, which has the same value as [`API_SERVER_URL`] unless somebody sets it to another.
 const PUBLIC_URL: &str = "apiServerURL";
 /// Has the same value as [`API_SERVER_CA`].
 const ROOT_CA: &str = "rootCAData";
 
-/// Values for a ControllerConfig, where they are known.
+/// Values for a ControllerConfig, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The address of the cluster's DNS service.
@@ -37,10 +39,10 @@ pub struct Settings {
     pub infrastructure_topology: Option<String>,
 }
 
-/// Why these settings are not written.
+/// Why settings cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingsError {
-    /// Each machine would ask itself.
+    /// A loopback URL: each machine would ask itself.
     #[error(
         "{url} is this computer's own address, where no other machine reaches the API server: pass --api-server-url \
         with an address that machines reach"
@@ -52,15 +54,15 @@ pub enum SettingsError {
     /// Not a URL.
     #[error("--api-server-url {url:?} is no https URL with a host, such as https://api.example.com:6443")]
     NoUrl {
-        /// As it stands.
+        /// The text that was passed.
         url: String,
     },
 }
 
-/// Looks at what the administrator says, before anything is done with it.
+/// Checks the administrator's settings.
 ///
 /// # Errors
-/// A URL that no machine can use.
+/// A URL that machines cannot use.
 pub(crate) fn check(said: &Settings) -> Result<(), SettingsError> {
     let Some(url) = &said.api_server_url else { return Ok(()) };
     match url_host(url) {
@@ -70,17 +72,17 @@ pub(crate) fn check(said: &Settings) -> Result<(), SettingsError> {
     }
 }
 
-/// What a URL is worth that nobody said: nothing, where machines cannot use it.
+/// The URL, unless machines cannot use it.
 fn usable(url: Option<&str>) -> Option<&str> {
     url.filter(|u| url_host(u).is_some_and(|h| !is_loopback(&h)))
 }
 
-/// The URL that machines reach the API server by, as this object says; none where they cannot use it.
+/// The URL by which machines reach the API server, from this object. `None`: they cannot use it.
 pub(crate) fn api_server_url(spec: &ControllerConfigSpec) -> Option<&str> {
     usable(spec.infra_status(&[API_SERVER_URL]))
 }
 
-/// One value: which counts, and what of it is recorded. `None`: what stands there stays.
+/// Chooses the value of one field, and records it if it was detected. `None`: the field stays.
 fn choose(
     record: &mut Found,
     field: &str,
@@ -98,8 +100,8 @@ fn choose(
     Some(found.to_owned())
 }
 
-/// The merge patch that brings a ControllerConfig to these settings; `{}` where it is so already. `is_new`: it does not
-/// stand in a cluster yet. There, the controller keeps the topology.
+/// The merge patch that brings a ControllerConfig to these settings; `{}`: it has them already. `is_new`: it does not exist
+/// in a cluster yet. Once it does, the controller keeps the topology up to date.
 pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, found: &Settings) -> Value {
     let (spec, before) = (&config.spec, Found::of(&config.metadata));
     let mut record = before.clone();
@@ -110,11 +112,11 @@ pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, fo
         fields.insert(CLUSTER_DNS_IP.to_owned(), json!(dns));
     }
 
-    // Nobody meant an address that no machine can use: earlier versions took it from the kubeconfig.
+    // An address that machines cannot use was not written on purpose: earlier versions took it from the kubeconfig.
     let has = api_server_url(spec).unwrap_or_default();
     let (url, url_found) = (said.api_server_url.as_deref(), usable(found.api_server_url.as_deref()));
     let chosen = choose(&mut record, API_SERVER_URL, has, url, url_found);
-    // Whoever says one means both.
+    // Setting one sets both.
     if let Some(url) = chosen.as_deref().or(url) {
         for field in [API_SERVER_URL, PUBLIC_URL].into_iter().filter(|f| spec.infra_status(&[f]) != Some(url))
         {
@@ -145,7 +147,7 @@ pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, fo
     if !status.is_empty() {
         let mut infra = json!({ "status": status });
         if spec.infra.is_none() {
-            // The kind asks for these of an object within it.
+            // The CRD requires these fields of the nested object.
             infra["apiVersion"] = json!("config.openshift.io/v1");
             infra["kind"] = json!("Infrastructure");
             infra["spec"] = json!({});
@@ -162,7 +164,7 @@ pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, fo
     patch.into()
 }
 
-/// The ControllerConfig of a cluster about which nothing is said and nothing is known, for rendering without a cluster.
+/// The ControllerConfig of an unknown cluster, for rendering without a cluster.
 pub fn unknown() -> ControllerConfig {
     let mut config = empty();
     DEFAULT_DNS_IP.clone_into(&mut config.spec.cluster_dns_ip);
@@ -255,7 +257,7 @@ mod tests {
                 settings("2", B, "ca2"),
                 ["3", A, "ca2"],
             ),
-            // This computer's own address is no machine's.
+            // The loopback address of this computer is of no use to machines.
             (
                 &none,
                 settings("1", "https://127.0.0.1:6443", "ca1"),

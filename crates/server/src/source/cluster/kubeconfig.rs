@@ -1,4 +1,4 @@
-//! The kubelet's first kubeconfig, as the cluster's server gives it to machines. Pure but for [`Credentials::read`].
+//! The kubelet's first kubeconfig, which machines get from the cluster's server. Pure except [`Credentials::read`].
 
 use k8s_openapi::ByteString;
 use serde_json::json;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 /// The largest token or CA file that is read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What the bootstrap token's Secret holds.
+/// The contents of the bootstrap token's Secret.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credentials {
     /// The bearer token.
     pub token: String,
-    /// The CA bundle beside it; the cluster's own ConfigMap goes before.
+    /// The CA bundle beside it. The cluster's ConfigMap takes precedence.
     pub ca: Option<Vec<u8>>,
 }
 
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads `token` and `ca.crt` of a directory, where a Secret is mounted.
+    /// Reads `token` and `ca.crt` from the directory where the Secret is mounted.
     ///
     /// # Errors
     /// Why there is no token, with the file's path.
@@ -56,7 +56,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 /// The kubeconfig's text.
 ///
 /// # Errors
-/// That there is no CA to verify the API server with, and where one could stand.
+/// There is no CA to verify the API server with. The text says where one is expected.
 pub fn kubeconfig(server: &str, credentials: &Credentials, bundle: Option<&[u8]>) -> Result<Vec<u8>, String> {
     let ca = bundle.filter(|b| !b.is_empty()).or(credentials.ca.as_deref().filter(|b| !b.is_empty()));
     let ca = ca.ok_or(
@@ -74,7 +74,7 @@ pub fn kubeconfig(server: &str, credentials: &Credentials, bundle: Option<&[u8]>
         "contexts": [{"name": "kubelet", "context": {"cluster": "local", "user": "kubelet"}}],
         "current-context": "kubelet",
     });
-    // The writer's error could quote the token.
+    // The serializer's error could quote the token.
     api::yaml::to_string(&value)
         .map(String::into_bytes)
         .map_err(|_| "the kubeconfig cannot be written".to_owned())

@@ -1,20 +1,20 @@
-//! The OS image that was built for a pool's config, so that a new machine boots straight into it. Pure.
+//! The OS image that was built for a pool's config, so that a new machine boots into it directly. Pure.
 //!
 //! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), and which config is
 //! served (see `served_config`).
 
 use serde_json::Value;
 
-/// Where the cluster's own registry can be pulled from: machines that boot cannot reach it there.
+/// The hosts of the cluster's own registry, which booting machines cannot reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InternalRegistry {
     /// `SERVICE.NAMESPACE.svc:PORT` and route hosts.
     pub hosts: Vec<String>,
 }
 
-/// The image for a pool's served config. Any of these and there is none: no MachineOSConfig names the pool or it has
-/// no image; no MachineOSBuild of it for this config succeeded; no node has proved the config; the image stands in
-/// the cluster's own registry.
+/// The image for a pool's served config. There is none if no MachineOSConfig names the pool, or it has no image; if no
+/// MachineOSBuild of it succeeded for this config; if no node has the config yet; or if the image is in the cluster's own
+/// registry.
 pub fn layered_image(
     pool: &str,
     config: &str,

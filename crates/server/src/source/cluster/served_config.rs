@@ -1,15 +1,15 @@
-//! Which rendered config a pool serves: only one that has proved itself. Pure.
+//! Which rendered config a pool serves: only one that has worked on a node. Pure.
 //!
-//! A config is proved when a node of the pool is in it. Until then new machines get the config that all nodes were
-//! last in together.
+//! New machines get the pool's target config once a node of the pool has it. Until then they get the last config that
+//! all nodes had.
 
 use api::v1::MachineConfigPool;
 
-/// The rendered config to serve; none where there is none yet. `standing` is what the pool serves now.
+/// The name of the rendered config to serve; `None`: there is none yet. `standing` is what the pool serves now.
 ///
-/// The count of updated nodes belongs to the generation that the status was computed from. The reference reads it as
-/// it stands, and so serves, for a moment after each rendering, a config that no node is in; here, until the status
-/// has caught up, what was decided before stands.
+/// The count of updated nodes belongs to the generation that the status was computed from. The reference ignores the
+/// generation, so for a moment after each rendering it serves a config that no node has. Here, while the status is out of
+/// date, the pool keeps serving what it served before.
 pub fn served_config<'a>(pool: &'a MachineConfigPool, standing: Option<&'a str>) -> Option<&'a str> {
     let status = pool.status.as_ref();
     let observed = status.map_or(0, |s| s.observed_generation);

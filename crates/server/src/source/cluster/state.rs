@@ -1,8 +1,8 @@
-//! What the server knows of the cluster, and what follows from it for each pool. Pure; events in, wishes and sources
-//! out.
+//! What the server knows of the cluster, and what each pool serves according to it. Pure: watch events go in; the configs
+//! to fetch, and the sources of answers, come out.
 //!
-//! Guarantees: a pool that had something good to serve keeps it while its next config is missing, unreadable or
-//! invalid, as long as the old config still exists in the cluster.
+//! Guarantees: a pool keeps serving its last good config while its next one is missing, unreadable or invalid, as long as
+//! the old one still exists in the cluster.
 
 use crate::answer::refusal::Refusal;
 use crate::prepared::prepare::{Mode, Rendered, Source};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One kind's objects by name, as a watch tells them.
+/// The objects of one kind by name, kept up to date by a watch.
 #[derive(Debug)]
 pub(crate) struct Mirror<T> {
     items: BTreeMap<String, T>,
@@ -31,7 +31,7 @@ impl<T> Default for Mirror<T> {
 }
 
 impl<T> Mirror<T> {
-    /// Takes an event in. A new list replaces the old items only when it is complete.
+    /// Takes an event in. A new list replaces the old items only once it is complete.
     pub(crate) fn apply<K>(&mut self, event: Event<K>, keep: impl Fn(K) -> (String, T)) {
         match event {
             Event::Init => self.listing.clear(),
@@ -47,7 +47,7 @@ impl<T> Mirror<T> {
         }
     }
 
-    /// Whether a whole list was seen.
+    /// Whether a complete list has been received.
     pub(crate) fn ready(&self) -> bool {
         self.ready
     }
@@ -57,58 +57,58 @@ impl<T> Mirror<T> {
     }
 }
 
-/// A rendered config that was fetched, with the version that it was fetched in.
+/// Fetched rendered configs by name, each with the version that was fetched.
 pub(crate) type Fetched = BTreeMap<String, (String, Result<Arc<Rendered>, Unfetched>)>;
 
-/// Why there is nothing to serve of a rendered config.
+/// Why a rendered config cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unfetched {
-    /// The API server did not give it: worth another try.
+    /// The API server did not return it. Another try may help.
     Unavailable(String),
-    /// It is not valid: only another version of it can be better.
+    /// It is not valid. Only a new version of it can help.
     Invalid(String),
 }
 
-/// A fetched config, checked once.
+/// Checks a fetched config.
 pub(crate) fn checked(config: MachineConfig) -> Result<Arc<Rendered>, Unfetched> {
     let rendered = Rendered::new(config);
     rendered.ignition().map_err(Unfetched::Invalid)?;
     Ok(Arc::new(rendered))
 }
 
-/// All that is known.
+/// All that the server knows of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterState {
     /// Pools, or why one cannot be read.
     pub(crate) pools: Mirror<Result<MachineConfigPool, String>>,
-    /// MachineConfigs: only a text that changes with the object.
+    /// MachineConfigs: UID and resource version, which change with the object.
     pub(crate) configs: Mirror<String>,
     /// ControllerConfigs, or why one cannot be read.
     pub(crate) settings: Mirror<Result<ControllerConfig, String>>,
     /// The CA bundle of `kubeconfig-data`.
     pub(crate) bundles: Mirror<Vec<u8>>,
-    /// MachineOSConfigs, where the cluster has the kind.
+    /// MachineOSConfigs, if the cluster has the kind.
     pub(crate) os_configs: Mirror<Value>,
-    /// MachineOSBuilds, where the cluster has the kind.
+    /// MachineOSBuilds, if the cluster has the kind.
     pub(crate) os_builds: Mirror<Value>,
-    /// The cluster's own registry; none: not known, so no image can be said to be outside.
+    /// The cluster's own registry. `None`: not known, so no image is known to be outside of it.
     pub(crate) internal: Option<InternalRegistry>,
     /// The last good bootstrap token, or why there is none.
     pub(crate) credentials: Option<Result<Credentials, String>>,
-    /// What each pool last had that was good.
+    /// The last good config of each pool.
     good: BTreeMap<String, Arc<Rendered>>,
 }
 
-/// A pool's sources, and those that had to stay with their last good one.
+/// The sources of all pools, and the pools that keep their last good config.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) pools: BTreeMap<String, Result<Source, Refusal>>,
-    /// Pool and why.
+    /// The reason by pool.
     pub(crate) held_back: BTreeMap<String, String>,
 }
 
 impl ClusterState {
-    /// What was not seen yet.
+    /// What has not been read yet.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let seen = [
             (self.pools.ready(), "MachineConfigPools are not listed yet"),
@@ -119,19 +119,19 @@ impl ClusterState {
         seen.into_iter().find(|(ready, _)| !ready).map(|(_, what)| what)
     }
 
-    /// The rendered configs that pools want served, each with the version to fetch.
+    /// The rendered configs to serve, each with the version to fetch.
     pub(crate) fn wanted(&self) -> BTreeMap<&str, &str> {
         let names =
             self.pools.items.iter().filter_map(|(n, p)| served_config(p.as_ref().ok()?, self.standing(n)));
         names.filter_map(|name| Some((name, self.configs.get(name)?.as_str()))).collect()
     }
 
-    /// Whether layered images play a part at all.
+    /// Whether the cluster uses layered images.
     pub(crate) fn layering(&self) -> bool {
         !self.os_configs.items.is_empty()
     }
 
-    /// New credentials. A token that was good stays when the next cannot be read.
+    /// Sets the credentials. A good token stays if the next one cannot be read. Returns whether they changed.
     pub(crate) fn set_credentials(&mut self, read: Result<Credentials, String>) -> bool {
         if read.is_err() && matches!(self.credentials, Some(Ok(_))) {
             return false;
@@ -163,7 +163,7 @@ impl ClusterState {
         sources
     }
 
-    /// The config that a pool serves now, where it still exists.
+    /// The config that a pool serves now, if it still exists.
     fn standing(&self, pool: &str) -> Option<&str> {
         Some(self.good.get(pool).filter(|r| self.exists(r))?.name())
     }

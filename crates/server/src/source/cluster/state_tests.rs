@@ -1,4 +1,4 @@
-//! Tables for the state: what a pool serves while the cluster is in all kinds of states.
+//! Tables: what a pool serves in all kinds of states of the cluster.
 
 use super::*;
 use serde_json::json;

@@ -1,0 +1,119 @@
+//! Writes the objects of a plan into the cluster.
+
+use super::{How, InstallError, Step};
+use client::call;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The owner of the fields that are applied.
+const FIELD_MANAGER: &str = "machine-config-operator";
+/// How long to wait until a new kind is served. It usually takes a second; on a loaded API server, a few.
+pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the API server is asked whether a new kind is served.
+const ESTABLISH_POLL: Duration = Duration::from_millis(50);
+
+/// Writes the plan's objects, and waits until new kinds are served. `progress` is called after each step.
+///
+/// # Errors
+/// The first step that the API server refused, with its answer.
+pub async fn apply(
+    client: &Client,
+    steps: &[Step],
+    mut progress: impl FnMut(&Step),
+) -> Result<(), InstallError> {
+    let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
+    // Concurrently: the CRDs do not depend on each other.
+    futures::future::try_join_all(definitions.iter().map(|step| one(client, step))).await?;
+    definitions.iter().for_each(|step| progress(step));
+    futures::future::try_join_all(definitions.iter().map(|step| established(client, step))).await?;
+    for step in rest {
+        one(client, step).await?;
+        progress(step);
+    }
+    Ok(())
+}
+
+pub(super) fn resource(object: &Value) -> Option<ApiResource> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let plural = match kind {
+        "MachineConfigPool" => "machineconfigpools",
+        "ControllerConfig" => "controllerconfigs",
+        "CustomResourceDefinition" => "customresourcedefinitions",
+        "Namespace" => "namespaces",
+        "ServiceAccount" => "serviceaccounts",
+        "ClusterRole" => "clusterroles",
+        "ClusterRoleBinding" => "clusterrolebindings",
+        "Role" => "roles",
+        "RoleBinding" => "rolebindings",
+        "DaemonSet" => "daemonsets",
+        "Deployment" => "deployments",
+        "NetworkPolicy" => "networkpolicies",
+        "PodDisruptionBudget" => "poddisruptionbudgets",
+        "Service" => "services",
+        "Secret" => "secrets",
+        "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
+        _ => return None,
+    };
+    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural))
+}
+
+async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
+    let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let resource =
+        resource(&step.object).ok_or_else(|| InstallError::UnknownKind { step: step.to_string() })?;
+    let api: Api<DynamicObject> = match step.object.pointer("/metadata/namespace").and_then(Value::as_str) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let request = async {
+        match &step.how {
+            How::Apply => {
+                let params = PatchParams::apply(FIELD_MANAGER).force();
+                api.patch(name, &params, &Patch::Apply(&step.object)).await.map(drop)
+            }
+            How::CreateIfMissing => {
+                let object = serde_json::from_value(step.object.clone()).map_err(kube::Error::SerdeError)?;
+                match api.create(&PostParams::default(), &object).await {
+                    Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
+                    other => other.map(drop),
+                }
+            }
+            How::Update(patch) => {
+                let params =
+                    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+                api.patch(name, &params, &Patch::Merge(patch)).await.map(drop)
+            }
+        }
+    };
+    match call(|| step.to_string(), request).await {
+        Err(error) if error.is_conflict() && matches!(step.how, How::Update(_)) => Err(InstallError::Changed),
+        done => Ok(done?),
+    }
+}
+
+async fn established(client: &Client, step: &Step) -> Result<(), InstallError> {
+    let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let resource =
+        resource(&step.object).ok_or_else(|| InstallError::UnknownKind { step: step.to_string() })?;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let end = tokio::time::Instant::now() + ESTABLISH_TIMEOUT;
+    loop {
+        let answer = call(|| format!("get {name}"), api.get(name)).await?;
+        let conditions = answer.data.pointer("/status/conditions").and_then(Value::as_array);
+        let is_true = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+        if conditions.is_some_and(|list| list.iter().any(is_true)) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > end {
+            let why = conditions.map(|list| json!(list).to_string()).unwrap_or_default();
+            return Err(InstallError::NotEstablished { name: name.to_owned(), why });
+        }
+        tokio::time::sleep(ESTABLISH_POLL).await;
+    }
+}

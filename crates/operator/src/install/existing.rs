@@ -1,0 +1,105 @@
+//! What an earlier installation left in the cluster, as far as the next one must know it.
+//!
+//! What it is not: the ControllerConfig and the pools themselves, which the command line reads.
+
+use super::apply::resource;
+use super::{InstallError, PullSecret, Scaled};
+use crate::manifests::rights::{CONTROLLER, SERVER};
+use api::names;
+use client::{CallError, call};
+use ipnet::IpNet;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DynamicObject};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+/// The settings of an earlier installation that the next one keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct There {
+    /// Whether its config server asks for boot tokens. `None`: it runs no config server as pods.
+    pub require_token: Option<bool>,
+    /// The load balancers that its config server trusts.
+    pub balancers: Vec<IpNet>,
+    /// The number of controllers that somebody has set.
+    pub controllers: Option<Scaled>,
+    /// The pull secret that its ControllerConfig names.
+    pub pull_secret: Option<PullSecret>,
+    /// The boot tokens' Secrets in the namespace where earlier versions kept them.
+    pub old_tokens: Vec<String>,
+}
+
+/// Reads what an earlier installation left in the cluster.
+///
+/// # Errors
+/// The API server's error. A cluster without our kinds is no error.
+pub async fn there(client: &Client) -> Result<There, InstallError> {
+    async fn get<T>(
+        step: &str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<Option<T>, CallError> {
+        match call(|| step.to_owned(), request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+    let api = |kind: &str, version: &str| {
+        let resource = resource(&json!({"kind": kind, "apiVersion": version}))?;
+        Some(match kind {
+            "DaemonSet" => Api::<DynamicObject>::namespaced_with(client.clone(), names::NAMESPACE, &resource),
+            _ => Api::all_with(client.clone(), &resource),
+        })
+    };
+    let mut there = There::default();
+    if let Some(api) = api("DaemonSet", "apps/v1") {
+        let set = get("get DaemonSet machine-config-server", api.get(SERVER)).await?;
+        there.require_token = set.as_ref().map(|s| asks(&s.data));
+        there.balancers = set.as_ref().map(|s| balancers(&s.data)).unwrap_or_default();
+    }
+    let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
+    let name = CONTROLLER;
+    let controllers = get("get Deployment machine-config-controller", deployments.get(name)).await?;
+    there.controllers = controllers.as_ref().and_then(Scaled::of);
+    if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
+        let config = get("get ControllerConfig", api.get(names::CONTROLLER_CONFIG)).await?;
+        there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
+    }
+    if let (Some((name, _)), Some(api)) = (&there.pull_secret, api("Namespace", "v1"))
+        && get("get the pull secret's Namespace", api.get(name)).await?.is_none()
+    {
+        // A namespace that does not exist cannot have a Role.
+        there.pull_secret = None;
+    }
+    let secrets = Api::<Secret>::namespaced(client.clone(), api::boot_token::OLD_NAMESPACE);
+    let labelled = crate::boot_tokens::labelled();
+    let what = || format!("list boot tokens in {}", api::boot_token::OLD_NAMESPACE);
+    // An administrator who may not read them cannot grant rights to them either.
+    match call(what, secrets.list_metadata(&labelled)).await {
+        Ok(old) => there.old_tokens = old.iter().map(ResourceExt::name_any).collect(),
+        Err(error) if error.is_forbidden() || error.is_not_found() => {}
+        Err(error) => return Err(InstallError::Call(error)),
+    }
+    Ok(there)
+}
+
+/// The arguments of the config server in its DaemonSet.
+fn args(set: &Value) -> impl Iterator<Item = &str> {
+    let args = set.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
+    args.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether the config server asks for boot tokens.
+pub(super) fn asks(set: &Value) -> bool {
+    args(set).any(|a| a == "--require-token")
+}
+
+/// The load balancers that the config server trusts.
+pub(super) fn balancers(set: &Value) -> Vec<IpNet> {
+    args(set).filter_map(|a| a.strip_prefix("--proxy-protocol-from=")?.parse().ok()).collect()
+}
+
+pub(super) fn pull_secret(config: &Value) -> Option<PullSecret> {
+    let text = |key: &str| config.pointer(&format!("/spec/pullSecret/{key}"))?.as_str().map(str::to_owned);
+    Some((text("namespace").unwrap_or_else(|| "openshift-config".to_owned()), text("name")?))
+}
