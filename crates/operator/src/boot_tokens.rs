@@ -1,13 +1,13 @@
-//! Boot tokens' own namespace, and the way into it for tokens that were made before it was there.
+//! The namespace of boot tokens, and the move of older tokens into it.
 //!
-//! Flow: a token's Secret in the old namespace is copied, then marked. The old one stays for a while, so that config
-//! servers of the version before go on with it; a use that one of them writes down is written on the copy, too. A copy
-//! that was used elsewhere takes the old one with it at once, and so does one that is gone, since it was revoked.
+//! Flow: a token's Secret in the old namespace is copied, then marked. The old one stays for a while, because config
+//! servers of the previous version still read it. If one of them records a use there, the use is recorded on the copy,
+//! too. The old one is deleted at once if its copy was used, or if its copy is gone because the token was revoked.
 //!
-//! The operator's right to them is a Role that names each ([`crate::manifests::rights::TOKEN_MOVE`]); it takes that back when none is
-//! left.
+//! The operator's right to the old Secrets is a Role that names each of them
+//! ([`crate::manifests::rights::TOKEN_MOVE`]). The operator deletes the Role when none is left.
 //!
-//! What it is not: making and judging tokens (`api::boot_token`).
+//! What it is not: creating and checking tokens (see `api::boot_token`).
 
 use crate::manifests::rights::{TOKEN_MOVE, TOKEN_USE};
 use crate::reconcile::{ReconcileError, call};
@@ -22,25 +22,25 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// How long the old Secret stays: longer than a rollout of config servers.
+/// How long the old Secret stays: longer than a rollout of config servers takes.
 const STAYS: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is done with one Secret of the old namespace.
+/// What to do with one Secret of the old namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Move {
-    /// Copied and marked.
+    /// Copy it, and mark it.
     Copy,
-    /// It was copied before: only marked.
+    /// It is copied already: only mark it.
     Mark,
-    /// Its use is written on the copy.
+    /// Record its use on the copy.
     Tell,
-    /// It goes.
+    /// Delete it.
     Remove,
     /// Nothing.
     Leave,
 }
 
-/// What follows from an old Secret and the one of its name in the tokens' own namespace.
+/// Decides about an old Secret, given the Secret of the same name in the new namespace.
 fn decide(old: &Secret, new: Option<&Secret>, now: Timestamp) -> Move {
     let marked = old.annotations().get(MOVED);
     let since = marked.and_then(|at| at.parse::<Timestamp>().ok());
@@ -49,7 +49,7 @@ fn decide(old: &Secret, new: Option<&Secret>, now: Timestamp) -> Move {
         (None, None) => Move::Copy,
         (Some(_), None) => Move::Remove,
         (_, Some(new)) if used(old) && !used(new) => Move::Tell,
-        // An original that does not know the copy's use would be good for a second one.
+        // The copy was used. The original does not know this use, and would allow a second one.
         (_, Some(new)) if used(new) && !used(old) => Move::Remove,
         (None, Some(_)) => Move::Mark,
         (Some(_), Some(_)) if since.is_none_or(|at| now.duration_since(at) > STAYS) => Move::Remove,
@@ -66,14 +66,14 @@ fn copy(old: &Secret) -> Secret {
     new
 }
 
-/// The patch that writes the old one's use on the copy.
+/// The patch that records the original's use on the copy.
 fn tell(old: &Secret) -> Option<Value> {
     let used = Record::from_secret(old).ok()?.used?;
     let fields = used.fields().into_iter().map(|(key, value)| (key.to_owned(), json!(value)));
     Some(json!({"stringData": serde_json::Map::from_iter(fields)}))
 }
 
-/// Makes the tokens' namespace, where it is missing.
+/// Creates the tokens' namespace, if it is missing.
 ///
 /// # Errors
 /// The API server's answer.
@@ -92,8 +92,8 @@ pub async fn keep_namespace(client: &Client) -> Result<bool, ReconcileError> {
     }
 }
 
-/// Whether we may list Secrets of the old namespace: an administrator may. The operator's own account reads those that its
-/// Role names.
+/// Whether we may list Secrets of the old namespace. An administrator may; the operator's own account may only read those
+/// that its Role names.
 async fn may_list(client: &Client) -> Result<bool, CallError> {
     let mut review = SelfSubjectAccessReview::default();
     review.spec.resource_attributes = Some(ResourceAttributes {
@@ -115,7 +115,7 @@ fn names(role: &Role) -> BTreeSet<String> {
     rules.flat_map(|rule| rule.resource_names.iter().flatten().cloned()).collect()
 }
 
-/// The tokens of the old namespace: all that stand there, or those that our Role names.
+/// The tokens in the old namespace: all of them, or those that our Role names.
 async fn old_tokens(client: &Client, from: &Api<Secret>) -> Result<Vec<Secret>, CallError> {
     if may_list(client).await? {
         return Ok(call("list boot tokens of before".to_owned(), from.list(&labelled())).await?.items);
@@ -132,12 +132,12 @@ async fn old_tokens(client: &Client, from: &Api<Secret>) -> Result<Vec<Secret>, 
     Ok(found)
 }
 
-/// Of a token in the old namespace.
+/// Selects boot tokens among the Secrets of the old namespace, by their label.
 pub(crate) fn labelled() -> ListParams {
     ListParams::default().labels(LABEL)
 }
 
-/// Takes the right to the old namespace's tokens back; says whether there was one.
+/// Removes our right to the tokens in the old namespace. Returns whether we had one.
 ///
 /// # Errors
 /// The API server's answer.
@@ -150,7 +150,7 @@ pub(crate) async fn take_back(client: &Client) -> Result<bool, CallError> {
             continue;
         }
         let params = DeleteParams::default();
-        // The Role last: it is what tells that there is something to take back.
+        // The Role last: while it exists, a later pass tries again.
         let what = format!("delete RoleBinding {OLD_NAMESPACE}/{name}");
         gone(call(what, bindings.delete(name, &params)).await.map(drop))?;
         let what = format!("delete Role {OLD_NAMESPACE}/{name}");
@@ -160,24 +160,24 @@ pub(crate) async fn take_back(client: &Client) -> Result<bool, CallError> {
     Ok(taken)
 }
 
-/// What is gone already needs no deletion.
+/// An object that is gone already counts as deleted.
 fn gone(deleted: Result<(), CallError>) -> Result<(), CallError> {
     deleted.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
 }
 
-/// What became of the tokens of the old namespace.
+/// The result of a move of tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// The Secrets that were copied now.
+    /// The Secrets that were copied in this pass.
     pub copied: Vec<String>,
-    /// None stands there any more.
+    /// Whether the old namespace has no more tokens.
     pub finished: bool,
 }
 
-/// Brings tokens of the old namespace over. Whoever may not read there has nothing to bring.
+/// Moves tokens out of the old namespace. An account that may not read there has nothing to move.
 ///
 /// # Errors
-/// The API server's answer. What was brought stands, and the next time goes on.
+/// The API server's error. Tokens that were copied stay, and the next pass continues.
 pub async fn bring_over(client: &Client) -> Result<Brought, ReconcileError> {
     let (from, to): (Api<Secret>, Api<Secret>) =
         (Api::namespaced(client.clone(), OLD_NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
@@ -244,19 +244,19 @@ mod tests {
         let rows = [
             (secret(false, None), None, Move::Copy),
             (secret(true, None), None, Move::Copy),
-            // It was copied, and the copy was taken back.
+            // It was copied, and the copy was revoked.
             (secret(false, recent), None, Move::Remove),
-            // A server of the version before wrote a use down.
+            // A server of the previous version recorded a use.
             (secret(true, recent), Some(&fresh), Move::Tell),
             (secret(true, long), Some(&fresh), Move::Tell),
             (secret(true, recent), Some(&spent), Move::Leave),
-            // The copy was made, its mark was not.
+            // The copy exists, but the original is not marked.
             (secret(false, None), Some(&fresh), Move::Mark),
             (secret(false, recent), Some(&fresh), Move::Leave),
             (secret(false, recent), Some(&spent), Move::Remove),
             (secret(false, long), Some(&fresh), Move::Remove),
             (secret(false, Some("nonsense")), Some(&fresh), Move::Remove),
-            // Used in its new place: an old one that is still good would let it be used twice, whatever its age.
+            // The copy was used. The old one must go at once, or the token could be used twice.
             (secret(false, None), Some(&spent), Move::Remove),
         ];
         for (old, new, want) in rows {

@@ -1,11 +1,11 @@
 //! The running operator: keeps the config server's CA and certificate, the user data of machines, and the number of
 //! controllers.
 //!
-//! Flow: something changed, or [`AGAIN`] passed → everything is read anew → [`certificates::decide`],
-//! [`user_data::plan`] → writes, each on the version that was read. A pass that somebody else was faster than is
-//! simply made again. So several may run, and a restart at any line is harmless.
+//! Flow: something changes, or [`AGAIN`] passes → everything is read again → [`certificates::decide`],
+//! [`user_data::plan`] → writes, each bound to the version that was read. A pass that conflicts with another writer is
+//! repeated. So several operators may run, and a restart at any point is harmless.
 //!
-//! What it is not: the parts' own manifests and the ClusterOperator's status.
+//! What it is not: the manifests of the parts, and the ClusterOperator's status.
 
 use crate::boot_tokens;
 use crate::certificates::{self, CertificateError, Have};
@@ -33,38 +33,38 @@ use std::fmt::Debug;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// One request to the API server.
+/// The timeout of one request to the API server.
 const CALL: Duration = Duration::from_secs(10);
-/// Changes come in bursts: a pass is made this long after the first.
+/// Changes come in bursts: a pass begins this long after the first change.
 const SETTLE: Duration = Duration::from_millis(500);
-/// A pass without a reason: years go by without one.
+/// A pass is made at least this often. Certificates age for years without any change in the cluster.
 const AGAIN: Duration = Duration::from_secs(3600);
-/// After a pass that failed.
+/// The wait after a failed pass.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What is kept.
+/// The operator's options.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// The config server asks for boot tokens: user data holds them.
+    /// The config server asks for boot tokens, so user data must have them.
     pub require_token: bool,
 }
 
-/// Why a pass was not finished. No text holds what a Secret holds.
+/// Why a pass failed. No text quotes a Secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// The API server said no, or nothing.
+    /// The API server refused a request, or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// No certificate.
+    /// A certificate could not be created.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The cluster does not say where it is.
+    /// The ControllerConfig has no address of the API server.
     #[error(
         "ControllerConfig {CONTROLLER_CONFIG} does not say how machines reach the API server: set \
         spec.infra.status.apiServerInternalURI"
     )]
     NoHost,
-    /// It names each machine itself.
+    /// Its address is loopback, which is each machine itself.
     #[error(
         "no user data is written: machines would ask themselves for their config at {host}. Set \
         spec.infra.status.apiServerInternalURI of ControllerConfig {CONTROLLER_CONFIG} to an address that machines \
@@ -74,7 +74,7 @@ pub enum ReconcileError {
         /// The host that the ControllerConfig names.
         host: String,
     },
-    /// The system gives no random bytes.
+    /// The system returns no random bytes.
     #[error("the system gives no random bytes")]
     Random,
 }
@@ -86,12 +86,12 @@ pub(crate) async fn call<T>(
     client::call_within(CALL, || what, request).await
 }
 
-/// Whether a write came too late: somebody else wrote, and the next pass sees what.
+/// Whether somebody else wrote first. The next pass reads what they wrote.
 fn is_conflict(error: &ReconcileError) -> bool {
     matches!(error, ReconcileError::Call(error) if error.is_conflict())
 }
 
-/// Creates an object, or replaces it in the version that it carries.
+/// Creates an object, or replaces the version that it carries.
 async fn write<K>(api: &Api<K>, object: &K) -> Result<(), CallError>
 where
     K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug,
@@ -104,10 +104,10 @@ where
     }
 }
 
-/// Reads everything and writes what is missing or stale; says what it wrote.
+/// Reads everything, writes what is missing or outdated, and returns what it wrote.
 ///
 /// # Errors
-/// The first thing that could not be read or written. What was written before stands, and is right.
+/// The first read or write that failed. Earlier writes stay; they are complete in themselves.
 pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, ReconcileError> {
     let now = Timestamp::now();
     let all = ListParams::default();
@@ -115,7 +115,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
     let facts =
         call(format!("get ControllerConfig {CONTROLLER_CONFIG}"), configs.get(CONTROLLER_CONFIG)).await?.spec;
     let mut done = vec![];
-    // What keeps this from being done keeps nothing else from being done.
+    // An error here must not stop the rest of the pass.
     let controllers = keep_controllers(client, facts.control_plane_topology(), &mut done).await;
     let host = api::user_data::host(&facts).ok_or(ReconcileError::NoHost)?;
     let ca = keep_certificates(client, &api::user_data::host_names(&facts), now, &mut done).await?;
@@ -169,7 +169,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
         tracing::warn!("left as it is: {left}");
         tell(client, left, now).await;
     }
-    // One that cannot be written keeps no other from being written.
+    // A Secret that cannot be written must not stop the others.
     let mut failed = None;
     for Write { secret, token, why } in &plan.writes {
         if let Some(token) = token
@@ -180,7 +180,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
         }
         let written = write(&provider, secret).await;
         if let (Err(_), Some(token)) = (&written, token) {
-            // Nobody has it: it must not stay good.
+            // The token is in no user data, so it must not stay valid.
             let name = token.secret_name();
             let gone =
                 call(format!("delete Secret {name}"), own.delete(&name, &DeleteParams::default())).await;
@@ -202,7 +202,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
     failed.map_or(Ok(done), |error| Err(error.into()))
 }
 
-/// What is told of a Secret that the API server does not let be written, in its own words: trying again changes nothing.
+/// The report on a Secret that the API server refuses to change, with its message. `None`: another try may succeed.
 fn refused(secret: &Secret, error: &CallError) -> Option<Left> {
     matches!(error.code(), Some(400 | 403 | 422)).then(|| Left {
         kind: "Secret",
@@ -213,21 +213,21 @@ fn refused(secret: &Secret, error: &CallError) -> Option<Left> {
     })
 }
 
-/// Tells what is left on the object, where people look. An event is never worth a failed pass.
+/// Creates an event about an object that we cannot change, where people look. A failure does not fail the pass.
 async fn tell(client: &Client, left: &Left, now: Timestamp) {
     let events: Api<Event> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
     let event = left.event(now);
     match call(format!("create an event about {}", left.name), events.create(&PostParams::default(), &event))
         .await
     {
-        // It is told already, and for as long as the cluster keeps events.
+        // The event already exists, for as long as the cluster keeps events.
         Err(error) if error.is_conflict() => {}
         Err(error) => tracing::debug!("{}", chain(&error)),
         Ok(_) => {}
     }
 }
 
-/// Keeps CA, bundle and certificate; gives the bundle.
+/// Keeps the CA, bundle and certificate up to date, and returns the bundle.
 async fn keep_certificates(
     client: &Client,
     hosts: &[String],
@@ -246,7 +246,8 @@ async fn keep_certificates(
         tracing::debug!("{foreign} is not ours: it is used and never renewed");
     }
     let issued = certificates::issue(&decision, &have, now)?;
-    // The CA first: what it has signed must never be without it. Then trust, then what needs trust.
+    // The CA first, so that nothing is signed by a CA that was not saved. Then the bundle, so that machines trust the CA
+    // before the server uses its certificate.
     if let Some(secret) = &issued.ca {
         write(&secrets, secret).await?;
         done.push(format!("CA {name}: {}", decision.ca.unwrap_or_default()));
@@ -263,7 +264,7 @@ async fn keep_certificates(
     Ok(bundle.unwrap_or_default())
 }
 
-/// As many controllers as the control plane has use for. They may run elsewhere: then there is no Deployment.
+/// Sets the number of controllers for the control plane. There is no Deployment if they run elsewhere.
 async fn keep_controllers(
     client: &Client,
     topology: &str,
@@ -291,7 +292,7 @@ async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), R
     Ok(())
 }
 
-/// Something that a pass depends on changed. An error is one too: the pass says what it is.
+/// Yields when something that a pass depends on changes. An error of a watch counts as a change: the pass reports it.
 fn changes(client: &Client, options: Options) -> SelectAll<BoxStream<'static, ()>> {
     fn of<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
     where
@@ -319,14 +320,14 @@ fn changes(client: &Client, options: Options) -> SelectAll<BoxStream<'static, ()
         all.clone(),
     ));
     if options.require_token {
-        // Else it has no right to.
+        // Without the option the operator has no right to watch them.
         let own = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), boot_token::NAMESPACE);
         streams.push(of(own, tokens));
     }
     streams
 }
 
-/// Keeps until `stop`. A pass that fails is told in the log and made again.
+/// Makes passes until `stop`. A failed pass is logged and repeated.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) {
     let mut changes = changes(&client, options);
     loop {
@@ -341,7 +342,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) {
                 RETRY
             }
         };
-        // A failed pass waits in any case: changes must not make it spin.
+        // A failed pass waits in any case: changes must not cause a busy loop.
         if rest == RETRY {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -1,8 +1,10 @@
 //! User data for machines that others provision: which Secrets hold which pointer config. Pure.
 //!
-//! Ours (`POOL-user-data-managed`, labelled) are written whole. Those of an installer are given the CA and the pool's boot
-//! token and keep everything else, or it is said why they cannot be. With `--require-token` each pool has a boot token of
-//! its own in its pointer. It is kept for as long as it is good; another is made when it is revoked or has expired.
+//! Our Secrets (`POOL-user-data-managed`, labelled) are written whole. In an installer's Secrets only the CA and the
+//! pool's boot token are set; if that is impossible, the plan says why. With `--require-token` each pool's pointer has its
+//! own boot token. It is kept while it is valid, and replaced when it is revoked or has expired.
+//!
+//! What it is not: reading and writing the Secrets (see `reconcile`).
 
 use api::boot_token::{ENTROPY, Record, Token};
 use api::events::OperatorEvent;
@@ -17,55 +19,55 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What user data is made of.
+/// The inputs of user data.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The server's host, as it stands in a URL.
+    /// The server's host, as it is written in a URL.
     pub host: &'a str,
-    /// Whom machines trust (PEM).
+    /// The CAs that machines trust (PEM).
     pub ca: &'a [u8],
     /// All pools.
     pub pools: &'a [MachineConfigPool],
-    /// The Secrets that are there.
+    /// The existing Secrets.
     pub secrets: &'a [Secret],
-    /// The records of all boot tokens; none: machines show none.
+    /// The records of all boot tokens. `None`: the server does not ask for tokens.
     pub tokens: Option<&'a [Record]>,
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// One Secret to be written.
+/// One Secret to write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// It, with the version that it was made from where it is there already.
+    /// The Secret. If it exists, with the resource version that was read.
     pub secret: Secret,
-    /// The boot token in it, where that is new: to be written before it.
+    /// Its boot token, if that is new. The token must be written before the Secret.
     pub token: Option<Record>,
-    /// Why.
+    /// Why it is written.
     pub why: &'static str,
 }
 
-/// What is to be written.
+/// What to write.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
-    /// Secrets.
+    /// Secrets to write.
     pub writes: Vec<Write>,
-    /// What is not as it should be and is left alone.
+    /// Objects that need a change that we cannot make.
     pub left: Vec<Left>,
 }
 
-/// An object that is not as it should be and is left alone.
+/// An object that needs a change that we cannot make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// Its kind.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// Its UID, where it has one.
+    /// Its UID, if it has one.
     pub uid: Option<String>,
-    /// What machines meet: a word for the event.
+    /// The event's reason.
     pub reason: OperatorEvent,
-    /// Why, and what to do.
+    /// The cause and the remedy.
     pub why: String,
 }
 
@@ -81,7 +83,7 @@ impl Left {
         Self { kind: "Secret", name, uid, reason, why: why.into() }
     }
 
-    /// The event that tells it. Its name follows from what it says, so that the same is told once.
+    /// The event about it. Its name is derived from its text, so that the same event is created only once.
     pub fn event(&self, now: Timestamp) -> Event {
         use std::hash::{DefaultHasher, Hash as _, Hasher as _};
         let mut hasher = DefaultHasher::new();
@@ -112,7 +114,7 @@ impl Left {
     }
 }
 
-/// Works out all user data. `entropy` gives random bytes for new tokens.
+/// Plans all user data. `entropy` returns random bytes for new tokens.
 pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Plan {
     let mut plan = Plan::default();
     let mut tokens = BTreeMap::new();
@@ -172,7 +174,7 @@ pub fn token_of(secret: &Secret) -> Option<Token> {
     Token::parse(pointer::token(&config_of(secret)?)?)
 }
 
-/// The token for a pool, and its record where it is new.
+/// The token for a pool, and its record if it is new.
 fn token(
     facts: &Facts<'_>,
     pool: &str,
@@ -191,10 +193,10 @@ fn token(
     (Some(token.reveal()), Some(record))
 }
 
-/// What becomes of a Secret of somebody else.
+/// What to do with a Secret that somebody else owns.
 #[derive(Debug, Default)]
 struct Foreign {
-    /// It with our CA and the pool's token, and why; none: it has them, or is about something else.
+    /// The Secret with our CA and the pool's token, and why. `None`: it has them, or is not about us.
     changed: Option<(Secret, &'static str)>,
     left: Vec<Left>,
 }
@@ -231,8 +233,8 @@ fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) 
     found
 }
 
-/// Puts the pool's token into a pointer config. False: it is there, or another good one of that pool is, or the config points
-/// to no config server. The token goes to this cluster's server and to nobody else.
+/// Puts the pool's token into a pointer config. False: it already has a valid token of that pool, or the config points to
+/// no config server. The token is only sent to this cluster's server.
 fn set_token(config: &mut Value, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) -> Result<bool, String> {
     if let Some(pool) = pointer::old_pool(config) {
         return Err(format!(
@@ -373,7 +375,7 @@ mod tests {
         world.tokens.as_mut().unwrap().retain(|r| r.pool != "worker");
         assert_eq!(world.pass().0, ["worker-user-data-managed"]);
         assert_ne!(pointer::token(&world.config("worker-user-data-managed")), Some(first.as_str()));
-        // Switched off: the header goes.
+        // Switched off: the header is removed.
         world.tokens = None;
         world.pass();
         assert_eq!(pointer::token(&world.config("worker-user-data-managed")), None);
@@ -436,7 +438,7 @@ mod tests {
             assert!(left[0].contains("no boot token") && left[0].contains(why), "{left:?}");
             assert!(!left[0].contains(token.split_once('.').unwrap().1), "{left:?}");
         }
-        // A good token that an administrator has made for the pool stays.
+        // A valid token that an administrator has created for the pool stays.
         let limited = Token::new(&[8; ENTROPY]);
         let record = Record { single_use: true, ..Record::new(&limited, "worker") };
         world.tokens.as_mut().unwrap().push(record);
@@ -444,7 +446,7 @@ mod tests {
         world.secrets.retain(is_managed);
         world.secrets.push(mk_foreign(&theirs("3.2.0", json!({"source": source, "httpHeaders": sent}))));
         assert_eq!(world.pass(), (vec![], vec![]));
-        // What points nowhere, and a config that is none, have no use for one.
+        // A config that points to no server, and an invalid config, get no token.
         for config in
             [theirs("3.2.0", json!({"source": "https://example.com/x.ign"})), json!({"cloud-init": 1})]
         {

@@ -1,4 +1,4 @@
-//! A config server for a folder without the rest of the program: quick to build when its speed is worked on.
+//! A config server for a folder, without the rest of the program: quick to build for work on its speed.
 //! `cargo run --release -p server --example folder -- FOLDER PORT`, where FOLDER has `cert`, `key`, `kubeconfig` and
 //! `base/` (see `bootstrap`).
 

@@ -40,7 +40,7 @@ pub enum ServerError {
         /// Why.
         source: std::io::Error,
     },
-    /// A cluster that cannot be reached at all.
+    /// No usable configuration for a connection to a cluster.
     #[error("no cluster: {0}")]
     Cluster(String),
 }

@@ -18,7 +18,7 @@ fn cases() -> Vec<Value> {
     paths.iter().map(|p| serde_json::from_slice(&std::fs::read(p).unwrap()).unwrap()).collect()
 }
 
-/// Without what is absent in all but form.
+/// Removes fields that are null or empty.
 fn lean(value: &Value) -> Value {
     let gone = |v: &Value| match v {
         Value::Null => true,
@@ -37,7 +37,7 @@ fn lean(value: &Value) -> Value {
     }
 }
 
-/// A config with the contents of its files decoded, so that only what a machine sees counts.
+/// A config with the contents of its files decoded, so that only what a machine sees is compared.
 fn seen(config: &Value) -> Value {
     let mut config = lean(config);
     if let Some(files) = config.pointer_mut("/storage/files").and_then(Value::as_array_mut) {
@@ -52,7 +52,7 @@ fn seen(config: &Value) -> Value {
     config
 }
 
-/// What happened to one request, where it is not what was recorded.
+/// How the answer to one request differs from the recorded one. `None`: it does not.
 async fn check(server: &Running, case: &Value, request: &Value) -> Option<String> {
     let text = |name: &str| request[name].as_str().unwrap_or_default();
     let (method, path, want) = (text("method"), text("path"), request["status"].as_u64().unwrap());

@@ -1,5 +1,5 @@
-//! Requests as clients really write them, well and badly: methods, targets, versions of HTTP, headers that play no part
-//! and headers that are played with. Each over TLS, as bytes.
+//! Requests as real clients write them, correctly and not: methods, targets, HTTP versions, irrelevant headers and
+//! manipulated headers. Each is sent as bytes over TLS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -30,7 +30,7 @@ async fn start_with(config: &str) -> Running {
     Running::start(files, "kind: Config\n", |_| {}).await.unwrap()
 }
 
-/// What comes back for these bytes on a connection of their own; none: it was closed without an answer.
+/// The answer to these bytes on a new connection. `None`: it was closed without an answer.
 async fn say(server: &Running, bytes: &[u8]) -> Option<Answer> {
     let mut stream = server.connect(|_| {}).await.unwrap();
     // The server may close before all is written.

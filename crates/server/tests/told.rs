@@ -1,5 +1,5 @@
-//! What the server tells of itself on its metrics address, and what it reads again while it serves: the TLS profile and
-//! the certificate. And clients that are not slow enough for one limit, but for the whole.
+//! What the server shows on its metrics address; that it reloads the TLS profile and the certificate while it serves;
+//! and slow clients that no single timeout ends, but the lifetime of a connection does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 const POOL: &str = "metadata: {name: master}\nstatus: {configuration: {name: rendered-1}}\n";
 const SETTINGS: &str = "metadata: {name: machine-config-controller}\nspec: {}\n";
 const V34: (&str, &str) = ("Accept", "application/vnd.coreos.ignition+json;version=3.4.0");
-/// Files are looked at each second.
+/// Files are checked every second.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A server of one pool, whose metrics are served too.
+/// A server of one pool that also serves its metrics.
 async fn start(size: usize, adjust: impl FnOnce(&mut server::BootstrapOptions)) -> (Running, SocketAddr) {
     let config = format!(
         "metadata: {{name: rendered-1}}\nspec: {{config: {{ignition: {{version: 3.5.0}}, storage: {{files: [\
@@ -45,7 +45,7 @@ async fn start(size: usize, adjust: impl FnOnce(&mut server::BootstrapOptions)) 
     (running, address)
 }
 
-/// Asks at the metrics address.
+/// Sends a request to the metrics address.
 async fn told(address: SocketAddr, method: &str, path: &str) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -61,7 +61,7 @@ async fn metrics(address: SocketAddr) -> String {
     String::from_utf8(answer.body).unwrap()
 }
 
-/// One line's value.
+/// The value of one line.
 fn value(text: &str, line: &str) -> Option<f64> {
     text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
 }
@@ -117,7 +117,7 @@ async fn what_was_asked_and_how_old_the_config_is_stands_in_the_metrics() {
     assert!(since <= now && since > now - 600.0, "{since} {now}");
     assert!(value(&text, "mcs_certificate_not_after_timestamp_seconds").unwrap() > now);
 
-    // What else is there, and what is not: no config without TLS and its limits.
+    // Other paths: a config is not served without TLS and its limits.
     let ready = told(address, "GET", "/readyz").await;
     assert!(String::from_utf8(ready.body).unwrap().contains("rendered-1"));
     for (method, path, status) in [

@@ -1,5 +1,5 @@
-//! What a client can do to the server below HTTP, and what comes of it: TLS versions, certificates that change,
-//! clients that are slow, half gone or too large, and the end of the server.
+//! The server below HTTP: TLS versions, certificates that change, clients that are slow, half closed or send too much,
+//! and the server's shutdown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -40,7 +40,7 @@ async fn start(size: usize, adjust: impl FnOnce(&mut server::BootstrapOptions)) 
 async fn drained(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> (Vec<u8>, Duration) {
     let begun = Instant::now();
     let mut all = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the connection.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("the server closes");
     (all, begun.elapsed())
 }
@@ -311,7 +311,7 @@ fn trusting(server: &Running) -> rustls::ClientConfig {
     support::client(rustls::DEFAULT_VERSIONS, roots).unwrap()
 }
 
-/// Asks through a balancer at an address, which sends these bytes first.
+/// Sends a request through a load balancer at this address, which sends these bytes first.
 async fn through(server: &Running, from: [u8; 4], first: &[u8]) -> Option<u16> {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(std::net::SocketAddr::from((from, 0))).unwrap();
@@ -340,7 +340,7 @@ async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
     };
     let balancer = [127, 0, 0, 9];
     assert_eq!(through(&server, balancer, &header(17)).await, Some(200));
-    // Each machine behind it counts for itself.
+    // Each machine behind it is counted separately.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind(std::net::SocketAddr::from((balancer, 0))).unwrap();
     let mut held = held.connect(server.addr).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(through(&server, balancer, &header(18)).await, Some(200));
-    // The balancer must say it, and nobody else can.
+    // The balancer must send the header, and nobody else can.
     assert_eq!(through(&server, balancer, b"").await, None);
     assert_eq!(through(&server, [127, 0, 0, 1], &header(17)).await, None);
     assert_eq!(through(&server, [127, 0, 0, 1], b"").await, Some(200));

@@ -1,11 +1,11 @@
-//! The config server's CA and certificate: what to make, when, and in which order, so that no machine meets a server
-//! that it has no reason to trust. [`decide`] is pure; [`issue`] makes keys.
+//! The config server's CA and certificate: what to create, when, and in which order, so that machines always trust the
+//! server. [`decide`] is pure; [`issue`] creates keys.
 //!
-//! Names and times are the reference's: ten years, made anew after eight. One thing differs: a new CA is first given
-//! to machines, and a week later the server's certificate is signed by it; machines that were provisioned in between
-//! trust both.
+//! Names and times are the reference's: valid for ten years, renewed after eight. One thing differs: machines get a new
+//! CA first, and the server's certificate is signed with it a week later. Machines that are provisioned in between trust
+//! both.
 //!
-//! What it is not: other people's Secrets. One that does not have our label is used and never written.
+//! What it is not: the owner of other people's Secrets. A Secret without our label is used and never written.
 
 use api::k8s::{ByteString, ObjectMeta, Secret};
 use api::names::NAMESPACE;
@@ -18,24 +18,24 @@ use rcgen::{
 };
 use std::collections::BTreeMap;
 
-/// How long a CA or certificate is good.
+/// How long a CA or certificate is valid.
 const VALID: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
-/// When the next is made.
+/// The age at which it is renewed.
 const REFRESH: SignedDuration = SignedDuration::from_hours(24 * 365 * 8);
-/// How long machines are given a new CA before the server's certificate is signed by it: a week, and the two days by
-/// which its begin is earlier than its making.
+/// The age of a new CA at which it signs the server's certificate: machines get it for a week before. Two days are added
+/// because a CA's validity begins before it is created.
 const SETTLE: SignedDuration = SignedDuration::from_hours(24 * 9);
-/// A certificate that ends sooner is replaced whatever else holds.
+/// A certificate that expires sooner than this is replaced in any case.
 const LAST: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// Clocks of machines that have not met a time server: certificates begin this long ago.
+/// Certificates are valid from this long before now, because clocks of machines without a time server may be slow.
 const EARLY: SignedDuration = SignedDuration::from_hours(24);
 
-/// What stands in the cluster.
+/// The objects in the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Have<'a> {
     /// The CA and its key.
     pub ca: Option<&'a Secret>,
-    /// What machines trust.
+    /// The CAs that machines trust.
     pub bundle: Option<&'a ConfigMap>,
     /// The server's certificate and key.
     pub serving: Option<&'a Secret>,
@@ -43,14 +43,14 @@ pub struct Have<'a> {
     pub hosts: &'a [String],
 }
 
-/// What is to be made, and why.
+/// What to create, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
-    /// A CA.
+    /// Why a CA is created; `None`: it stays.
     pub ca: Option<&'static str>,
-    /// A certificate.
+    /// Why a certificate is created; `None`: it stays.
     pub serving: Option<&'static str>,
-    /// What others own and only they can renew.
+    /// Objects that others own, and only they can renew.
     pub foreign: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn field<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
     std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok().filter(|t| !t.is_empty())
 }
 
-/// What matters of a certificate.
+/// The fields of a certificate that matter here.
 #[derive(Debug)]
 struct Read {
     not_before: Timestamp,
@@ -96,7 +96,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| std::net::Ipv6Addr::from(b).to_string())).ok()
 }
 
-/// The bundle that machines are to trust: the CA, and those before it that are still good.
+/// The bundle for machines: the CA, and earlier ones that have not expired.
 pub fn bundle(ca: &str, before: &str, now: Timestamp) -> String {
     let mut all: Vec<String> = vec![];
     for text in [ca, before] {
@@ -111,7 +111,7 @@ pub fn bundle(ca: &str, before: &str, now: Timestamp) -> String {
     all.concat()
 }
 
-/// What is to be made.
+/// Decides what to create.
 pub fn decide(have: &Have<'_>, now: Timestamp) -> Decision {
     let mut decision = Decision::default();
     let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).and_then(read);
@@ -148,7 +148,7 @@ pub fn decide(have: &Have<'_>, now: Timestamp) -> Decision {
     decision
 }
 
-/// Whether the signer of a certificate that is ours is one that machines trust.
+/// Whether machines trust the signer of our certificate.
 fn trusted(serving: &Secret, have: &Have<'_>) -> bool {
     let signer = serving.metadata.annotations.as_ref().and_then(|a| a.get(server_tls::SIGNER));
     let trust = have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
@@ -157,21 +157,21 @@ fn trusted(serving: &Secret, have: &Have<'_>) -> bool {
     signer.is_some_and(|signer| known.any(|k| k == *signer))
 }
 
-/// What was made: objects to be written, in this order.
+/// The created objects, to be written in this order.
 #[derive(Debug, Default)]
 pub struct Issued {
-    /// The CA and its key, where it is new.
+    /// The CA and its key, if it is new.
     pub ca: Option<Secret>,
-    /// What machines are to trust, where that changes.
+    /// The bundle for machines, if it changes.
     pub bundle: Option<ConfigMap>,
-    /// The server's certificate and key, where they are new.
+    /// The server's certificate and key, if they are new.
     pub serving: Option<Secret>,
 }
 
-/// Why nothing could be made. No variant holds a key.
+/// Why nothing could be created. No variant holds a key.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The library would not.
+    /// The library failed.
     #[error("{what} cannot be made: {why}")]
     Make {
         /// What.
@@ -179,12 +179,12 @@ pub enum CertificateError {
         /// Why.
         why: String,
     },
-    /// The CA's Secret is somebody else's and cannot sign.
+    /// The CA's Secret belongs to somebody else and cannot be used to sign.
     #[error("Secret {NAMESPACE}/{} has no certificate and key that can sign", server_tls::CA)]
     Signer,
 }
 
-/// Makes what was decided.
+/// Creates what was decided.
 ///
 /// # Errors
 /// See [`CertificateError`].
@@ -202,7 +202,7 @@ pub fn issue(decision: &Decision, have: &Have<'_>, now: Timestamp) -> Result<Iss
         issued.bundle = Some(bundle_map(after, have.bundle));
     }
     if decision.serving.is_some() {
-        // A new CA signs at once only where machines cannot trust another.
+        // A new CA signs at once only if machines trust no other.
         let old = have.ca.filter(|s| have.serving.is_some() && field(s, server_tls::KEY).is_some());
         let signer = old.filter(|s| field(s, server_tls::CERT).and_then(read).is_some()).or(ca);
         issued.serving = Some(make_serving(now, signer.ok_or(CertificateError::Signer)?, have)?);

@@ -1,4 +1,4 @@
-//! A CA and certificate through their years: made, kept, renewed, taken over, broken.
+//! The life of a CA and its certificate: created, kept, renewed, owned by somebody else, broken.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn day(n: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::from_hours(24 * n)
 }
 
-/// What stands in the cluster, owned.
+/// The objects in the cluster.
 #[derive(Default)]
 struct Cluster {
     ca: Option<Secret>,
@@ -29,7 +29,7 @@ impl Cluster {
         }
     }
 
-    /// One pass, as the operator makes it.
+    /// One pass of the operator.
     fn pass(&mut self, now: Timestamp) -> Decision {
         let decision = decide(&self.have(), now);
         let Issued { ca, bundle, serving } = issue(&decision, &self.have(), now).unwrap();

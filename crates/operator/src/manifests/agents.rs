@@ -1,11 +1,11 @@
-//! What the node agents need in a cluster: the rights of nodes, a guard on them, and (where agents run as pods) the
-//! DaemonSet. Pure.
+//! What the node agents need in a cluster: the rights of nodes, an admission policy that limits them, and the DaemonSet,
+//! if agents run as pods. Pure.
 //!
 //! What it is not: putting these into the cluster (see `install`), nor the units of agents that run as services of
 //! their hosts (`deploy/systemd`).
 //!
-//! An agent speaks as its node, with the kubelet's credentials: the Node authorizer and NodeRestriction keep it to its
-//! own Node, its events and nothing else; the role here adds what it reads, and the guard keeps each node to its own
+//! An agent uses its node's identity, the kubelet's credentials. The Node authorizer and NodeRestriction limit it to its
+//! own Node and its events. The role here adds what it reads, and the admission policy limits each node to its own
 //! MachineConfigNode.
 
 use api::names::{GROUP, NAMESPACE};
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 /// The name of the agents' objects.
 const NAME: &str = "machine-config-daemon";
-/// The ConfigMap from which agents take the API server's CA.
+/// The ConfigMap with the API server's CA for agents.
 const KUBECONFIG_DATA: &str = "kubeconfig-data";
-/// What is not used goes back to the host at once: the agent rests nearly always. As in the systemd unit.
+/// The allocator returns unused memory at once, because the agent is idle nearly always. As in the systemd unit.
 const ALLOCATOR: &str = "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0";
-/// How long an agent that is told to stop may take: it finishes the change that it is at.
+/// How long an agent may take to stop: it finishes the running change first.
 const GRACE_SECONDS: u32 = 600;
 
-/// The rights of the agents and the guard on them, in the order in which they must come.
+/// The rights of the agents and the admission policy, in the order in which they must be written.
 pub(crate) fn rights() -> Vec<Value> {
     let read = ["get", "list", "watch"];
     let subjects = json!([
@@ -33,7 +33,7 @@ pub(crate) fn rights() -> Vec<Value> {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {"name": NAME, "namespace": NAMESPACE},
-            // Pods speak as their nodes: no token needs to be in them.
+            // Agents use their node's identity, so the pods need no token.
             "automountServiceAccountToken": false,
         }),
         json!({
@@ -52,7 +52,7 @@ pub(crate) fn rights() -> Vec<Value> {
                     "verbs": ["get", "list", "watch", "create", "update", "patch"],
                 },
                 {"apiGroups": ["operator.openshift.io"], "resources": ["machineconfigurations"], "verbs": read},
-                // Which hosts run API servers: a node that joins without a role label may be one of them.
+                // To know the hosts that run API servers: a node may join without a role label and be one of them.
                 {
                     "apiGroups": ["discovery.k8s.io"],
                     "resources": ["endpointslices"],
@@ -99,7 +99,7 @@ pub(crate) fn rights() -> Vec<Value> {
     ]
 }
 
-/// A node writes its own MachineConfigNode only.
+/// Each node may only write its own MachineConfigNode.
 fn guard() -> Value {
     let account = format!("system:serviceaccount:{NAMESPACE}:{NAME}");
     let from_pod = "(has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra && \
@@ -135,7 +135,7 @@ fn guard() -> Value {
     })
 }
 
-/// The agents as pods: one on each node, which enters its host at once.
+/// The agents as pods: one on each node, which enters its host's namespaces first.
 pub(crate) fn daemon_set(image: &str) -> Value {
     let labels = json!({"k8s-app": NAME});
     json!({

@@ -1,5 +1,5 @@
-//! Controller, config server and operator as pods: Deployments, the server's DaemonSet, Services, the budget of the
-//! controller, and who may reach the pods. Pure.
+//! Controller, config server and operator as pods: Deployments, the server's DaemonSet, Services, the controller's
+//! PodDisruptionBudget, and network policies. Pure.
 //!
 //! What it is not: their rights (see `rights`) and the agents (see `agents`).
 
@@ -12,44 +12,45 @@ use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-/// Where the image has the templates.
+/// The path of the templates in the image.
 const TEMPLATES: &str = "/usr/share/mco/templates";
-/// Where the controller serves its metrics.
+/// The port of the controller's metrics.
 const CONTROLLER_METRICS: u16 = 8797;
-/// Where the server serves `/healthz`, `/readyz` and metrics: on its host alone, whose network it has.
+/// The port of the server's `/healthz`, `/readyz` and metrics. The server uses its host's network, and serves these on
+/// loopback only.
 const SERVER_METRICS: u16 = 8798;
 /// The reference's port for plain HTTP.
 const PLAIN: u16 = api::user_data::PORT + 1;
 /// The program's own user. No part needs to be root.
 const USER: u32 = 65_532;
-/// The server's memory that is not used goes back to its host at once: 29 instead of 35 MiB with 20 pools, for some
-/// hundredths of a millisecond of each request. Buffers of TLS records stay at hand.
+/// The server's allocator returns unused memory at once: 29 instead of 35 MiB with 20 pools, at the cost of some hundredths
+/// of a millisecond for each request. Buffers of TLS records are kept.
 const SERVER_ALLOCATOR: &str = "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0,lg_tcache_max:16";
-/// How many controllers run: one leads, another takes over when its node is drained. On a single control-plane node a
-/// second one has nowhere to go, and their budget would hold whoever drains that node.
+/// How many controllers run. One leads, and another takes over when its node is drained. With a single control-plane node a
+/// second one has nowhere to run, and their PodDisruptionBudget would block a drain of that node.
 pub(crate) fn controllers(control_plane_topology: &str) -> u32 {
     if control_plane_topology == SINGLE_REPLICA { 1 } else { 2 }
 }
 
-/// What the pods are told.
+/// The inputs of the pods' manifests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts<'a> {
     /// The image of all of them.
     pub(crate) image: &'a str,
-    /// The API server, as machines that boot reach it.
+    /// The API server's URL for booting machines.
     pub(crate) api_server_url: &'a str,
-    /// Configs only for machines with a boot token, over HTTPS. False: for everybody, over plain HTTP too, as the
-    /// reference does.
+    /// Only machines with a boot token get configs, over HTTPS. False: everybody does, also over plain HTTP, as with the
+    /// reference.
     pub(crate) require_token: bool,
-    /// Load balancers that say for whom they speak.
+    /// Load balancers that send the client's address by PROXY protocol.
     pub(crate) balancers: &'a [IpNet],
     /// How many controllers run, see [`controllers`].
     pub(crate) controllers: u32,
-    /// The number that somebody gave them instead.
+    /// Another number that somebody has set.
     pub(crate) scaled: Option<&'a Scaled>,
 }
 
-/// All objects, in the order in which they must come.
+/// All objects, in the order in which they must be written.
 pub(crate) fn all(parts: &Parts<'_>) -> Vec<Value> {
     let mut all = vec![controller(parts), budget(), controller_service(), operator(parts)];
     all.extend([server(parts), server_service(parts)]);
@@ -65,7 +66,7 @@ fn metadata(name: &str) -> Value {
     json!({"name": name, "namespace": NAMESPACE, "labels": labels(name)})
 }
 
-/// What the pods of all parts have in common.
+/// The common fields of all pods.
 fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
     let mut container = json!({
         "name": name,
@@ -86,7 +87,7 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
     let tolerations = ["master", "control-plane", "etcd"].map(|role| {
         json!({"key": format!("node-role.kubernetes.io/{role}"), "operator": "Exists", "effect": "NoSchedule"})
     });
-    // Either label will do, with any value: k3s gives them the value "true".
+    // One of the labels with any value is enough: k3s sets the value "true".
     let on_control_plane = [label::CONTROL_PLANE_ROLE, label::MASTER_ROLE]
         .map(|key| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]}));
     json!({
@@ -127,7 +128,7 @@ fn controller(parts: &Parts<'_>) -> Value {
         "livenessProbe": probe("/healthz", CONTROLLER_METRICS, None),
     });
     let mut pod = pod(CONTROLLER, parts.image, &args, more);
-    // On nodes of their own where there are several: it is the controller that drains them.
+    // On different nodes, if there are several: the controller drains its own node, too.
     pod["spec"]["topologySpreadConstraints"] = json!([{
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -154,17 +155,17 @@ fn controller(parts: &Parts<'_>) -> Value {
     })
 }
 
-/// The controllers' Deployment has another number than it was given: somebody has scaled it, and that stays.
+/// Somebody has scaled the controllers' Deployment: its number is not the one that was written. It is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scaled {
-    /// How many it has.
+    /// Its number of replicas.
     has: u32,
-    /// How many it was given, as its record says. Kept, so that it still counts as scaled.
+    /// The number that was written, from its record. It is kept, so that the Deployment still counts as scaled.
     recorded: String,
 }
 
 impl Scaled {
-    /// None: it has what it was given.
+    /// `None`: nobody has scaled it.
     pub(crate) fn of(deployment: &Deployment) -> Option<Self> {
         let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
         // Deployments of earlier versions have two and no record.
@@ -174,8 +175,8 @@ impl Scaled {
     }
 }
 
-/// The merge patch that brings the controllers' Deployment to this number. None where it has that number, or another one
-/// than it was given: somebody has scaled it.
+/// The merge patch that brings the controllers' Deployment to this number. `None`: it has that number, or somebody has scaled
+/// it.
 pub(crate) fn scaled(deployment: &Deployment, wanted: u32) -> Option<Value> {
     let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).to_string();
     let mut record = Found::of(&deployment.metadata);
@@ -200,7 +201,7 @@ fn budget() -> Value {
         "spec": {
             "maxUnavailable": 1,
             "selector": {"matchLabels": labels(CONTROLLER)},
-            // A controller that does not come up must not keep its node from being drained.
+            // A controller that does not start must not block a drain of its node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     })
@@ -251,7 +252,7 @@ fn server(parts: &Parts<'_>) -> Value {
     pod["spec"]["hostNetwork"] = json!(true);
     pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
     pod["spec"]["volumes"] = json!([
-        // Made by the operator: the pod waits for it.
+        // The operator creates it; the pod waits for it.
         {"name": "certs", "secret": {"secretName": api::server_tls::SERVING}},
         {"name": "token", "secret": {"secretName": BOOTSTRAP_TOKEN}},
     ]);
@@ -286,15 +287,15 @@ fn server_service(parts: &Parts<'_>) -> Value {
     service(SERVER, &json!(ports))
 }
 
-/// Where the config server listens.
+/// The ports of the config server.
 fn ports(parts: &Parts<'_>) -> Vec<(&'static str, u16)> {
     let mut ports = vec![("https", api::user_data::PORT)];
     ports.extend((!parts.require_token).then_some(("http", PLAIN)));
     ports
 }
 
-/// Who may reach the pods: nobody the operator, and the controller for its metrics only. Policies do not hold for the config
-/// server: it has its host's network, which machines boot on.
+/// Network policies: nobody may reach the operator, and the controller is reached on its metrics' port only. The config
+/// server needs no policy, as policies do not apply to the host's network, which it uses to serve booting machines.
 fn policies() -> [Value; 2] {
     let policy = |name: &str| {
         json!({
@@ -306,8 +307,8 @@ fn policies() -> [Value; 2] {
     };
     let mut controller = policy(CONTROLLER);
     controller["spec"]["ingress"] = json!([{"ports": [{"protocol": "TCP", "port": CONTROLLER_METRICS}]}]);
-    // Without rules nobody comes in. An empty list would say the same, and the API server keeps it from one kind of apply
-    // and drops it from the other.
+    // No `ingress` field: nothing may connect. An empty list would mean the same, but the API server keeps it after one kind
+    // of apply and drops it after the other.
     [controller, policy(OPERATOR)]
 }
 
@@ -349,7 +350,7 @@ mod tests {
             deployment.metadata.annotations = record;
             deployment
         };
-        // As it stands, the record, what is wanted, whether that is written.
+        // Replicas, record, wanted number, whether it is written.
         let rows = [
             (2, Some("2"), 1, true),
             (1, Some("1"), 2, true),
@@ -364,7 +365,7 @@ mod tests {
             let patch = scaled(&with(has, record), wanted);
             assert_eq!(patch.is_some(), written, "{has} {record:?} {wanted}: {patch:?}");
             assert!(patch.is_none_or(|p| p["spec"]["replicas"] == wanted));
-            // An installation follows the same rule, and what it writes is still seen as scaled.
+            // An installation follows the same rule, and the Deployment still counts as scaled afterwards.
             let there = with(has, record);
             let scaled = Scaled::of(&there);
             let (image, api_server_url) = ("mco:2", "https://api:6443");

@@ -14,9 +14,9 @@ pub(crate) const CONTROLLER: &str = "machine-config-controller";
 pub(crate) const SERVER: &str = "machine-config-server";
 /// The operator's objects.
 pub(crate) const OPERATOR: &str = "machine-config-operator";
-/// Whom machines that boot speak as, until they have credentials of their own.
+/// The account that booting machines use until they have credentials of their own.
 pub(crate) const BOOTSTRAPPER: &str = "node-bootstrapper";
-/// Its token, which the config server hands out.
+/// The Secret with its token, which the config server hands out.
 pub(crate) const BOOTSTRAP_TOKEN: &str = "node-bootstrapper-token";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -27,26 +27,26 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// The same for objects of these names only.
+/// The same, limited to objects with these names.
 fn named(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": verbs})
 }
 
-/// The pull secret that the controller may read without being told of it.
+/// The pull secret that the controller may read even if the ControllerConfig does not name it.
 pub(crate) const PULL_SECRET: &str = "pull-secret";
 
-/// The right to finish the move of boot tokens into their own namespace: Roles in the old one that name each token that
-/// stands there, and nothing else. `mco install` gives it where there are such tokens; the operator takes it back when they
+/// The operator's right to finish the move of boot tokens into their own namespace: a Role in the old namespace that names
+/// each token there, and nothing else. `mco install` creates it if there are such tokens; the operator deletes it when they
 /// are gone.
 pub(crate) const TOKEN_MOVE: &str = "machine-config-operator-token-move";
-/// The same for config servers of the version before, which write the use of such a token down until they are replaced.
+/// The same for config servers of the previous version, which record uses of such tokens until they are replaced.
 pub(crate) const TOKEN_USE: &str = "machine-config-server-token-move";
 
-/// Where the pull secret stands, where the ControllerConfig names one: namespace and name.
+/// The namespace and name of the pull secret that the ControllerConfig names.
 pub type PullSecret = (String, String);
 
-/// All of them, in the order in which they must come. `tokens`: the config server asks for boot tokens. `pull_secret`:
-/// what the ControllerConfig names. `old_tokens`: the boot tokens' Secrets that stand in the old namespace.
+/// All objects, in the order in which they must be written. `tokens`: the config server asks for boot tokens. `pull_secret`:
+/// the one that the ControllerConfig names. `old_tokens`: the boot tokens' Secrets in the old namespace.
 pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[String]) -> Vec<Value> {
     let (provider, boot) = (api::user_data::NAMESPACE, boot_token::NAMESPACE);
     let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -64,7 +64,7 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[
     all.push(cluster_role(SERVER, &server()));
     all.push(cluster_binding(SERVER));
     all.extend(role(SERVER, NAMESPACE, &server_here()));
-    // Without tokens these two have no rule: one that was there before is taken back.
+    // Without tokens these two Roles have no rules: applying them removes earlier ones.
     let rules = |verbs: &[&str]| if tokens { vec![rule("", &["secrets"], verbs)] } else { vec![] };
     all.extend(role(SERVER, boot, &rules(&["get", "list", "watch", "patch"])));
     all.extend(account(OPERATOR));
@@ -86,7 +86,7 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[
     all
 }
 
-/// The rules of the controller's ClusterRole. A test holds them against what its passes say that they need.
+/// The rules of the controller's ClusterRole. A test compares them with what its passes declare.
 pub fn controller() -> Vec<Value> {
     let config = "config.openshift.io";
     vec![
@@ -151,7 +151,7 @@ fn controller_here(pull_secret: Option<&str>) -> Vec<Value> {
     pull.extend(pull_secret.filter(|name| *name != PULL_SECRET));
     vec![
         named("coordination.k8s.io", "leases", &[CONTROLLER], &["get", "update"]),
-        // A name cannot limit what does not exist yet.
+        // `create` cannot be limited by name.
         rule("coordination.k8s.io", &["leases"], &["create"]),
         rule("", &["events"], &["create"]),
         named("", "secrets", &pull, &READ),
@@ -163,14 +163,14 @@ fn server() -> Vec<Value> {
         rule(GROUP, &["machineconfigs"], &READ),
         rule(GROUP, &["machineconfigpools", "machineosconfigs", "machineosbuilds"], &FOLLOW),
         named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &FOLLOW),
-        // Where the cluster's own registry can be reached: machines that boot cannot.
+        // To find the cluster's own registry, which booting machines cannot reach.
         rule("", &["services"], &["list"]),
         rule("route.openshift.io", &["routes"], &["list"]),
     ]
 }
 
-/// What is left to do with tokens of the old namespace, by name: the operator writes uses on the copies and removes what
-/// was copied, and old servers use tokens up. They follow those tokens no more: what they have read, they go on with.
+/// Rights to the tokens in the old namespace, by name: the operator marks and deletes Secrets that were copied, and old
+/// servers record uses. Old servers can no longer watch these tokens; they continue with what they have read.
 fn moves(names: &[String]) -> Vec<Value> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let place = boot_token::OLD_NAMESPACE;
@@ -201,17 +201,17 @@ fn operator_here() -> Vec<Value> {
     vec![
         named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
         rule("", &["configmaps", "secrets"], &["create"]),
-        // How many controllers run follows the number of control-plane nodes.
+        // The number of controllers depends on the topology of the control plane.
         named("apps", "deployments", &[CONTROLLER], &["get", "patch"]),
         named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
-        // Which tokens it is to move stands in its own Role, which it takes back in the end.
+        // Its Role names the tokens to move. It deletes the Role in the end.
         named(RBAC, "roles", &moving, &["get", "delete"]),
         named(RBAC, "rolebindings", &moving, &["delete"]),
     ]
 }
 
-/// Machines that boot ask for a kubelet's certificate as this account, and renew it as nodes. That these requests are
-/// approved is the cluster's decision.
+/// Booting machines request a kubelet's certificate as this account, and renew it as nodes. The cluster approves the
+/// requests.
 fn bootstrapper() -> Vec<Value> {
     let bind = |name: &str, role: &str, subject: Value| {
         json!({
@@ -265,7 +265,7 @@ fn cluster_binding(name: &str) -> Value {
     })
 }
 
-/// A role in a namespace, and that the account has it.
+/// A Role in a namespace, and its RoleBinding to the account.
 fn role(name: &str, namespace: &str, rules: &[Value]) -> [Value; 2] {
     [
         json!({
@@ -284,7 +284,7 @@ fn role(name: &str, namespace: &str, rules: &[Value]) -> [Value; 2] {
 mod tests {
     use super::*;
 
-    /// All rules of a part, with the namespace in which they count.
+    /// All rules of a part, each with its namespace.
     fn rules(part: &str, tokens: bool) -> Vec<(String, Value)> {
         let roles = all(tokens, None, &[]).into_iter().filter(|o| o["metadata"]["name"] == part);
         roles
@@ -332,7 +332,7 @@ mod tests {
         let places: Vec<&str> = writes.iter().map(|(namespace, _)| namespace.as_str()).collect();
         assert_eq!(places, [boot_token::NAMESPACE]);
         assert!(writes.iter().all(|(_, rule)| rule["resources"] == json!(["secrets"])), "{writes:?}");
-        // What was there before is taken back, not left.
+        // Earlier rights are removed.
         let role = |o: &Value| {
             o["kind"] == "Role"
                 && o["metadata"]["name"] == SERVER
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some() {
         let old = ["boot-token-1".to_owned(), "boot-token-2".to_owned()];
-        // Who may do what to which Secrets of the old namespace.
+        // The rights to Secrets of the old namespace.
         let reach = |tokens: bool, old: &[String]| -> Vec<(String, Value, Value)> {
             let all = all(tokens, None, old);
             let here = |o: &&Value| o["metadata"]["namespace"] == boot_token::OLD_NAMESPACE;
@@ -374,7 +374,7 @@ mod tests {
         );
         assert_eq!(reach(true, &[]), []);
         assert_eq!(reach(false, &old), []);
-        // Here it completes a move, and there it takes the right to it back.
+        // Here it completes a move; there it deletes its right to do so.
         let operator = rules(OPERATOR, true);
         let here = operator.iter().find(|(place, _)| place == boot_token::NAMESPACE).unwrap();
         assert!(["get", "create", "patch"].iter().all(|verb| lists(&here.1["verbs"], verb)), "{here:?}");

@@ -1,18 +1,18 @@
-//! The `Accept` header → the Ignition version to answer in. Pure; takes any bytes.
+//! From the `Accept` header to the Ignition version of the answer. Pure; takes any bytes.
 //!
-//! The rules are those that booting machines know: only elements of the subtype `vnd.coreos.ignition+json` with a
-//! version take part, the one with the highest `q` decides, and nothing usable means 2.2.
+//! The rules are the reference's: only elements of the subtype `vnd.coreos.ignition+json` with a version count, the one
+//! with the highest `q` decides, and without a usable element the version is 2.2.
 //!
-//! What it is not: whether the config can be said in that version (see `prepare`).
+//! What it is not: whether the config can be written in that version (see `prepare`).
 
 use super::refusal::Refusal;
 use ignition::Version;
 
 /// The subtype that Ignition names itself with.
 const SUBTYPE: &str = "vnd.coreos.ignition+json";
-/// What a client without a usable header gets: machines from before the header was sent know no other.
+/// The version without a usable header. Machines that are too old to send the header know no other.
 pub const DEFAULT: Version = Version::V2_2;
-/// The versions that are served, for messages. 3.0 can be asked for but not answered, as the reference.
+/// The versions that are served, for messages. 3.0 can be asked for but not answered, as in the reference.
 pub const SERVED: [Version; 7] =
     [Version::V2_2, Version::V3_1, Version::V3_2, Version::V3_3, Version::V3_4, Version::V3_5, Version::V3_6];
 
@@ -24,16 +24,16 @@ pub fn negotiate(header: Option<&[u8]>) -> Result<Version, Refusal> {
     let Some(bytes) = header else { return Ok(DEFAULT) };
     let text = String::from_utf8_lossy(bytes);
     let asked = text.split(',').filter_map(element);
-    // The first of the highest: a later one of the same quality does not win.
+    // Among equal qualities, the first one wins.
     let best = asked.reduce(|best, next| if next.quality > best.quality { next } else { best });
     best.map_or(Ok(DEFAULT), |e| served(e.version))
 }
 
-/// A version as it is asked for.
+/// A version as the client asks for it.
 type Asked = [u64; 3];
 
-/// Three numbers, with or without a pre-release or build behind them: semver as the reference reads it, which takes
-/// `3.04.0` and `3.4.0-` too.
+/// Three numbers, with or without a pre-release or build: semver as the reference reads it, which also accepts `3.04.0`
+/// and `3.4.0-`.
 fn version(text: &str) -> Option<Asked> {
     let (text, build) = text.split_once('+').unwrap_or((text, ""));
     let (numbers, pre) = text.split_once('-').unwrap_or((text, ""));
@@ -59,7 +59,7 @@ fn element(text: &str) -> Option<Element> {
     }
     let (mut asked, mut quality) = (None, None);
     for part in parts {
-        // The first of each counts, also where it cannot be read.
+        // The first of each counts, even if it cannot be read.
         if let Some(v) = part.strip_prefix("version=") {
             asked.get_or_insert_with(|| version(v));
         } else if let Some(q) = part.strip_prefix("q=") {
@@ -78,13 +78,13 @@ fn served([major, minor, patch]: Asked) -> Result<Version, Refusal> {
         (3, 3) => Ok(Version::V3_3),
         (3, 4) => Ok(Version::V3_4),
         (3, 5) => Ok(Version::V3_5),
-        // Answered in 3.5 wherever that can say it (see `board`).
+        // Answered in 3.5 if the config can be written in it (see `prepared::cache`).
         (3, _) => Ok(Version::V3_6),
         _ => Err(Refusal::Version { asked: format!("{major}.{minor}.{patch}") }),
     }
 }
 
-/// Whether a response may be packed with gzip, by the `Accept-Encoding` header.
+/// Whether the `Accept-Encoding` header allows gzip.
 pub fn takes_gzip(header: Option<&[u8]>) -> bool {
     let Some(text) = header.and_then(|h| std::str::from_utf8(h).ok()) else { return false };
     text.split(',').any(|element| {

@@ -1,9 +1,11 @@
-//! Whether a machine may have a config, where the server asks for boot tokens: the header → a pass or a refusal, and
-//! single-use tokens used up in the cluster before the first byte goes out.
+//! Admission by boot token: checks the `Authorization` header, and records the use of single-use tokens in the cluster
+//! before the first byte of a config is sent.
 //!
-//! Guarantees: a token of one use is used by one machine, over all replicas of this server, because its use is written
-//! on the version that it was read in; when that cannot be written, nobody gets the config (503, which machines
-//! repeat). What a token is good for is decided in `api::boot_token`; here is the header and the writing.
+//! Guarantees: a single-use token is used by one machine only, across all replicas of this server, because its use is
+//! written with the resource version that was checked. If the use cannot be written, the request gets no config (503;
+//! machines try again).
+//!
+//! What it is not: the rules of what a token allows, which are in `api::boot_token`.
 //!
 //! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
 
@@ -23,26 +25,27 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// One request to the API server. Ignition waits ten seconds for the head of an answer.
+/// The timeout of one request to the API server. Ignition waits ten seconds for the head of an answer.
 const CALL: Duration = Duration::from_secs(4);
-/// Machines that share a token of one use, by mistake, all write to it; the second try sees who was first.
+/// How often a use is written. Machines that share a single-use token by mistake conflict; the second try sees which one
+/// was first.
 const TRIES: usize = 3;
 
 /// A token's record as it was read.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredToken {
     record: Record,
-    /// The version of its Secret.
+    /// The resource version of its Secret.
     version: String,
 }
 
-/// What a request was let in with.
+/// The token that admits a request.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// The token's ID and the machine that it was made for: for the log.
+    /// The token's ID and the machine that it was made for, for the log.
     pub(crate) id: String,
     pub(crate) node: Option<String>,
-    /// The use to be written down before anything is sent.
+    /// The use that must be recorded before anything is sent.
     claim: Option<(Token, Arc<StoredToken>, Use)>,
 }
 
@@ -58,7 +61,7 @@ impl std::fmt::Debug for BootTokens {
     }
 }
 
-/// The record of a Secret; a broken one is no token, and said.
+/// The record in a Secret. A broken one is logged and admits nobody.
 fn held(secret: &Secret) -> Option<Arc<StoredToken>> {
     match Record::from_secret(secret) {
         Ok(record) => {
@@ -73,28 +76,28 @@ fn held(secret: &Secret) -> Option<Arc<StoredToken>> {
 }
 
 impl BootTokens {
-    /// No tokens yet; uses are written by `secrets`.
+    /// Starts without tokens. Uses are written through `secrets`.
     pub(crate) fn new(secrets: Api<Secret>) -> Self {
         Self { secrets: Some(secrets), tokens: RwLock::default() }
     }
 
-    /// Tokens of tests; uses cannot be written.
+    /// For tests: fixed tokens, whose uses cannot be written.
     #[cfg(test)]
     pub(crate) fn offline(records: Vec<Record>) -> Self {
-        let gate = Self { secrets: None, tokens: RwLock::default() };
-        gate.apply(Event::Init);
-        records.into_iter().for_each(|r| gate.apply(Event::InitApply(r.to_secret())));
-        gate.apply(Event::InitDone);
-        gate
+        let tokens = Self { secrets: None, tokens: RwLock::default() };
+        tokens.apply(Event::Init);
+        records.into_iter().for_each(|r| tokens.apply(Event::InitApply(r.to_secret())));
+        tokens.apply(Event::InitDone);
+        tokens
     }
 
-    /// What a watch tells of the Secrets.
+    /// Takes in an event of the watch of Secrets.
     pub(crate) fn apply(&self, event: Event<Secret>) {
         let keep = |secret: Secret| (secret.metadata.name.clone().unwrap_or_default(), held(&secret));
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).apply(event, keep);
     }
 
-    /// Whether all tokens were seen.
+    /// Whether all tokens have been listed.
     pub(crate) fn ready(&self) -> bool {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).ready()
     }
@@ -104,7 +107,7 @@ impl BootTokens {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned().flatten()
     }
 
-    /// Judges a request's header. `secure`: it came over TLS.
+    /// Checks a request's header. `secure`: it came over TLS.
     pub(crate) fn check(
         &self,
         headers: &HeaderMap,
@@ -139,7 +142,7 @@ impl BootTokens {
         Ok(Admission { id, node, claim })
     }
 
-    /// Writes a use down, where there is one to write. To be called before the config is sent, and only then.
+    /// Records the token's use, if it is a single-use token. Must be called before the config is sent, and only then.
     pub(crate) async fn record_use(&self, admission: &Admission, pool: &str) -> Result<(), Refusal> {
         let Some((token, held, used)) = &admission.claim else { return Ok(()) };
         let unchecked = |why: &str| Refusal::TokenUnchecked { why: why.to_owned() };
@@ -170,7 +173,7 @@ impl BootTokens {
             if !again {
                 return Err(unchecked("the cluster's API server does not answer"));
             }
-            // Another version is there: a replica, or the administrator, was first.
+            // The Secret has changed: another replica, or the administrator, was first.
             let fresh = match call_within(CALL, what, secrets.get_opt(&name)).await {
                 Ok(Some(fresh)) => fresh,
                 Ok(None) => return Err(refused(Why::Unknown)),
@@ -188,7 +191,7 @@ impl BootTokens {
     }
 }
 
-/// The patch that writes a use on the version that was judged.
+/// The patch that records a use, bound to the resource version that was checked.
 fn claim(version: &str, used: &Use) -> Value {
     let fields = used.fields().map(|(key, value)| (key.to_owned(), json!(ByteString(value.into_bytes()))));
     json!({"metadata": {"resourceVersion": version}, "data": serde_json::Map::from_iter(fields)})
@@ -227,18 +230,18 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn asked(gate: &BootTokens, headers: &[&str], pool: &str, secure: bool) -> Result<Admission, Refusal> {
+    fn asked(tokens: &BootTokens, headers: &[&str], pool: &str, secure: bool) -> Result<Admission, Refusal> {
         let mut map = HeaderMap::new();
         for h in headers {
             map.append(AUTHORIZATION, HeaderValue::from_bytes(h.as_bytes()).unwrap());
         }
-        gate.check(&map, pool, HERE, secure, Timestamp::UNIX_EPOCH)
+        tokens.check(&map, pool, HERE, secure, Timestamp::UNIX_EPOCH)
     }
 
     #[tokio::test]
     async fn what_each_header_is_told() {
         let (token, single) = (Token::new(&[1; ENTROPY]), Token::new(&[2; ENTROPY]));
-        let gate = BootTokens::offline(vec![
+        let tokens = BootTokens::offline(vec![
             Record { node: Some("worker-7".to_owned()), ..Record::new(&token, "worker") },
             Record { single_use: true, ..Record::new(&single, "worker") },
         ]);
@@ -260,16 +263,16 @@ mod tests {
             (&[&wrong], "master", true, 401, "TokenUnknown"),
         ];
         for (headers, pool, secure, status, reason) in rows {
-            let refusal = asked(&gate, headers, pool, secure).unwrap_err();
+            let refusal = asked(&tokens, headers, pool, secure).unwrap_err();
             assert_eq!((refusal.status().as_u16(), refusal.reason()), (status, reason), "{headers:?} {pool}");
             assert!(!refusal.body().to_string().contains(&token.reveal()[13..]));
         }
-        let admission = asked(&gate, &[&good], "worker", true).unwrap();
+        let admission = asked(&tokens, &[&good], "worker", true).unwrap();
         assert_eq!((admission.id.as_str(), admission.node.as_deref()), (token.id(), Some("worker-7")));
-        gate.record_use(&admission, "worker").await.unwrap();
-        // What cannot be written down is not given.
-        let admission = asked(&gate, &[&once], "worker", true).unwrap();
-        let refusal = gate.record_use(&admission, "worker").await.unwrap_err();
+        tokens.record_use(&admission, "worker").await.unwrap();
+        // Without a record of the use, there is no config.
+        let admission = asked(&tokens, &[&once], "worker", true).unwrap();
+        let refusal = tokens.record_use(&admission, "worker").await.unwrap_err();
         assert_eq!((refusal.status().as_u16(), refusal.retry_after().is_some()), (503, true));
     }
 

@@ -1,4 +1,4 @@
-//! Why a request gets no config: one value per cause, with its status and a JSON body that names the cause and the
+//! Why a request gets no config: one value for each cause, with its status and a JSON body that names the cause and the
 //! remedy. Pure.
 //!
 //! The texts name pools, versions and JSON paths, never the content of a config.
@@ -8,11 +8,10 @@ use ignition::Version;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// When a machine should ask again for a config that is not there yet. Ignition tries again by itself; this is for
-/// the others.
+/// When to ask again for a config that does not exist yet. Ignition tries again by itself; this is for other clients.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Something in a config that a version cannot say.
+/// A part of a config that a version cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Place {
     /// Its JSON path.
@@ -30,10 +29,10 @@ pub enum Refusal {
     /// A request with a body.
     #[error("a request for a config has no body; send it without one")]
     Body,
-    /// A path that is none of ours.
+    /// An unknown path.
     #[error("there is nothing here; a pool's config is at /config/POOL")]
     NoSuchPath,
-    /// A path that does not decode to UTF-8, or has characters that no pool's name has.
+    /// A path that does not decode to UTF-8, or has characters that a pool's name cannot have.
     #[error(
         "the last part of the path is not the name of a MachineConfigPool (lower-case letters, digits, '-', '.')"
     )]
@@ -55,10 +54,10 @@ pub enum Refusal {
     /// A version that does not exist, or is not known here.
     #[error("Ignition version {asked} is not known here; ask for one of {}", served())]
     Version {
-        /// As it was asked for.
+        /// The version as the client wrote it.
         asked: String,
     },
-    /// The pool's config cannot be said in the version.
+    /// The pool's config cannot be written in the version.
     #[error(
         "the config of pool {pool} cannot be said in Ignition {version}; see places, or ask for a newer version"
     )]
@@ -67,10 +66,10 @@ pub enum Refusal {
         pool: String,
         /// The version that was asked for.
         version: Version,
-        /// What stands in the way.
+        /// The parts that the version cannot express.
         places: Vec<Place>,
     },
-    /// The pool exists but has no config that could be served.
+    /// The pool exists but has no config to serve yet.
     #[error("pool {pool} has no config to serve yet: {why}; try again")]
     NotYet {
         /// The pool.
@@ -84,20 +83,20 @@ pub enum Refusal {
         (`mco token create`, `mco pointer`)"
     )]
     NoToken,
-    /// A boot token that does not give this config.
+    /// The boot token does not allow this config.
     #[error("{why}")]
     Token {
         /// One word for the cause.
         reason: &'static str,
         /// The cause.
         why: String,
-        /// False: whoever showed it does not have a token of this cluster.
+        /// False: it is not a token of this cluster.
         known: bool,
     },
-    /// A boot token is asked for and the connection is not encrypted.
+    /// A boot token is required, and the connection is not encrypted.
     #[error("this server gives configs only over HTTPS, because it asks for boot tokens")]
     TokenNeedsTls,
-    /// A boot token that could not be used up.
+    /// The use of a boot token could not be recorded.
     #[error("the boot token could not be checked: {why}; try again")]
     TokenUnchecked {
         /// Why not.
@@ -106,7 +105,7 @@ pub enum Refusal {
     /// The server has not seen the cluster yet.
     #[error("the server has just started and has not read the cluster yet; try again")]
     Starting,
-    /// What is stored for the pool cannot be used. Not the client's fault.
+    /// The pool's stored config cannot be used. This is not the client's fault.
     #[error("the config of pool {pool} cannot be served: {why}")]
     Broken {
         /// The pool.
@@ -158,12 +157,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it is the boot token that a config was refused for.
+    /// Whether the boot token is the cause.
     pub fn is_about_token(&self) -> bool {
         matches!(self, Self::NoToken | Self::Token { .. } | Self::TokenNeedsTls | Self::TokenUnchecked { .. })
     }
 
-    /// How long to wait before another try, where that can help.
+    /// How long to wait before another try, if one can help.
     pub fn retry_after(&self) -> Option<Duration> {
         (self.status() == http::StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER)
     }

@@ -1,6 +1,7 @@
-//! One request → one response. The decision is [`ask`], a pure function of the request's head; the rest is a look-up.
+//! From one request to one response. [`ask`] decides what is asked for, as a pure function of the request's head; the
+//! rest is a look-up.
 //!
-//! The access log names pool, version, status, sizes and who asked: never a body.
+//! The access log has the pool, version, status, size and client of each request, and never a body.
 
 use crate::answer::accept_header::{negotiate, takes_gzip};
 use crate::answer::boot_tokens::{Admission, BootTokens};
@@ -22,19 +23,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// Whether the process lives.
+/// The path of the liveness probe.
 const HEALTHZ: &str = "/healthz";
-/// Whether it can serve; with the metrics also from which state.
+/// The path of the readiness probe. On the metrics' address its body has the details.
 const READYZ: &str = "/readyz";
-/// The most of a header that goes into the log.
+/// The longest part of a header that is logged, in bytes.
 const MAX_LOGGED: usize = 200;
 
-/// What the listeners share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) configs: PreparedConfigs,
     pub(crate) metrics: Metrics,
-    /// Where configs are given to those with a boot token only.
+    /// Present if a machine needs a boot token to get a config.
     pub(crate) boot_tokens: Option<BootTokens>,
 }
 
@@ -47,7 +48,7 @@ pub(crate) enum Ask {
 
 /// Reads a request's head.
 pub(crate) fn ask(method: &Method, path: &str, headers: &HeaderMap) -> Result<Ask, Refusal> {
-    // The path first: what is not here has no methods.
+    // The path first: an unknown path has no methods.
     let route = route(path);
     if method != Method::GET && method != Method::HEAD {
         return Err(Refusal::Method);
@@ -65,7 +66,7 @@ pub(crate) fn ask(method: &Method, path: &str, headers: &HeaderMap) -> Result<As
     Ok(Ask::Config { pool, version, gzip: takes_gzip(joined(headers, &ACCEPT_ENCODING).as_deref()) })
 }
 
-/// All values of a header as one list.
+/// All values of a header, joined to one list.
 fn joined(headers: &HeaderMap, name: &http::HeaderName) -> Option<Vec<u8>> {
     let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let first = values.next()?.to_vec();
@@ -76,7 +77,7 @@ fn joined(headers: &HeaderMap, name: &http::HeaderName) -> Option<Vec<u8>> {
     }))
 }
 
-/// Whether the client has this form already.
+/// Whether the client already has this version of the body (`If-None-Match`).
 fn unchanged(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let Some(list) = joined(headers, &IF_NONE_MATCH) else { return false };
     let tags = list.split(|b| *b == b',').map(<[u8]>::trim_ascii);
@@ -94,7 +95,7 @@ pub(crate) async fn respond<B>(
     let (head, _body) = request.into_parts();
     let (pool, version, gzip) = match ask(&head.method, head.uri.path(), &head.headers) {
         Ok(Ask::Health { path }) => {
-            // Here whoever reaches the port may ask: the status and nothing else. The whole stands where metrics do.
+            // Anybody who reaches this port may ask, so it returns the status only. The metrics' address has the details.
             return health(shared, path)
                 .map_or_else(|| empty(StatusCode::NOT_FOUND), |told| empty(told.status()));
         }
@@ -140,16 +141,16 @@ pub(crate) async fn respond<B>(
     response
 }
 
-/// What was found out about a request for a config, for log and metrics.
+/// What is known about a request for a config, for the log and metrics.
 #[derive(Default)]
 struct Asked {
-    /// Only names that exist become labels, and only where the machine may know them.
+    /// Only names of existing pools become labels, and only if the machine may know them.
     pool_exists: bool,
     admission: Option<Admission>,
 }
 
 impl Asked {
-    /// The config, once the machine may have it.
+    /// The config, if the machine may have it.
     #[expect(clippy::too_many_arguments, reason = "what a request is; each is used once")]
     async fn answer(
         &mut self,
@@ -171,7 +172,7 @@ impl Asked {
         let reply = answers?.get(version).await?;
         let (response, bytes) = config(&shared.configs.unpacked, &reply, gzip, &head.headers)
             .map_err(|e| Refusal::Broken { pool: pool.to_owned(), why: e.to_string() })?;
-        // A look at the head or at a tag gives nothing away and uses nothing up.
+        // HEAD and an unchanged tag reveal nothing, so they do not use the token up.
         if let (Some(boot_tokens), Some(admission)) = (&shared.boot_tokens, &self.admission)
             && head.method == Method::GET
             && response.status() == StatusCode::OK
@@ -182,7 +183,7 @@ impl Asked {
     }
 }
 
-/// A header for the log: cut, and with everything but printable ASCII replaced.
+/// A header for the log: shortened, and with everything but printable ASCII replaced.
 fn logged(headers: &HeaderMap, name: &http::HeaderName) -> String {
     let bytes = headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
     let plain = |b: &u8| if matches!(b, b' '..=b'~') { char::from(*b) } else { '?' };
@@ -212,7 +213,7 @@ fn config(
     let headers = response.headers_mut();
     headers.insert(ETAG, etag.clone());
     headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-    // Configs hold secrets: a cache on the way may check, not hand out.
+    // Configs hold secrets: a cache must ask again before it uses a stored copy, and must not share it.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     Ok((response, bytes))
 }
@@ -250,8 +251,8 @@ fn empty(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-/// The answer at a path that tells how the server is, in full: pools, configs and causes, for the metrics' address alone.
-/// None: another path.
+/// The full answer at a health path, with pools, configs and causes. Only the metrics' address returns its body. `None`:
+/// another path.
 pub(crate) fn health(shared: &Shared, path: &str) -> Option<Response<Full<Bytes>>> {
     match path {
         HEALTHZ => return Some(empty(StatusCode::OK)),

@@ -1,7 +1,7 @@
-//! The request path → what is asked for. Pure.
+//! From the request's path to what is asked for. Pure.
 //!
-//! The pool is the last element of the decoded path below `/config/`, as the reference has it. It is only ever
-//! compared with names of pools, never used as a path, so nothing can be reached with dots and slashes.
+//! The pool is the last element of the decoded path below `/config/`, as in the reference. It is only compared
+//! with the names of pools and never used as a path, so dots and slashes reach nothing.
 
 use super::refusal::Refusal;
 use std::borrow::Cow;
@@ -14,9 +14,9 @@ pub enum Route {
         /// The pool's name, syntactically valid.
         pool: String,
     },
-    /// Whether the process lives.
+    /// The liveness probe.
     Healthz,
-    /// Whether it can serve, and from which state.
+    /// The readiness probe.
     Readyz,
 }
 
@@ -35,7 +35,7 @@ pub fn route(path: &str) -> Result<Route, Refusal> {
         "/readyz" => return Ok(Route::Readyz),
         _ => {}
     }
-    // Which of the server's paths it is, is said by elements as they are written: an escaped slash parts none.
+    // Elements are split before they are decoded: an escaped slash does not separate elements.
     let first = clean.strip_prefix('/').and_then(|path| Some(path.split_once('/')?.0));
     let is_config = first.and_then(percent_decode).is_some_and(|element| element == "config");
     let below = decoded.strip_prefix("/config/").filter(|_| is_config).ok_or(Refusal::NoSuchPath)?;
@@ -46,7 +46,7 @@ pub fn route(path: &str) -> Result<Route, Refusal> {
     Ok(Route::Config { pool: pool.to_owned() })
 }
 
-/// An RFC 1123 subdomain, roughly: enough that it can stand in logs and labels as it is.
+/// Roughly an RFC 1123 subdomain: strict enough to appear unescaped in logs and labels.
 fn valid_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     name.len() <= MAX_NAME
@@ -55,8 +55,8 @@ fn valid_name(name: &str) -> bool {
         && name.bytes().last().is_some_and(plain)
 }
 
-/// Without empty, `.` and `..` elements, as the path is written; escapes are elements' names here. The reference sends
-/// such requests to the clean path by a redirect.
+/// The path without empty, `.` and `..` elements. Escapes are not decoded here. The reference redirects such requests to
+/// the clean path.
 fn clean(path: &str) -> Cow<'_, str> {
     let odd = |element: &str| matches!(element, "" | "." | "..");
     let Some(below) = path.strip_prefix('/') else { return path.into() };
@@ -76,7 +76,7 @@ fn clean(path: &str) -> Cow<'_, str> {
     format!("/{}{end}", kept.join("/")).into()
 }
 
-/// None: a broken escape, or not UTF-8.
+/// Decodes escapes. `None`: a broken escape, or not UTF-8.
 fn percent_decode(path: &str) -> Option<String> {
     if !path.contains('%') {
         return Some(path.to_owned());

@@ -1,26 +1,26 @@
-//! How many connections each address has: one that opens thousands must not leave none for the others. Pure counting.
+//! A limit on the connections of each address, so that one client cannot take all of them. It only counts.
 //!
-//! What it is not: the limit on all connections together (see `listen`), and whose address it is behind a balancer (see
-//! `balancer`).
+//! What it is not: the limit on all connections together (see `listen`), and the client's address behind a balancer
+//! (see `proxy_protocol`).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often at most it is said in the log that an address has all its connections.
+/// The log warns about full addresses at most this often.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
-/// The connections of each address.
+/// Counts the connections of each address.
 #[derive(Debug)]
 pub(crate) struct AddressLimit {
-    /// The most that one may have; 0: no limit.
+    /// The limit of one address; 0: no limit.
     most: usize,
     counts: Mutex<HashMap<IpAddr, usize>>,
     said: Mutex<Option<Instant>>,
 }
 
-/// One connection's place; given back when it is dropped.
+/// One counted connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct AddressSlot {
     limit: Arc<AddressLimit>,
@@ -32,7 +32,7 @@ impl AddressLimit {
         Arc::new(Self { most, counts: Mutex::default(), said: Mutex::default() })
     }
 
-    /// A place for one more connection of this address; none: it has as many as it may.
+    /// Counts one more connection of this address. `None`: the address has reached its limit.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<AddressSlot> {
         let of = holder(address);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,8 +44,8 @@ impl AddressLimit {
         Some(AddressSlot { limit: Arc::clone(self), of })
     }
 
-    /// What to say of a connection that got no place; none: it was said a moment ago, of this address or another. A
-    /// client that comes again and again must not fill the log.
+    /// The warning about a refused connection. `None`: there was one a moment ago, about this address or another. A
+    /// client that tries again and again must not fill the log.
     pub(crate) fn warning(&self, address: IpAddr, now: Instant) -> Option<String> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_some_and(|at| now.saturating_duration_since(at) < SAID_AGAIN) {
@@ -74,7 +74,7 @@ impl Drop for AddressSlot {
     }
 }
 
-/// Whoever has an IPv6 address has its whole /64.
+/// The address that is counted. A client with one IPv6 address usually has its whole /64.
 fn holder(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {

@@ -1,7 +1,8 @@
-//! Sockets, TLS handshakes and HTTP connections, with a limit on everything that a client can make wait or grow.
+//! Sockets, TLS handshakes and HTTP connections, with limits on the time and memory that a client can take.
 //!
-//! Flow: accept → a balancer's header, where it is one → handshake (timed) → HTTP/1.1 or HTTP/2 → [`respond`]. Shutdown: no new connections, running
-//! answers are finished, then what is left is cut.
+//! Flow: accept → PROXY header, if the peer is a load balancer → TLS handshake with a timeout → HTTP/1.1 or HTTP/2 →
+//! [`respond`]. On shutdown, no new connections are accepted, running answers are finished, and after a grace period the
+//! rest is cut.
 
 mod address_limit;
 mod proxy_protocol;
@@ -35,40 +36,40 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections that the kernel holds for us while we are busy.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 4096;
-/// The size of a request's head. Ignition's are under 1 KB.
+/// The largest head of a request, in bytes. Ignition's are under 1 KB.
 const MAX_HEAD: usize = 16 * 1024;
-/// The number of headers in a request's head.
+/// The most headers of one request.
 const MAX_HEADERS: usize = 64;
-/// Requests at once on one HTTP/2 connection.
+/// Concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 32;
-/// How much of an answer is encrypted ahead of a client that takes it slowly: more saves system calls, and is held for
-/// each of thousands of connections.
+/// How many bytes of an answer are encrypted ahead of a slow client. A larger buffer saves system calls, but each of
+/// thousands of connections holds one.
 const TLS_BUFFER: usize = 32 * 1024;
-/// The cause that is counted where an address has all the connections that it may.
+/// The metric's cause for an address that has reached its limit.
 const CROWDED: &str = "address";
-/// After an error of `accept` (no file descriptors left): time for connections to end.
+/// The pause after an error of `accept`, such as no file descriptors left. Connections end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a client may make us wait or hold. Only one has a flag; tests make them small.
+/// Limits on clients. Only `per_address` has a flag; tests make the others small.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at once, both ports together. Ten thousand machines may boot together; each connection is about
+    /// Concurrent connections on both ports together. Ten thousand machines may boot at once; a connection takes about
     /// 40 KB.
     pub connections: usize,
-    /// `--connections-per-address` (ours): connections at once of one address (an IPv6 /64 counts as one); 0: no limit. Many machines may stand behind one
-    /// address, but none takes all connections.
+    /// `--connections-per-address` (ours): concurrent connections of one address (an IPv6 /64 counts as one); 0: no
+    /// limit. Many machines may share an address, but no address may take all connections.
     pub per_address: usize,
-    /// A TLS handshake: two round trips; machines boot over slow links.
+    /// The timeout of a TLS handshake. It takes two round trips, and machines boot over slow links.
     pub handshake: Duration,
-    /// From the first byte of a request's head to its last, and for the next request on a kept connection.
+    /// The timeout for a request's head, and for the next request on a kept-alive connection.
     pub head: Duration,
-    /// A client that takes no byte of an answer for this long is gone.
+    /// A client that accepts no byte of an answer for this long is cut off.
     pub stall: Duration,
-    /// No connection is older: a client that takes one byte now and then ends too.
+    /// The longest life of a connection. It ends clients that accept a byte now and then.
     pub lifetime: Duration,
-    /// Answers that run when the server is told to stop have this long.
+    /// How long running answers may take after shutdown begins.
     pub grace: Duration,
 }
 
@@ -86,12 +87,12 @@ impl Default for Limits {
     }
 }
 
-/// What both servers have in common. The fields are the reference's persistent flags.
+/// The options of both servers. The fields are the reference's persistent flags, and some of ours.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// `--secure-port`: HTTPS. 0 takes a free one.
+    /// `--secure-port`: the HTTPS port. 0 takes a free one.
     pub secure_port: u16,
-    /// `--insecure-port`: the same over plain HTTP. 0 does not listen, and is the default: the reference's is 22624.
+    /// `--insecure-port`: the port for plain HTTP. 0, the default, does not listen; the reference's default is 22624.
     pub insecure_port: u16,
     /// `--cert`: PEM, read again when it changes.
     pub cert: PathBuf,
@@ -99,19 +100,19 @@ pub struct ListenOptions {
     pub key: PathBuf,
     /// `--tls-min-version` and `--tls-cipher-suites`.
     pub tls: TlsProfile,
-    /// `--payload-version`: the release that this server belongs to; told in the log.
+    /// `--payload-version`: the release that this server belongs to, for the log.
     pub payload_version: String,
     /// `--bind-address` (ours): the address to listen on; none listens on all.
     pub bind_address: Option<IpAddr>,
-    /// `--proxy-protocol-from` (ours): load balancers that say by PROXY protocol, version 2, for whom they speak. They must.
+    /// `--proxy-protocol-from` (ours): load balancers, which must send the client's address by PROXY protocol, version 2.
     pub balancers: Vec<IpNet>,
     /// `--http2` (ours): offer HTTP/2. Off by default, as the reference.
     pub http2: bool,
-    /// Where to count; register it with [`Metrics::new`].
+    /// The metrics to update; register them with [`Metrics::new`].
     pub metrics: Metrics,
-    /// `--metrics-listen` (ours): where the counts are served; none: nowhere.
+    /// `--metrics-listen` (ours): where metrics are served; none: nowhere.
     pub scrape: Option<Scrape>,
-    /// What a client may make us wait or hold.
+    /// Limits on clients.
     pub limits: Limits,
 }
 
@@ -134,7 +135,7 @@ impl Default for ListenOptions {
     }
 }
 
-/// Open sockets and everything that serving needs.
+/// Open sockets, and everything else that serving needs.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     secure: TcpListener,
@@ -146,7 +147,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Reads the certificate and opens the ports, so that both fail at start and not later.
+    /// Reads the certificate and opens the ports, so that errors show at start and not later.
     pub(crate) fn open(options: &ListenOptions) -> Result<Self, ServerError> {
         raise_file_limit();
         let tls = Arc::new(Tls::load(options)?);
@@ -177,7 +178,7 @@ impl Listeners {
         let Self { secure, insecure, tls, scrape, limits, balancers } = self;
         let (connections, grace) = (limits.connections, limits.grace);
         let tracker = TaskTracker::new();
-        // Answers that run go on after `stop`; this ends them.
+        // Running answers go on after `stop`. This token ends them.
         let cut = CancellationToken::new();
         let context = Context {
             shared: Arc::clone(&shared),
@@ -214,7 +215,7 @@ impl Listeners {
     }
 }
 
-/// All addresses of both families where the machine has both.
+/// Without an address, listens on all of them: IPv6 and IPv4 if the machine has both.
 fn bind(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
     let open = |address: IpAddr| {
         let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
@@ -232,7 +233,7 @@ fn bind(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
     }
 }
 
-/// As many files as we may have: service managers start programs with 1,024.
+/// Raises the limit on open files to the allowed maximum. Service managers start programs with 1,024.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -258,7 +259,7 @@ struct Context {
 async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slots: &Arc<Semaphore>) {
     loop {
         let next = async {
-            // A slot first: without one, machines wait in the kernel's queue instead of in our memory.
+            // The slot first: while there is none, machines wait in the kernel's queue and not in our memory.
             let slot = Arc::clone(slots).acquire_owned().await.ok()?;
             Some((slot, listener.accept().await))
         };
@@ -268,7 +269,7 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
         };
         match accepted {
             Ok((stream, peer)) => {
-                // An IPv4 client of a listener for both is an IPv4 client in the log.
+                // A dual-stack listener sees IPv4 clients as mapped IPv6 addresses; the log shows IPv4.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let from = if is_balancer(&context.balancers, peer.ip()) {
                     From::Balancer
@@ -292,11 +293,11 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
     }
 }
 
-/// Whose a new connection is.
+/// Who opened a connection.
 enum From {
-    /// The machine's own, with its place among those of its address.
+    /// The machine itself; it is counted for its address.
     Client(AddressSlot),
-    /// A balancer's, which says first for whom it is.
+    /// A load balancer, which first sends the client's address.
     Balancer,
 }
 
@@ -327,7 +328,7 @@ async fn connection(
         }
     };
     metrics.connections.inc();
-    // A small answer must not wait for the acknowledgement of the one before.
+    // A small answer must not wait until the previous one is acknowledged.
     let _ = stream.set_nodelay(true);
     let stream = WriteTimeout::new(stream, context.limits.stall);
     match tls {
@@ -349,7 +350,7 @@ async fn connection(
     metrics.connections.dec();
 }
 
-/// Counts and tells that an address has all the connections that it may.
+/// Counts and logs a connection that was refused because its address has reached the limit.
 fn crowded(context: &Context, peer: SocketAddr) {
     count_cut(&context.shared.metrics, CROWDED, peer);
     if let Some(warning) = context.per_address.warning(peer.ip(), Instant::now()) {
@@ -362,7 +363,7 @@ fn count_cut(metrics: &Metrics, cause: &'static str, peer: SocketAddr) {
     tracing::debug!(%peer, cause, "connection cut");
 }
 
-/// Runs a connection to its end; on `stop` or at its lifetime's end the running answer is the last.
+/// Runs a connection to its end. On `stop`, or at the end of its lifetime, the running answer is the last one.
 macro_rules! drive {
     ($running:ident, $context:ident) => {{
         let first = tokio::select! {
@@ -385,14 +386,14 @@ macro_rules! drive {
     }};
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     /// HTTP/1.1 without TLS.
     Plain,
     /// HTTP/1.1 over TLS.
     Http1,
-    /// HTTP/2 over TLS, where it is offered.
+    /// HTTP/2 over TLS, if it is offered.
     Http2,
 }
 
@@ -407,7 +408,7 @@ where
         async move { Ok::<_, Infallible>(respond(&shared, peer, secure, request).await) }
     });
     let io = TokioIo::new(stream);
-    // Both arms are the same words; the connections are different types without a common trait.
+    // Both arms look the same, but the two connection types have no common trait.
     let ended = if protocol == Protocol::Http2 {
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder
@@ -446,7 +447,7 @@ enum Ended {
     Failed(hyper::Error),
 }
 
-/// Which limit an error comes from, where it does.
+/// The limit that caused an error, if one did.
 fn cause_of(error: &hyper::Error) -> Option<&'static str> {
     if error.is_parse_too_large() {
         return Some("head-size");

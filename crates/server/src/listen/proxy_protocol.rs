@@ -1,11 +1,12 @@
-//! Whom a connection is from, where it comes through a load balancer: PROXY protocol, version 2, from the balancers that
-//! the administrator named and from nobody else.
+//! The client's address behind a load balancer: PROXY protocol, version 2, accepted only from the balancers that the
+//! administrator named.
 //!
-//! Guarantees: from a balancer's address the header is required, and is read before anything else (TLS comes after it);
-//! from all others nothing is read, so that nobody can give himself another address. A balancer's own connections
-//! (`LOCAL`, its health checks) keep its address.
+//! Format: <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>, section 2.2.
 //!
-//! What it is not: the parser, which is a crate, and version 1, whose text a client could begin.
+//! Guarantees: a connection from a balancer must begin with the header, before TLS. From other addresses no header is read,
+//! so nobody can claim another address. A balancer's own connections (`LOCAL`, its health checks) keep its address.
+//!
+//! What it is not: the parser, which is a library; and version 1, which is text that a client could send itself.
 
 use ipnet::IpNet;
 use proxy_header::{ParseConfig, ProxyHeader};
@@ -13,17 +14,17 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// What stands before the addresses: signature, version, family, length.
+/// The length of the fixed part before the addresses: signature, version, family, length.
 const FIXED: usize = 16;
-/// The longest header that is read. Balancers add some hundred bytes of their own.
+/// The longest header that is read. Balancers add a few hundred bytes of their own.
 const LONGEST: usize = 4096;
 
-/// Does this address belong to a balancer that says for whom it speaks?
+/// Whether this address belongs to a balancer that sends the header.
 pub(crate) fn is_balancer(balancers: &[IpNet], address: IpAddr) -> bool {
     balancers.iter().any(|net| net.contains(&address))
 }
 
-/// Reads the header: whom the connection is from.
+/// Reads the header and returns the client's address.
 pub(crate) async fn client<S: AsyncRead + Unpin>(
     stream: &mut S,
     balancer: SocketAddr,
@@ -34,7 +35,7 @@ pub(crate) async fn client<S: AsyncRead + Unpin>(
     let length =
         head.get(FIXED - 2..).and_then(|l| <[u8; 2]>::try_from(l).ok()).map_or(0, u16::from_be_bytes);
     let whole = FIXED + usize::from(length);
-    // The signature first: without it the length is none.
+    // The signature first: without it, the length field means nothing.
     let config = ParseConfig { include_tlvs: false, allow_v1: false, allow_v2: true };
     match ProxyHeader::parse(&head, config) {
         Ok(_) | Err(proxy_header::Error::BufferTooShort) if whole <= LONGEST => {}

@@ -1,8 +1,8 @@
-//! TLS: which versions and suites, and a certificate that is read again when its files change.
+//! TLS: versions and cipher suites, and a certificate that is reloaded when its files change.
 //!
-//! Guarantees: a changed certificate takes effect for new handshakes, connections and tickets stay; a certificate or
-//! key that cannot be used leaves the old pair in force, with a loud log line and a metric. TLS 1.0, 1.1 and CBC
-//! suites do not exist here, whatever the profile says.
+//! Guarantees: a changed certificate is used for new handshakes; connections and tickets stay valid. If a certificate or
+//! key cannot be used, the old pair stays in use, and a log line and a metric report it. TLS 1.0, 1.1 and CBC suites are
+//! never offered, whatever the profile says.
 
 use crate::error::ServerError;
 use crate::listen::ListenOptions;
@@ -21,17 +21,17 @@ use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// How often the certificate's files are looked at: a stat of each.
+/// How often the certificate's files are checked, by a stat of each.
 const LOOK: Duration = Duration::from_secs(1);
 /// The largest certificate or key file that is read.
 const MAX_PEM: u64 = 1 << 20;
 
-/// Which versions and suites are spoken.
+/// The versions and cipher suites to offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsProfile {
     /// `VersionTLS12` or `VersionTLS13`; others are raised to 1.2.
     pub min_version: String,
-    /// IANA, Go or OpenSSL names of suites; none: all that are safe.
+    /// IANA, Go or OpenSSL names of suites; empty: all safe ones.
     pub cipher_suites: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Default for TlsProfile {
     }
 }
 
-/// The TLS 1.2 suites by their other names: IANA (with Go's alias, where there is one) and OpenSSL.
+/// The TLS 1.2 suites by their other names: IANA (with Go's alias, if there is one) and OpenSSL.
 const TLS12_NAMES: [(&str, &str); 6] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"),
     ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"),
@@ -56,12 +56,12 @@ const TLS12_NAMES: [(&str, &str); 6] = [
 struct Terms {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
-    /// What could not be honoured.
+    /// The parts of the profile that cannot be used.
     notes: Vec<String>,
 }
 
-/// TLS 1.3 suites are not a matter of choice (as in Go): all of them stay. A list without one that is known falls
-/// back to all that are safe, as the reference.
+/// TLS 1.3 suites cannot be chosen, as in Go: all of them are offered. If a list names no known suite, all safe ones are
+/// offered, as by the reference.
 fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
     let mut notes = Vec::new();
     let versions = match profile.min_version.as_str() {
@@ -91,7 +91,7 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
     Terms { versions, suites, notes }
 }
 
-/// The certificate and key in force.
+/// The certificate and key in use.
 #[derive(Debug)]
 struct Certificate {
     cert: PathBuf,
@@ -107,7 +107,7 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// What tells that a file was replaced.
+/// A file's identity and times: they change when the file is replaced.
 type Stamp = (u64, u64, i64, i64, u64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -115,7 +115,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().map(of)
 }
 
-/// Reads a pair and checks that the key is the certificate's.
+/// Reads a certificate and key, and checks that they belong together.
 fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, ServerError> {
     let file = |path: &Path| -> Result<Vec<u8>, ServerError> {
         let unreadable = |source| ServerError::Read { path: path.to_owned(), source };
@@ -133,14 +133,14 @@ fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedK
     if chain.is_empty() {
         return Err(bad(cert, "holds no PEM certificate".to_owned()));
     }
-    // The text of a parse error could quote the key.
+    // The parser's error could quote the key.
     let private = PrivateKeyDer::from_pem_slice(&file(key)?)
         .map_err(|_| bad(key, "not a PEM private key".to_owned()))?;
     CertifiedKey::from_der(chain, private, provider)
         .map_err(|e| bad(cert, format!("does not go with the key {}: {e}", key.display())))
 }
 
-/// When the pair's own certificate ends, in seconds since 1970.
+/// When the server's certificate expires, in seconds since 1970.
 fn not_after(pair: &CertifiedKey) -> Option<i64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(pair.cert.first()?).ok()?;
     Some(parsed.validity().not_after.timestamp())
@@ -156,7 +156,7 @@ impl Certificate {
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), provider, current, metrics })
     }
 
-    /// Reads the pair again. An error leaves the old one in force.
+    /// Reads the pair again. After an error, the old one stays in use.
     fn reload(&self) -> Result<(), ServerError> {
         let pair = read(&self.cert, &self.key, &self.provider).inspect_err(|_| {
             self.metrics.certificate_failures.inc();
@@ -194,7 +194,7 @@ impl Certificate {
     }
 }
 
-/// TLS as the listener speaks it now. Both the certificate and the profile may change; connections stay.
+/// The listener's TLS settings now. Certificate and profile may change; connections stay open.
 #[derive(Debug)]
 pub(crate) struct Tls {
     certificate: Arc<Certificate>,
@@ -212,12 +212,12 @@ impl Tls {
         Ok(Self { certificate, http2: options.http2, profile, config })
     }
 
-    /// For one handshake.
+    /// The acceptor for one handshake.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Another profile for new handshakes. One that cannot be used leaves the old one in force.
+    /// Sets the profile for new handshakes. If it cannot be used, the old one stays in use.
     pub(crate) fn set_profile(&self, profile: TlsProfile) {
         if *self.profile.read().unwrap_or_else(PoisonError::into_inner) == profile {
             return;
@@ -260,7 +260,7 @@ fn server_config(
         .map_err(|e| ServerError::Tls(e.to_string()))?
         .with_no_client_auth()
         .with_cert_resolver(certificate);
-    // Stateless tickets: ten thousand machines that come back cost no memory.
+    // Stateless tickets: ten thousand machines that reconnect take no memory.
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| ServerError::Tls(e.to_string()))?;
     config.alpn_protocols =
         if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };

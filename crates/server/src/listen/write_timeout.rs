@@ -1,5 +1,5 @@
-//! A connection that ends itself when the other side takes no bytes for a while: half-open connections and clients
-//! that never read hold memory otherwise.
+//! A stream that fails when the client accepts no bytes for a while. Half-open connections and clients that never read
+//! would hold memory otherwise.
 //!
 //! What it is not: a limit on reading (hyper's header timeout) or on the whole connection (see `listen`).
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Wraps a stream.
+/// A stream with a timeout on writes.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<S> {
     inner: S,
@@ -25,7 +25,7 @@ impl<S> WriteTimeout<S> {
         Self { inner, limit, timer: None, waiting: false }
     }
 
-    /// Passes a result on; a pending one starts or checks the clock.
+    /// Passes a finished result on. A pending one starts the timer, or checks it.
     fn watch<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.waiting = false;

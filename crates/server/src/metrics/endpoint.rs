@@ -1,7 +1,7 @@
-//! `/metrics`, and `/healthz` and `/readyz` once more, on an address of their own: metrics name pools and say how the
-//! certificate is, which is not for the network that machines boot on.
+//! `/metrics`, and the full `/healthz` and `/readyz`, on an address of their own. Metrics name pools and describe the
+//! certificate, which the network that machines boot on need not know.
 //!
-//! What it is not: TLS. The default address is the host's own.
+//! What it is not: TLS. The default address is loopback.
 
 use crate::answer::respond::{Shared, health};
 use http::{HeaderValue, Method, Response, StatusCode, header::CONTENT_TYPE};
@@ -19,21 +19,21 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Whoever scrapes does so with one connection each.
+/// Concurrent connections. A scraper needs one.
 const CONNECTIONS: usize = 16;
-/// For a request's head and for the next request.
+/// The timeout for a request's head, and for the next request.
 const HEAD: Duration = Duration::from_secs(60);
-/// After `stop`: for answers under way.
+/// How long running answers may take after `stop`.
 const GRACE: Duration = Duration::from_secs(1);
-/// What the text is.
+/// The content type of the metrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Where metrics are served, and which.
+/// Which metrics are served, and where.
 #[derive(Debug, Clone)]
 pub struct Scrape {
-    /// The address. One that is taken is no reason not to serve machines: it is said in the log.
+    /// The address. If it is taken, an error is logged, and machines are served all the same.
     pub address: SocketAddr,
-    /// What [`crate::Metrics::new`] was registered with.
+    /// The registry that [`crate::Metrics::new`] was given.
     pub registry: Arc<Registry>,
 }
 

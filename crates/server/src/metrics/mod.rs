@@ -1,4 +1,6 @@
-//! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface.
+//! The server's metrics. Their names and labels are part of the interface.
+//!
+//! What it is not: a global registry. The caller passes one in.
 
 pub(crate) mod endpoint;
 
@@ -13,7 +15,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::time::SystemTime;
 
-/// `pool` (empty where the request named none that exists), `version` (empty without an answer), `code`.
+/// The labels of a request: `pool` (empty if the request named none that exists), `version` (empty if there was no
+/// answer), `code`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Request {
     pub(crate) pool: String,
@@ -21,25 +24,25 @@ pub(crate) struct Request {
     pub(crate) code: u32,
 }
 
-/// `pool`.
+/// The label `pool`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Pool {
     pub(crate) pool: String,
 }
 
-/// `cause`.
+/// The label `cause`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Cause {
     pub(crate) cause: &'static str,
 }
 
-/// `result`: `accepted`, or the refusal's reason.
+/// The label `result`: `accepted`, or the refusal's reason.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Checked {
     pub(crate) result: &'static str,
 }
 
-/// All of them. Cheap to clone; the default is registered nowhere.
+/// All metrics. Cheap to clone. The default is registered nowhere.
 #[derive(Debug, Default, Clone)]
 pub struct Metrics {
     pub(crate) requests: Family<Request, Counter>,
@@ -57,7 +60,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Made and registered.
+    /// Creates the metrics and registers them.
     pub fn new(registry: &mut Registry) -> Self {
         let m = Self::default();
         let Self {
@@ -109,13 +112,13 @@ impl Metrics {
         m
     }
 
-    /// A boot token was checked.
+    /// Counts a check of a boot token.
     pub(crate) fn count_token(&self, refusal: Option<&Refusal>) {
         let result = refusal.map_or("accepted", Refusal::reason);
         self.tokens.get_or_create(&Checked { result }).inc();
     }
 
-    /// What the board says of each pool. Pools that are gone are not told of any more.
+    /// Updates the metrics of each pool. Pools that no longer exist lose theirs.
     pub(crate) fn tell_pools(&self, state: &State) {
         let seconds = |at: SystemTime| {
             let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The board of answers: what each pool serves, prepared once per version and kept as bytes (see `unpacked`).
+//! What each pool serves: answers that are prepared once for each version and kept as bytes (see `unpacked`).
 //!
-//! Guarantees: a request takes one short read lock and one look-up; a change swaps the whole board at once; a pool
-//! whose source did not change keeps its prepared answers; when it did change, the versions that machines had asked
-//! for are prepared before the swap, so that no request pays for it.
+//! Guarantees: a request takes one short read lock and one look-up. A change replaces the whole state at once. A pool
+//! whose source did not change keeps its prepared answers. If it did change, the versions that machines have asked for
+//! are prepared before the swap, so that no request waits for it.
 //!
-//! Versions are prepared when they are first asked for, not ahead: with many pools the versions that nobody asks for
-//! would be most of the memory.
+//! A version is prepared when it is first asked for and not earlier: with many pools, unused versions would take most of
+//! the memory.
 
 use crate::answer::refusal::Refusal;
 use crate::prepared::prepare::{self, Source};
@@ -43,7 +43,8 @@ impl Answers {
         self.cells.get(at)
     }
 
-    /// The answer in a version. Who takes 3.6 gets 3.5, as from the reference, but for a config that only 3.6 can say.
+    /// The answer in a version. A client that accepts 3.6 gets 3.5, as from the reference, unless only 3.6 can express the
+    /// config.
     pub(crate) async fn get(self: &Arc<Self>, version: Version) -> Result<Arc<Reply>, Refusal> {
         if version == Version::V3_6 {
             match self.prepared(Version::V3_5).await {
@@ -54,7 +55,7 @@ impl Answers {
         self.prepared(version).await
     }
 
-    /// The answer in just this version; the first who asks has it prepared, all others wait for that.
+    /// The answer in exactly this version. The first request prepares it, and others wait for that.
     async fn prepared(self: &Arc<Self>, version: Version) -> Result<Arc<Reply>, Refusal> {
         let broken = |why: &str| Refusal::Broken { pool: self.source.pool.clone(), why: why.to_owned() };
         let Some(cell) = self.cell(version) else { return Err(broken("no such version")) };
@@ -87,36 +88,36 @@ impl Answers {
         }
     }
 
-    /// The versions that were asked for so far.
+    /// The versions that have been asked for.
     fn asked(&self) -> impl Iterator<Item = Version> {
         Version::ALL.into_iter().zip(&self.cells).filter(|(_, c)| c.initialized()).map(|(v, _)| v)
     }
 }
 
-/// One pool's place on the board.
+/// What one pool serves, or why nothing.
 #[derive(Debug, Clone)]
 pub(crate) enum Entry {
-    /// It has something to serve.
+    /// The pool has a config to serve.
     Ready(Arc<Answers>),
-    /// It has not, and why.
+    /// It has none, and this is why.
     Refused(Refusal),
 }
 
-/// How fresh the board is.
+/// Whether the prepared configs are up to date with their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// Not everything was read yet.
+    /// Not everything has been read yet.
     Starting {
-        /// What stands in the way, where something does.
+        /// What is missing, if it is known.
         why: Option<String>,
     },
-    /// As the source says.
+    /// Up to date.
     Current,
-    /// The source cannot be read; this is its last good state.
+    /// The source cannot be read; its last good state is served.
     LastGood {
-        /// Since when.
+        /// Since when it cannot be read.
         since: SystemTime,
-        /// Why.
+        /// Why not.
         why: String,
     },
 }
@@ -127,19 +128,19 @@ impl Default for Freshness {
     }
 }
 
-/// What is to stand on the board.
+/// A new state to publish.
 #[derive(Debug, Default)]
 pub(crate) struct Update {
     /// What each pool serves, or why nothing.
     pub(crate) pools: BTreeMap<String, Result<Source, Refusal>>,
-    /// Pools whose next config cannot be served, so that this is their last good one, and why.
+    /// Pools whose next config cannot be served, and why. They serve their last good one.
     pub(crate) held_back: BTreeMap<String, String>,
     pub(crate) freshness: Freshness,
-    /// True: names that are not on the board are told that the bootstrap server does not have them.
+    /// True: an unknown pool is answered with "the bootstrap server does not have it".
     pub(crate) bootstrap: bool,
 }
 
-/// All pools at one moment.
+/// All pools at one moment. It is replaced as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) pools: BTreeMap<String, Entry>,
@@ -148,7 +149,7 @@ pub(crate) struct State {
     bootstrap: bool,
 }
 
-/// The board.
+/// The prepared configs of all pools.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedConfigs {
     state: RwLock<Arc<State>>,
@@ -156,7 +157,7 @@ pub(crate) struct PreparedConfigs {
 }
 
 impl PreparedConfigs {
-    /// The state at this moment.
+    /// The current state.
     pub(crate) fn now(&self) -> Arc<State> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -173,7 +174,7 @@ impl PreparedConfigs {
         }
     }
 
-    /// Puts a new state up. Sources that did not change keep their answers. Only one task may publish.
+    /// Publishes a new state. Sources that did not change keep their answers. Only one task may publish.
     pub(crate) async fn publish(&self, update: Update, now: SystemTime) {
         let Update { pools, held_back, freshness, bootstrap } = update;
         let old = self.now();
@@ -191,7 +192,7 @@ impl PreparedConfigs {
                             let answers = Arc::new(answers);
                             if let Some(Entry::Ready(had)) = before {
                                 for version in had.asked() {
-                                    // An answer or a refusal: both are kept for those who ask.
+                                    // An answer or a refusal: both are kept for later requests.
                                     let _ = answers.get(version).await;
                                 }
                             }
@@ -206,7 +207,7 @@ impl PreparedConfigs {
         self.put(State { pools: next, held_back, freshness, bootstrap });
     }
 
-    /// The same pools, another freshness.
+    /// Keeps the pools and changes the freshness.
     pub(crate) fn set_freshness(&self, freshness: Freshness) {
         let old = self.now();
         if old.freshness != freshness {
@@ -229,7 +230,7 @@ impl State {
         }
     }
 
-    /// Whether a pool's next config cannot be served, so that this is its last good one.
+    /// Whether a pool serves its last good config because the next one cannot be served.
     pub(crate) fn is_held_back(&self, pool: &str) -> bool {
         self.held_back.contains_key(pool)
     }

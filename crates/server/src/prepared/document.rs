@@ -1,7 +1,7 @@
-//! A MachineConfig as JSON text with the reference's order of fields and its escapes, so that what the machine gets
-//! in files is the same to the byte. Pure.
+//! A MachineConfig as JSON text with the reference's order of fields and its escapes, so that the files on the machine
+//! are the same byte for byte. Pure.
 //!
-//! What it is not: a general JSON writer; the order is known for MachineConfig and its metadata alone.
+//! What it is not: a general JSON writer. It only knows the order of MachineConfig and its metadata.
 
 use api::v1::MachineConfig;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// The order of a MachineConfig's fields.
 const OBJECT: [&str; 4] = ["kind", "apiVersion", "metadata", "spec"];
-/// The order of its metadata's.
+/// The order of the metadata's fields.
 const METADATA: [&str; 10] = [
     "name",
     "namespace",
@@ -22,9 +22,9 @@ const METADATA: [&str; 10] = [
     "ownerReferences",
     "finalizers",
 ];
-/// The order of an owner reference's.
+/// The order of an owner reference's fields.
 const OWNER: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-/// The order of its spec's.
+/// The order of the spec's fields.
 const SPEC: [&str; 7] = [
     "osImageURL",
     "baseOSExtensionsContainerImage",
@@ -57,7 +57,7 @@ pub fn indented(config: &MachineConfig) -> Result<String, serde_json::Error> {
     Ok(escape(&String::from_utf8_lossy(&out)))
 }
 
-/// The object with everything written that the reference writes. Who last wrote which field is not for machines.
+/// The object with all the fields that the reference writes. Managed fields are left out; machines do not need them.
 fn value(config: &MachineConfig) -> Result<Value, serde_json::Error> {
     let mut metadata = config.metadata.clone();
     metadata.managed_fields = None;
@@ -76,7 +76,7 @@ fn value(config: &MachineConfig) -> Result<Value, serde_json::Error> {
     }))
 }
 
-/// Only `<`, `>`, `&` and two line separators differ from plain JSON; all of them stand in strings alone.
+/// Go escapes `<`, `>`, `&` and two line separators, which only occur in strings. The rest is plain JSON.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
@@ -92,7 +92,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// An object with its fields in an order; those without a place come after, by name.
+/// An object with its fields in the given order, followed by all others by name.
 struct Ordered<'a> {
     value: &'a Value,
     order: &'a [&'a str],
@@ -120,7 +120,7 @@ impl Serialize for Ordered<'_> {
     }
 }
 
-/// The order within a field, where there is one.
+/// The order within a field, if it has one.
 fn within(order: &[&str], field: &str) -> Option<&'static [&'static str]> {
     match (order.first().copied(), field) {
         (Some("kind"), "metadata") => Some(&METADATA),

@@ -1,10 +1,10 @@
-//! A rendered MachineConfig → the bytes that a booting machine gets, for one Ignition version. Pure.
+//! From a rendered MachineConfig to the bytes that a booting machine gets, for one Ignition version. Pure.
 //!
-//! Flow: parse and check the config → current CA bundles in → kernel arguments to where an old Ignition does not need
-//! to know them → the files that the first boot needs (node annotations, kubeconfig, the MachineConfig itself) →
-//! written in the version → bytes, ETag, gzip.
+//! Flow: parse and check the config → add the current CA bundles → move kernel arguments to the MachineConfig if the
+//! Ignition version has none → add the files that the first boot needs (node annotations, kubeconfig, the MachineConfig
+//! itself) → convert to the version → bytes, ETag, gzip.
 //!
-//! What it is not: which config a pool serves (see `bootstrap` and `proven`), and which version (see `accept`).
+//! What it is not: the choice of the config (see `source`) and of the version (see `accept_header`).
 
 use crate::answer::accept_header::SERVED;
 use crate::answer::refusal::{Place, Refusal};
@@ -19,24 +19,24 @@ use std::sync::Arc;
 
 /// Where the kubelet reads the CA of the API server's clients.
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
-/// Where the cloud provider's CA stands.
+/// The path of the cloud provider's CA.
 pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
 /// The annotations that the node gets when it joins.
 pub const NODE_ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
 /// The kubelet's first kubeconfig.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
-/// The MachineConfig that was served, whole.
+/// The whole MachineConfig that was served.
 pub const SERVED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
-/// The MachineConfig without its Ignition part: what the daemon completes at first boot.
+/// The MachineConfig without its Ignition part, which the daemon applies at first boot.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
-/// On a rendered MachineConfig: the image that the machine boots straight into.
+/// The annotation of a rendered MachineConfig that names the image to boot into directly.
 pub const PRE_BUILT_IMAGE: &str = api::names::annotation::PRE_BUILT_IMAGE;
 /// The mode of every file that is added.
 const MODE: i64 = 0o644;
-/// Below this, packing saves less than the headers cost.
+/// Smaller bodies are not compressed: it would save less than the headers cost.
 const MIN_GZIP: usize = 1024;
 
-/// Which of the two servers answers; they differ in a few points.
+/// Which of the two servers answers. They differ in a few points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// From a directory, before there is a cluster.
@@ -45,17 +45,17 @@ pub enum Mode {
     Cluster,
 }
 
-/// A rendered MachineConfig, with what is worth finding out once. Its Ignition part is kept packed: it is read when an
-/// answer is made, once for each version, and is else most of the memory of a server with many pools.
+/// A rendered MachineConfig. Its Ignition part is kept compressed: it is needed only to prepare an answer, once for each
+/// version, and would take most of the memory of a server with many pools.
 #[derive(Clone)]
 pub struct Rendered {
     /// The object without its Ignition part.
     head: MachineConfig,
-    /// That part: JSON, gzip.
+    /// The Ignition part: gzip of JSON.
     packed: Vec<u8>,
-    /// How long it is unpacked.
+    /// The uncompressed length of the Ignition part.
     length: usize,
-    /// Another for every other object.
+    /// A hash of the object.
     fingerprint: String,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Rendered {
 }
 
 impl Rendered {
-    /// Takes an object; who last wrote which field is not for machines.
+    /// Takes an object, and drops its managed fields: machines do not need them.
     pub fn new(mut config: MachineConfig) -> Self {
         config.metadata.managed_fields = None;
         let fingerprint = hex(&Sha256::digest(serde_json::to_vec(&config).unwrap_or_default()));
@@ -84,7 +84,7 @@ impl Rendered {
     /// The whole object, unpacked.
     ///
     /// # Errors
-    /// None that is known: what is packed was JSON.
+    /// None is known: what was compressed is JSON.
     pub fn whole(&self) -> Result<MachineConfig, String> {
         let lost = |_| format!("{}: spec.config is lost", self.name());
         let json = unpack(&self.packed, self.length).map_err(lost)?;
@@ -94,7 +94,7 @@ impl Rendered {
         Ok(whole)
     }
 
-    /// The Ignition config in it, valid.
+    /// Its Ignition config, checked.
     ///
     /// # Errors
     /// What is wrong with it, with its JSON path.
@@ -113,7 +113,7 @@ impl Rendered {
     }
 }
 
-/// Everything that an answer is made of. It holds secrets, so its debug form names the config alone.
+/// Everything that an answer is made of. It holds secrets, so its debug form shows only the config's name.
 #[derive(Clone)]
 pub struct Source {
     /// The pool.
@@ -130,7 +130,7 @@ pub struct Source {
     pub kubeconfig: Vec<u8>,
     /// CA certificates of image registries, by registry.
     pub registry_certificates: Vec<(String, Vec<u8>)>,
-    /// The layered OS image that was built for this very config, where there is one.
+    /// The layered OS image that was built for this config, if there is one.
     pub layered_image: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// A short text that is equal for sources that give equal answers.
+    /// A short text that is equal for sources with equal answers.
     pub fn fingerprint(&self) -> String {
         let Self {
             pool,
@@ -180,20 +180,20 @@ pub struct Prepared {
     pub version: Version,
     /// The config as JSON.
     pub body: Vec<u8>,
-    /// The same, packed; absent where that does not pay.
+    /// The same, compressed; absent if that saves nothing.
     pub gzip: Option<Vec<u8>>,
     /// The plain body's entity tag, with its quotes.
     pub etag: String,
-    /// The packed body's.
+    /// The compressed body's entity tag.
     pub gzip_etag: String,
-    /// What was left out because the version has no word for it, and the reference leaves it out too.
+    /// What was left out because the version cannot express it. The reference leaves it out too.
     pub dropped: Vec<Place>,
 }
 
-/// Makes the answer of a source in a version.
+/// Prepares the answer of a source in a version.
 ///
 /// # Errors
-/// [`Refusal::Inexpressible`] where the version cannot say it, [`Refusal::Broken`] where the stored config is not
+/// [`Refusal::Inexpressible`] if the version cannot express the config, [`Refusal::Broken`] if the stored config is not
 /// valid.
 pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     let inexpressible =
@@ -224,10 +224,10 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let added = added_files(source, version, name, image, &machine_config)
         .map_err(|e| broken(format!("{name}: {e}")))?;
-    // Each step's input is some hundred KB, and a megabyte at once stays in the allocator for good.
+    // Each step's input is some hundred KB. Together they would make the allocator keep a megabyte for good.
     drop(machine_config);
     for (path, bytes) in added {
-        // A file of the config at one of these paths would win over the one that the first boot needs.
+        // A file of the config at one of these paths would replace the one that the first boot needs.
         config.storage.files.retain(|f| f.path != path);
         config.storage.files.push(file(path, &bytes));
     }
@@ -242,7 +242,7 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
 /// The bytes of a config.
 ///
 /// # Errors
-/// A config that is no JSON, which none is.
+/// A config that cannot be written as JSON, which cannot happen.
 pub fn finish(config: Value, version: Version, dropped: Vec<Place>) -> std::io::Result<Prepared> {
     let body = serde_json::to_vec(&config)?;
     drop(config);
@@ -258,7 +258,7 @@ pub fn finish(config: Value, version: Version, dropped: Vec<Place>) -> std::io::
     })
 }
 
-/// Gzip without a time stamp: equal bodies have equal packed bodies.
+/// Gzip without a timestamp, so that equal bodies are equal when compressed.
 fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut w =
         flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::default());
@@ -268,7 +268,7 @@ fn pack(body: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// What was packed, `length` bytes.
+/// Unpacks a compressed body of `length` bytes.
 ///
 /// # Errors
 /// Bytes that are not gzip.
@@ -278,13 +278,13 @@ pub(crate) fn unpack(packed: &[u8], length: usize) -> std::io::Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// The image that the machine is to boot into: the one on the config wins over the one that was found.
+/// The image to boot into. The one in the config's annotation takes precedence over the layered image.
 fn layered_image(source: &Source) -> Option<String> {
     let on_config = source.rendered.head.metadata.annotations.as_ref().and_then(|a| a.get(PRE_BUILT_IMAGE));
     on_config.filter(|i| !i.is_empty()).or(source.layered_image.as_ref()).cloned()
 }
 
-/// A file with these bytes; one that is there keeps all but its contents.
+/// Sets a file's contents. An existing file keeps its other fields.
 fn set_contents(config: &mut Config, path: &str, bytes: &[u8]) {
     match config.storage.files.iter_mut().find(|f| f.path == path) {
         Some(existing) => existing.contents = contents(bytes),
@@ -300,8 +300,7 @@ fn file(path: String, bytes: &[u8]) -> File {
     File { path, contents: contents(bytes), mode: Some(MODE), overwrite: Some(true), ..File::default() }
 }
 
-/// Before 3.3 Ignition has no kernel arguments: the daemon gets those to add at first boot. None can be taken away
-/// that way.
+/// Ignition before 3.3 has no kernel arguments, so the daemon adds them at first boot. It cannot remove any that way.
 fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Result<(), Vec<Place>> {
     if !config.kernel_arguments.should_not_exist.is_empty() {
         let message = "came with 3.3, and cannot be done at first boot instead".to_owned();
@@ -314,7 +313,8 @@ fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Resu
     Ok(())
 }
 
-/// What the reference leaves out without a word where the version has none. Kept, since machines boot with it.
+/// Drops what the reference drops silently because the version cannot express it. We do the same, because machines boot
+/// with such configs today.
 fn drop_silently(config: &mut Config, version: Version) -> Vec<Place> {
     let mut dropped = Vec::new();
     if version >= Version::V3_5 {
@@ -348,14 +348,14 @@ fn added_files(
     }
     let inner = match source.mode {
         Mode::Bootstrap => Version::V3_5,
-        // Agents read up to 3.5.
+        // Agents read versions up to 3.5.
         Mode::Cluster => version.min(Version::V3_5),
     };
     files.push((ENCAPSULATED.to_owned(), encapsulated(machine_config, inner)?.into_bytes()));
     Ok(files)
 }
 
-/// The MachineConfig with nothing but a version where its Ignition config was.
+/// The MachineConfig with an empty Ignition config that has only a version.
 ///
 /// # Errors
 /// None that is known; the types allow it.

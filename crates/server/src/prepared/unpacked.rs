@@ -1,13 +1,13 @@
-//! One answer in memory: packed always, plain as long as machines ask for it.
+//! An answer in memory: always compressed, and uncompressed while machines ask for it.
 //!
-//! Ignition takes no gzip, so that what is sent is nearly always plain; packed, it is a tenth. With many pools, of which
-//! few boot machines at a time, the plain forms of all would be most of the memory.
+//! Ignition does not accept gzip, so nearly all answers are sent uncompressed, at ten times the size. With many pools, of
+//! which few boot machines at a time, the uncompressed bodies would take most of the memory.
 //!
-//! Guarantees: a request for an answer that was asked for lately costs a look-up; the plain forms of others are
-//! [`LIMIT`] together, whatever the number of pools and versions. Answers under way keep theirs until they are sent; all
-//! that are under way, and those who ask meanwhile, share one.
+//! Guarantees: the uncompressed bodies of recent answers are kept, so a request for one is a look-up. All kept bodies
+//! together are at most [`LIMIT`] bytes (or one body, if it is larger), however many pools and versions there are. An
+//! answer that is being sent keeps its body until it is sent. All requests for the same answer share one body.
 //!
-//! What it is not: how an answer is made (see `prepare`), and which there are (see `board`).
+//! What it is not: how an answer is made (see `prepare`), and which answers there are (see `cache`).
 
 use crate::prepared::prepare::{Prepared, unpack};
 use http::HeaderValue;
@@ -16,30 +16,30 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Plain forms that are kept, in bytes: about five pools of usual size, more than boot machines at once. The one that was
-/// asked for last is kept in any case.
+/// The uncompressed bodies that are kept, in bytes: about five pools of usual size, more than usually boot machines at the
+/// same time. The latest one is always kept.
 const LIMIT: usize = 2 << 20;
 
 /// A prepared answer with its header values made.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// The plain form's tag.
+    /// The entity tag of the uncompressed body.
     pub(crate) etag: HeaderValue,
-    /// The packed form, where packing pays.
+    /// The compressed body, if compression saves anything.
     pub(crate) gzip: Option<Packed>,
-    /// How long the plain form is.
+    /// The length of the uncompressed body.
     length: usize,
     plain: Mutex<Plain>,
-    /// When it was asked for last, in requests.
+    /// When it was last asked for, counted in requests.
     used: AtomicU64,
 }
 
-/// The plain form.
+/// The uncompressed body.
 #[derive(Debug, Default)]
 struct Plain {
-    /// Where it is kept at hand.
+    /// Present while the cache keeps it.
     kept: Option<Arc<Vec<u8>>>,
-    /// Where somebody has it: slow machines take minutes.
+    /// Present while somebody uses it: slow machines take minutes.
     shared: Weak<Vec<u8>>,
 }
 
@@ -52,7 +52,7 @@ impl Plain {
     }
 }
 
-/// A plain form that is being sent.
+/// An uncompressed body that is being sent.
 struct Sent(Arc<Vec<u8>>);
 
 impl AsRef<[u8]> for Sent {
@@ -61,7 +61,7 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// The packed form.
+/// The compressed body.
 #[derive(Debug)]
 pub(crate) struct Packed {
     pub(crate) body: Bytes,
@@ -69,10 +69,10 @@ pub(crate) struct Packed {
 }
 
 impl Reply {
-    /// Keeps what was prepared, packed where that is possible.
+    /// Keeps a prepared answer, compressed if possible.
     pub(crate) fn new(prepared: Prepared) -> Self {
         let Prepared { version: _, body, gzip, etag, gzip_etag, dropped: _ } = prepared;
-        // Hex digits and quotes are always a header value.
+        // Hex digits and quotes are always a valid header value.
         let tag = |etag: &str| HeaderValue::from_str(etag).unwrap_or(HeaderValue::from_static("\"0\""));
         let gzip = gzip.map(|g| Packed { body: Bytes::from(g), etag: tag(&gzip_etag) });
         let length = body.len();
@@ -84,7 +84,7 @@ impl Reply {
     }
 }
 
-/// The answers whose plain form is at hand.
+/// The answers whose uncompressed bodies are kept.
 #[derive(Debug)]
 pub(crate) struct UnpackedCache {
     limit: usize,
@@ -100,10 +100,10 @@ impl Default for UnpackedCache {
 }
 
 impl UnpackedCache {
-    /// The plain form. Those who ask for one that is not at hand wait for the first of them to unpack it.
+    /// The uncompressed body. If it is not kept, the first request unpacks it, and others wait for that.
     ///
     /// # Errors
-    /// A packed form that is broken, which none is.
+    /// A compressed body that is broken, which cannot happen: we made it.
     pub(crate) fn plain(&self, reply: &Arc<Reply>) -> io::Result<Bytes> {
         reply.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let mut plain = reply.plain.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,13 +117,13 @@ impl UnpackedCache {
             let packed = reply.gzip.as_ref().map(|g| g.body.as_ref()).unwrap_or_default();
             plain.keep(unpack(packed, reply.length)?)
         };
-        // The lists are taken first wherever both are: not while a form is held.
+        // Lock order: the list before a body. So the body's lock is released here.
         drop(plain);
         self.keep(reply);
         Ok(Bytes::from_owner(Sent(body)))
     }
 
-    /// Takes an answer in and lets go of those that were not asked for the longest.
+    /// Adds an answer, and drops the bodies of the least recently used ones above the limit.
     fn keep(&self, new: &Arc<Reply>) {
         let mut at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others: Vec<Arc<Reply>> = at_hand.iter().filter_map(Weak::upgrade).collect();
@@ -161,57 +161,57 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_lately_is_at_hand_and_the_rest_is_packed() {
-        let warm = UnpackedCache { limit: 10_100, ..UnpackedCache::default() };
+        let cache = UnpackedCache { limit: 10_100, ..UnpackedCache::default() };
         let [a, b, c] = ["a", "b", "c"].map(|letter| mk_reply(letter, 5000));
         assert!(!at_hand(&a), "packed until somebody asks");
         for reply in [&a, &b, &a, &c] {
-            let body = warm.plain(reply).unwrap();
+            let body = cache.plain(reply).unwrap();
             assert_eq!(body.len(), reply.length);
         }
         assert_eq!([&a, &b, &c].map(|r| at_hand(r)), [true, false, true], "b was not asked for the longest");
-        assert_eq!(warm.plain(&b).unwrap()[..12], *b"{\"text\":\"bbb");
+        assert_eq!(cache.plain(&b).unwrap()[..12], *b"{\"text\":\"bbb");
         assert_eq!([&a, &b, &c].map(|r| at_hand(r)), [false, true, true]);
-        assert_eq!(warm.at_hand.lock().unwrap().len(), 2);
+        assert_eq!(cache.at_hand.lock().unwrap().len(), 2);
     }
 
     #[test]
     fn one_that_is_too_large_stands_alone_and_a_small_one_is_never_packed() {
-        let warm = UnpackedCache { limit: 100, ..UnpackedCache::default() };
+        let cache = UnpackedCache { limit: 100, ..UnpackedCache::default() };
         let (large, small) = (mk_reply("a", 5000), mk_reply("b", 10));
-        warm.plain(&large).unwrap();
-        warm.plain(&small).unwrap();
+        cache.plain(&large).unwrap();
+        cache.plain(&small).unwrap();
         assert!(at_hand(&large) && at_hand(&small) && small.gzip.is_none());
         drop(large);
-        warm.plain(&mk_reply("c", 5000)).unwrap();
-        assert_eq!(warm.at_hand.lock().unwrap().len(), 1, "what is not served any more is forgotten");
+        cache.plain(&mk_reply("c", 5000)).unwrap();
+        assert_eq!(cache.at_hand.lock().unwrap().len(), 1, "what is not served any more is forgotten");
     }
 
     #[test]
     fn machines_that_are_slow_share_one_form_with_those_that_come_later() {
-        let warm = UnpackedCache { limit: 100, ..UnpackedCache::default() };
+        let cache = UnpackedCache { limit: 100, ..UnpackedCache::default() };
         let (a, b) = (mk_reply("a", 5000), mk_reply("b", 5000));
-        let under_way = warm.plain(&a).unwrap();
+        let under_way = cache.plain(&a).unwrap();
         for _ in 0..3 {
-            warm.plain(&b).unwrap();
+            cache.plain(&b).unwrap();
             assert!(!at_hand(&a));
-            assert_eq!(warm.plain(&a).unwrap().as_ptr(), under_way.as_ptr());
+            assert_eq!(cache.plain(&a).unwrap().as_ptr(), under_way.as_ptr());
         }
         drop(under_way);
-        warm.plain(&b).unwrap();
+        cache.plain(&b).unwrap();
         assert!(a.plain.lock().unwrap().shared.upgrade().is_none(), "nobody has it any more");
     }
 
     #[test]
     fn many_that_ask_at_once_all_get_it() {
-        let warm = UnpackedCache { limit: 6000, ..UnpackedCache::default() };
+        let cache = UnpackedCache { limit: 6000, ..UnpackedCache::default() };
         let replies = ["a", "b", "c"].map(|letter| mk_reply(letter, 5000));
         std::thread::scope(|scope| {
             for turn in 0..4 {
-                let (warm, replies) = (&warm, &replies);
+                let (cache, replies) = (&cache, &replies);
                 scope.spawn(move || {
                     for i in 0..300 {
                         let reply = &replies[(turn + i) % 3];
-                        assert_eq!(warm.plain(reply).unwrap().len(), reply.length);
+                        assert_eq!(cache.plain(reply).unwrap().len(), reply.length);
                     }
                 });
             }

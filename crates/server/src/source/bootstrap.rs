@@ -1,10 +1,11 @@
-//! The server before there is a cluster: configs come from a directory that the bootstrap controller writes.
+//! `mco server bootstrap`, the server before there is a cluster. Configs come from a directory that the bootstrap
+//! controller writes.
 //!
 //! Layout below the base directory: `machine-pools/POOL.yaml`, `machine-configs/NAME.yaml`,
-//! `controller-config/machine-config-controller.yaml`, `api-server/api-server.yaml`. The directory is looked at every
-//! second; a file that is not there yet is "try again", not an end.
+//! `controller-config/machine-config-controller.yaml`, `api-server/api-server.yaml`. The directory is checked every
+//! second. While a file is missing, machines are told to try again.
 //!
-//! What it is not: a watch; the files are a handful.
+//! What it is not: a file watch. There are only a handful of files.
 
 use crate::answer::refusal::Refusal;
 use crate::answer::respond::Shared;
@@ -25,9 +26,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
-/// The pools that machines of a first control plane boot into.
+/// The pools of the machines of a first control plane.
 const POOLS: [&str; 2] = [MASTER, ARBITER];
-/// How often the directory is looked at.
+/// How often the directory is checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// The largest file that is read. A rendered config is at most 1.5 MiB of JSON; YAML is longer.
 const MAX_FILE: u64 = 16 << 20;
@@ -39,9 +40,9 @@ pub struct BootstrapOptions {
     pub listen: ListenOptions,
     /// `--server-basedir`.
     pub server_basedir: PathBuf,
-    /// `--bootstrap-kubeconfig`: given to machines as it is.
+    /// `--bootstrap-kubeconfig`: handed to machines unchanged.
     pub bootstrap_kubeconfig: PathBuf,
-    /// `--bootstrap-certs`: `REGISTRY=FILE` each, the file below the base directory.
+    /// `--bootstrap-certs`: each is `REGISTRY=FILE`, with the file below the base directory.
     pub bootstrap_certs: Vec<String>,
 }
 
@@ -59,8 +60,8 @@ impl Default for BootstrapOptions {
 /// Serves from a directory until `shutdown`, and then until running answers are finished.
 ///
 /// # Errors
-/// A kubeconfig, certificate or option that cannot be used; a port that is taken. Trouble with the directory is told
-/// to those who ask and in the log.
+/// A kubeconfig, certificate or option that cannot be used; a port that is taken. Errors in the directory go to the log
+/// and into answers.
 pub async fn bootstrap(options: BootstrapOptions, shutdown: CancellationToken) -> Result<(), ServerError> {
     BootstrapServer::open(options).await?.run(shutdown).await;
     Ok(())
@@ -72,7 +73,7 @@ pub struct BootstrapServer {
     listeners: Listeners,
     shared: Arc<Shared>,
     folder: Folder,
-    /// The flags' profile, for when the cluster that is being made names none.
+    /// The TLS profile of the flags, used if the new cluster names none.
     profile: TlsProfile,
 }
 
@@ -159,7 +160,7 @@ fn registry_certificate(text: &str) -> Result<(String, String), ServerError> {
     }
 }
 
-/// The directory and what else answers are made of.
+/// The directory, and the other inputs of answers.
 #[derive(Debug, Clone)]
 struct Folder {
     base: PathBuf,
@@ -167,11 +168,11 @@ struct Folder {
     certs: Vec<(String, String)>,
 }
 
-/// What tells that a file was changed.
+/// A file's identity and times: they change when the file changes.
 type Stamp = (SystemTime, u64);
 
 impl Folder {
-    /// All files that answers are made of, with what tells a change.
+    /// All files that answers are made of, with their identities and times.
     fn stamps(&self) -> BTreeMap<PathBuf, Stamp> {
         let folders = ["machine-pools", "machine-configs", "controller-config", "api-server"];
         let listed = folders.iter().filter_map(|f| std::fs::read_dir(self.base.join(f)).ok());
@@ -239,7 +240,7 @@ impl Folder {
         })
     }
 
-    /// An object of a file; none: there is no such file.
+    /// The object in a file. `None`: there is no such file.
     fn object<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
         let bytes = match read_file(&self.base.join(path)) {
             Ok(bytes) => bytes,
@@ -247,21 +248,21 @@ impl Folder {
             Err(e) => return Err(format!("cannot read {path}: {e}")),
         };
         let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8"))?;
-        // The error's own text shows the lines around: they may hold secrets.
+        // The error's own text quotes lines of the file, which may hold secrets.
         api::yaml::from_str(&text).map(Some).map_err(|e| {
             let line = place(&e.to_string()).unwrap_or_default();
             format!("{path} does not have the shape of its kind{line}")
         })
     }
 
-    /// The TLS profile of the cluster that is being made, where it names one.
+    /// The TLS profile of the new cluster, if it names one.
     fn tls_profile(&self) -> Result<Option<TlsProfile>, String> {
         let server: Option<Value> = self.object("api-server/api-server.yaml")?;
         Ok(server.and_then(|s| tls_profile(s.pointer("/spec/tlsSecurityProfile")?)))
     }
 }
 
-/// `, line N column M` of an error's text.
+/// The part `, line N column M` of an error's text.
 fn place(text: &str) -> Option<String> {
     let number = |word: &str| {
         let after = text.split_once(word)?.1;
@@ -276,7 +277,7 @@ fn place(text: &str) -> Option<String> {
     ))
 }
 
-/// A `tlsSecurityProfile` in our terms. Old is raised to what is offered; that is said when TLS is set up.
+/// Converts a `tlsSecurityProfile`. Old is raised to what we offer; a log line says so when TLS is set up.
 fn tls_profile(profile: &Value) -> Option<TlsProfile> {
     let version = |v: &str| TlsProfile { min_version: v.to_owned(), cipher_suites: Vec::new() };
     match profile.get("type").and_then(Value::as_str)? {

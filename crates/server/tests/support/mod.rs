@@ -1,4 +1,4 @@
-//! A server of a directory on a free port, and a client that says exactly the bytes it is told to.
+//! A bootstrap server on a free port, and a client that sends exactly the bytes that it is given.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use anyhow::{Context as _, Result};
@@ -69,7 +69,7 @@ impl Running {
         Ok(Self { dir, addr, stop, task, der })
     }
 
-    /// Connects with a client that trusts this certificate alone.
+    /// Connects with a client that trusts only this certificate.
     pub(crate) async fn connect(
         &self,
         adjust: impl FnOnce(&mut rustls::ClientConfig),
@@ -79,7 +79,7 @@ impl Running {
         connect(self.addr, client(rustls::DEFAULT_VERSIONS, roots)?, adjust).await
     }
 
-    /// One request on a connection of its own.
+    /// One request on a new connection.
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
         let stream = self.connect(|_| {}).await?;
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
