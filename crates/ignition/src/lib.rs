@@ -7,9 +7,26 @@
 //! What it is not: Kubernetes, files or the network. A remote source is an error wherever its bytes are needed.
 //!
 //! ```
-//! let parsed = ignition::parse(br#"{"ignition": {"version": "3.2.0"}}"#)?;
-//! ignition::validate(&parsed.config)?;
-//! assert_eq!(parsed.config.ignition.version, "3.5.0");
+//! use ignition::{Version, merge, parse, translate, validate};
+//!
+//! let with = |text: &str| {
+//!     let source = ignition::data_url::encode(text.as_bytes());
+//!     let file = format!(r#"{{"path": "/etc/motd", "mode": 420, "contents": {{"source": "{source}"}}}}"#);
+//!     format!(r#"{{"ignition": {{"version": "3.2.0"}}, "storage": {{"files": [{file}]}}}}"#)
+//! };
+//! // Whatever version a config is written in, it is read into one model.
+//! let parent = parse(with("hello").as_bytes())?.config;
+//! let child = parse(with("welcome").as_bytes())?.config;
+//! assert_eq!(child.ignition.version, "3.5.0");
+//!
+//! // The child wins; a rule that is broken is named with its JSON path.
+//! let config = merge(parent, child);
+//! validate(&config)?;
+//! let source = config.storage.files[0].contents.source.as_deref().unwrap_or_default();
+//! assert_eq!(ignition::data_url::decode(source)?, b"welcome");
+//!
+//! // For a machine whose Ignition is older.
+//! assert_eq!(translate(&config, Version::V3_2)?["ignition"]["version"], "3.2.0");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -71,6 +71,42 @@ pub fn select<'a>(
 
 /// Renders a pool's MachineConfigs into one.
 ///
+/// ```
+/// use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool};
+/// use render::{Inputs, Versions};
+///
+/// let pool: MachineConfigPool = api::yaml::from_str(
+///     "{metadata: {name: worker}, spec: {machineConfigSelector: {matchLabels: {role: worker}}}}",
+/// )?;
+/// let motd = |name: &str, text: &str| -> Result<MachineConfig, api::yaml::YamlError> {
+///     api::yaml::from_str(&format!(
+///         "metadata: {{name: {name}, labels: {{role: worker}}}}
+/// spec:
+///   config:
+///     ignition: {{version: 3.4.0}}
+///     storage:
+///       files: [{{path: /etc/motd, mode: 0644, contents: {{source: 'data:,{text}'}}}}]"
+///     ))
+/// };
+/// let all = [motd("50-hello", "hello")?, motd("60-welcome", "welcome")?];
+///
+/// let picked = render::select(&pool, &all)?;
+/// let config = ControllerConfig::new("machine-config-controller", ControllerConfigSpec::default());
+/// let versions = Versions::unknown();
+/// let plan = render::plan(&Inputs::new(&pool, &picked, &config, &versions))?;
+///
+/// // The name follows from the content.
+/// assert!(plan.name().starts_with("rendered-worker-"));
+/// // Of two that set the same file the later name wins, and the plan says so.
+/// let origin = plan.provenance.contested().next().ok_or("two set the file")?;
+/// assert_eq!((origin.name.as_str(), origin.set_by.as_str()), ("/etc/motd", "60-welcome"));
+///
+/// // What cannot be rendered is refused with every object, path and remedy.
+/// let refused = render::plan(&Inputs::new(&pool, &[], &config, &versions)).unwrap_err();
+/// assert_eq!(refused.reason, render::Reason::NoConfigs);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// See [`Reason`]; every cause names its object and path.
 pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
