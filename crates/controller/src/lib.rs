@@ -28,6 +28,7 @@ mod version;
 
 pub use io::connection::{ClientError, tune};
 pub use io::files::FileError;
+pub use io::metrics::metrics_sample;
 pub use passes::descriptor::Right;
 
 use crate::io::events::Recorder;

@@ -24,5 +24,5 @@ pub use entry::first_boot::{FirstBoot, complete_first_boot, first_boot};
 pub use entry::start::{StartOptions, recover, start};
 pub use entry::without_cluster::{AppliedOnce, apply_once, plan_on_host, read_config};
 pub use error::DaemonError;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, metrics_sample};
 pub use node::Trouble;

@@ -85,6 +85,21 @@ impl Metrics {
     }
 }
 
+/// Every metric with one series, in OpenMetrics' text format: what the reference in the book is made from.
+///
+/// # Errors
+/// A name or label that the format cannot hold.
+pub fn metrics_sample() -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    let Metrics { state, update_state, reboots_failed: _, config_drift: _, kubelet_state: _ } =
+        Metrics::register(&mut registry);
+    drop(state.get_or_create(&StateLabels { state: String::new(), reason: String::new() }));
+    drop(update_state.get_or_create(&UpdateLabels { config: String::new(), err: String::new() }));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
 fn cut(text: &str) -> String {
     text.chars().take(MAX_LABEL_CHARS).collect()
 }

@@ -18,6 +18,6 @@ pub mod source;
 
 pub use error::ServerError;
 pub use listen::{Limits, ListenOptions, TlsProfile};
-pub use metrics::{Metrics, Scrape};
+pub use metrics::{Metrics, Scrape, metrics_sample};
 pub use source::bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
 pub use source::cluster::{StartOptions, StartServer, start, start_with, tune};

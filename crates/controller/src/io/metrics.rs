@@ -1,7 +1,7 @@
 //! Metrics: one struct on a registry that is passed in. Names and labels are part of the interface, because dashboards
 //! and alerts use them. Metrics that the reference implementation has too are named as there.
 //!
-//! What it is not: their documentation for operators, which is in the guide.
+//! What it is not: their documentation for operators. `cargo xtask gen` makes the page of the book from the texts here.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -325,6 +325,59 @@ impl Metrics {
         self.drain_err.remove(&labels);
         self.drain_waits.set(node, false);
     }
+}
+
+/// Every metric with one series, in OpenMetrics' text format: what the reference in the book is made from.
+///
+/// # Errors
+/// A name or label that the format cannot hold.
+pub fn metrics_sample() -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    let none = String::new;
+    // Destructured, so that a new metric cannot be left out.
+    let Metrics {
+        state,
+        rollout_nodes,
+        rollout_held,
+        drain_waits,
+        boot_image_skew: _,
+        queue_latency,
+        work_duration,
+        machine_count,
+        updated_machine_count,
+        degraded_machine_count,
+        unavailable_machine_count,
+        os_image_url_override,
+        pool_alert,
+        drain_err,
+        sub_controller_state,
+        passes,
+        leader: _,
+    } = Metrics::new(&mut registry);
+    drop(state.get_or_create(&State { node: none(), pool: none(), state: none(), reason: none() }));
+    drop(rollout_nodes.get_or_create(&PoolState { pool: none(), state: none() }));
+    for by_pool in [
+        rollout_held,
+        machine_count,
+        updated_machine_count,
+        degraded_machine_count,
+        unavailable_machine_count,
+        os_image_url_override,
+    ] {
+        drop(by_pool.get_or_create(&Pool { pool: none() }));
+    }
+    for by_node in [pool_alert, drain_err] {
+        drop(by_node.get_or_create(&Node { node: none() }));
+    }
+    drain_waits.set("", true);
+    for by_queue in [queue_latency, work_duration] {
+        drop(by_queue.get_or_create(&QueueName { name: "" }));
+    }
+    drop(sub_controller_state.get_or_create(&Sub { subcontroller: none(), state: none(), object: none() }));
+    drop(passes.get_or_create(&Pass { queue: none(), outcome: none() }));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
 }
 
 #[cfg(test)]

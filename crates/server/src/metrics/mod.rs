@@ -135,3 +135,35 @@ impl Metrics {
         }
     }
 }
+
+/// Every metric with one series, in OpenMetrics' text format: what the reference in the book is made from.
+///
+/// # Errors
+/// A name or label that the format cannot hold.
+pub fn metrics_sample() -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    let Metrics {
+        requests,
+        bytes,
+        connections: _,
+        cut,
+        tls_failures: _,
+        certificate_failures: _,
+        certificate_not_after: _,
+        served_since,
+        held_back,
+        source_up: _,
+        source_seen: _,
+        tokens,
+    } = Metrics::new(&mut registry);
+    drop(requests.get_or_create(&Request { pool: String::new(), version: "", code: 0 }));
+    let pool = Pool { pool: String::new() };
+    drop(bytes.get_or_create(&pool));
+    drop(cut.get_or_create(&Cause { cause: "" }));
+    drop(served_since.get_or_create(&pool));
+    drop(held_back.get_or_create(&pool));
+    drop(tokens.get_or_create(&Checked { result: "" }));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
