@@ -1,4 +1,5 @@
-//! `cargo xtask gen`: writes the generated files that are committed: CRDs, man pages, completions.
+//! `cargo xtask gen`: writes the generated files that are committed: CRDs, man pages, completions, the reference pages
+//! of the book.
 //!
 //! It is no build step: nothing else in the tree depends on it. `gen --check` fails if the files do not agree with the
 //! code, and names the command that updates them.
@@ -10,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders that hold only generated files: any other file in them is removed.
-const OWNED: [&str; 4] = ["deploy/crds", "deploy/preview-crds", "docs/man", "deploy/completions"];
+const OWNED: [&str; 5] =
+    ["deploy/crds", "deploy/preview-crds", "docs/man", "deploy/completions", crate::reference::FOLDER];
 
 /// Writes the files. With `check`: reports which of them are out of date.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
@@ -18,7 +20,8 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     if !unknown.is_empty() {
         bail!("crates/api: fields that the published schemas do not have: {}", unknown.join(", "));
     }
-    let files = files()?;
+    let mut files = files()?;
+    files.extend(crate::reference::pages(root)?);
     let mut wrong = vec![];
     for (path, text) in &files {
         let full = root.join(path);

@@ -1,4 +1,4 @@
-//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `gen`, `lab`.
+//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `gen`, `docs`, `lab`.
 //!
 //! What it is not: product. Users get `mco`; nothing of it calls anything here.
 
@@ -6,10 +6,12 @@ mod bench;
 mod conformance;
 mod crash_test;
 mod demo;
+mod docs;
 mod generate;
 mod lab_command;
 mod order;
 mod recorded_day;
+mod reference;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -34,7 +36,9 @@ enum Command {
     Demo(demo::Demo),
     /// Run every test
     Test(test::Test),
-    /// Make the generated files: CRDs, man pages, completions
+    /// Check the book (links, commands, manifests) and build it into target/book
+    Docs(docs::Docs),
+    /// Make the generated files: CRDs, man pages, completions, reference pages
     Gen {
         /// Change nothing; fail when a file is not as it would be made
         #[arg(long)]
@@ -68,6 +72,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Demo(a) => demo::run(&root, &a),
         Command::Test(a) => test::run(&root, &a),
+        Command::Docs(a) => docs::run(&root, &a),
         Command::Gen { check } => generate::run(&root, check),
         Command::Conformance(a) => conformance::run(&root, &a),
         Command::CrashTest(a) => crash_test::run(&root, &a),

@@ -37,7 +37,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("lab", &["api", "client", "daemon", "host"]),
-    ("xtask", &["api", "cli", "insight", "lab"]),
+    ("xtask", &["api", "cli", "controller", "daemon", "insight", "lab", "render", "server"]),
 ];
 
 /// Crates that may name a Kubernetes client.

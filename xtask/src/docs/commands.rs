@@ -1,0 +1,299 @@
+//! Commands in the book: those of `mco` and `cargo xtask` are read by the definitions of their arguments, those of kubectl
+//! are compared with its verbs and with the kinds that there are, others with a list of programs.
+//!
+//! What it is not: a shell. Nothing is run.
+
+use anyhow::{Context, bail};
+use clap::CommandFactory;
+use std::collections::BTreeSet;
+
+/// Programs whose arguments are not looked at.
+const OTHERS: &[&str] = &[
+    "alert",
+    "apt-get",
+    "auditctl",
+    "base64",
+    "cat",
+    "cd",
+    "chmod",
+    "cp",
+    "curl",
+    "diff",
+    "echo",
+    "etcdctl",
+    "export",
+    "git",
+    "grep",
+    "head",
+    "install",
+    "journalctl",
+    "jq",
+    "less",
+    "ln",
+    "ls",
+    "mkdir",
+    "oc",
+    "openssl",
+    "podman",
+    "rm",
+    "scp",
+    "sort",
+    "ssh",
+    "sudo",
+    "systemctl",
+    "touch",
+    "xargs",
+];
+/// Verbs of kubectl that the book uses, and whether a kind follows.
+const VERBS: &[(&str, bool)] = &[
+    ("annotate", true),
+    ("apply", false),
+    ("config", false),
+    ("create", false),
+    ("cordon", false),
+    ("delete", true),
+    ("describe", true),
+    ("edit", true),
+    ("get", true),
+    ("label", true),
+    ("logs", false),
+    ("patch", true),
+    ("uncordon", false),
+    ("wait", false),
+];
+/// Kinds of Kubernetes itself that the book names.
+const KINDS: &[&str] = &[
+    "configmap",
+    "configmaps",
+    "clusterrole",
+    "clusterroles",
+    "clusterrolebinding",
+    "crd",
+    "daemonset",
+    "daemonsets",
+    "deployment",
+    "deployments",
+    "events",
+    "lease",
+    "leases",
+    "namespace",
+    "namespaces",
+    "ns",
+    "node",
+    "nodes",
+    "pdb",
+    "pod",
+    "pods",
+    "secret",
+    "secrets",
+    "services",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+];
+
+/// A block with prompts (`$ `, or `# ` for root): the commands in it. Other lines are output.
+pub(super) fn console(text: &str) -> anyhow::Result<usize> {
+    let mut commands = vec![];
+    let mut open: Option<String> = None;
+    for line in text.lines() {
+        let begun = open.take();
+        let line = match (begun, line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "))) {
+            (Some(begun), _) => begun + "\n" + line,
+            (None, Some(line)) => line.to_owned(),
+            (None, None) => continue,
+        };
+        if line.ends_with('\\') || line.matches('\'').count() % 2 == 1 {
+            open = Some(line);
+        } else {
+            commands.push(line);
+        }
+    }
+    if let Some(open) = open {
+        bail!("a command that does not end: {open}");
+    }
+    if commands.is_empty() {
+        bail!("no line begins with a prompt ($ or #)");
+    }
+    commands.iter().try_for_each(|c| line_is_true(c))?;
+    Ok(commands.len())
+}
+
+/// A block without prompts: every line is a command.
+pub(super) fn script(text: &str) -> anyhow::Result<usize> {
+    let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
+    let prompts: Vec<String> = lines.map(|l| format!("$ {l}")).collect();
+    console(&prompts.join("\n").replace("\\\n$ ", "\\\n"))
+}
+
+fn line_is_true(line: &str) -> anyhow::Result<()> {
+    for words in simple_commands(line) {
+        let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|w| is_assignment(w)).collect();
+        command_is_true(&words).with_context(|| line.to_owned())?;
+    }
+    Ok(())
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=')
+        .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+}
+
+fn command_is_true(words: &[&str]) -> anyhow::Result<()> {
+    match words {
+        [] => Ok(()),
+        ["sudo", rest @ ..] => command_is_true(rest),
+        ["xargs", rest @ ..] => {
+            let rest: Vec<&str> = rest.iter().copied().skip_while(|w| w.starts_with('-')).collect();
+            // It is given arguments that do not stand here.
+            command_is_true(&[&rest[..], &["x"]].concat())
+        }
+        // In a pod the default is right; on a host it would wait for a folder that is not there.
+        ["mco", "daemon", "start", rest @ ..] if !rest.contains(&"--root-mount") => {
+            bail!("on a host this needs --root-mount /")
+        }
+        ["mco", ..] => parsed(cli::args::Mco::command(), words),
+        ["cargo", "xtask", rest @ ..] => parsed(crate::Xtask::command(), &[&["xtask"][..], rest].concat()),
+        ["cargo", _, ..] => Ok(()),
+        ["kubectl", rest @ ..] => kubectl(rest),
+        [program, ..] if OTHERS.contains(program) => Ok(()),
+        [program, ..] => {
+            bail!("{program} is not a program that the book's checks know (xtask/src/docs/commands.rs)")
+        }
+    }
+}
+
+/// Whether the program takes these arguments.
+fn parsed(command: clap::Command, words: &[&str]) -> anyhow::Result<()> {
+    match command.try_get_matches_from(words) {
+        // Help and version are told by the same way.
+        Err(e) if e.use_stderr() => bail!("{}", e.to_string().lines().next().unwrap_or_default()),
+        _ => Ok(()),
+    }
+}
+
+fn kubectl(words: &[&str]) -> anyhow::Result<()> {
+    let mut plain = words.iter().copied().filter(|w| !w.starts_with('-'));
+    let verb = plain.next().unwrap_or_default();
+    let Some((_, names_kind)) = VERBS.iter().find(|(v, _)| *v == verb) else {
+        bail!("kubectl {verb} is not a verb that the book's checks know (xtask/src/docs/commands.rs)")
+    };
+    let from_file = words.iter().any(|w| ["-f", "-R", "--filename"].contains(w));
+    if !names_kind || from_file {
+        return Ok(());
+    }
+    // An option's value may stand before the kind; the kind is what a kind is called.
+    let kinds = kinds()?;
+    let Some(kind) = plain.next() else { bail!("kubectl {verb}: of what?") };
+    for kind in kind.split(',') {
+        let name = kind.split('/').next().unwrap_or_default();
+        if !kinds.contains(name) {
+            bail!("kubectl {verb}: no kind is called {name:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Every name of a kind: those of the definitions here, and some of Kubernetes itself.
+fn kinds() -> anyhow::Result<BTreeSet<String>> {
+    let mut all: BTreeSet<String> = KINDS.iter().map(|k| (*k).to_owned()).collect();
+    for crd in api::crds::all()? {
+        let names = &crd.object["spec"]["names"];
+        for key in ["plural", "singular"] {
+            all.extend(names[key].as_str().map(str::to_owned));
+        }
+        all.extend(
+            names["shortNames"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|n| n.as_str())
+                .map(str::to_owned),
+        );
+        all.insert(crd.name());
+    }
+    Ok(all)
+}
+
+/// What has been read of a word goes to the words, but for one that names a file to read from or write to.
+fn end_word(word: &mut String, any: &mut bool, skip: &mut bool, words: &mut Vec<String>) {
+    let text = std::mem::take(word);
+    if (*any || !text.is_empty()) && !std::mem::take(skip) {
+        words.push(text);
+    }
+    *any = false;
+}
+
+/// A line of shell as its simple commands, those in `$(…)` among them: words without quotes, without redirections.
+fn simple_commands(line: &str) -> Vec<Vec<String>> {
+    let mut done = vec![];
+    let mut words: Vec<String> = vec![];
+    let (mut word, mut any, mut skip) = (String::new(), false, false);
+    let mut quote: Option<char> = None;
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            (c, Some(q)) if c == q => quote = None,
+            ('$', None | Some('"')) if chars.peek() == Some(&'(') => {
+                let (mut inner, mut depth) = (String::new(), 0);
+                for c in chars.by_ref() {
+                    depth += i32::from(c == '(') - i32::from(c == ')');
+                    inner.push(c);
+                    if depth == 0 {
+                        break;
+                    }
+                }
+                done.extend(simple_commands(inner.trim_start_matches('(').trim_end_matches(')')));
+                // A value that any argument takes.
+                word.push_str("0123456789ab.x");
+            }
+            (c, Some(_)) => word.push(c),
+            ('"' | '\'', None) => (quote, any) = (Some(c), true),
+            ('\\', None) => drop(chars.next_if_eq(&'\n')),
+            // A comment, or root's prompt.
+            ('#', None) if word.is_empty() && !any => break,
+            ('>' | '<', None) => {
+                end_word(&mut word, &mut any, &mut skip, &mut words);
+                // What follows is a file.
+                skip = true;
+            }
+            ('|' | ';' | '&', None) => {
+                end_word(&mut word, &mut any, &mut skip, &mut words);
+                done.push(std::mem::take(&mut words));
+            }
+            (c, None) if c.is_whitespace() => {
+                if any || !word.is_empty() {
+                    end_word(&mut word, &mut any, &mut skip, &mut words);
+                }
+            }
+            (c, None) => word.push(c),
+        }
+    }
+    end_word(&mut word, &mut any, &mut skip, &mut words);
+    done.push(words);
+    done.retain(|w| !w.is_empty());
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_shell_is_cut_into_its_commands() {
+        let line = "kubectl get x -o yaml | mco daemon plan -f - > out # why";
+        assert_eq!(
+            simple_commands(line),
+            [vec!["kubectl", "get", "x", "-o", "yaml"], vec!["mco", "daemon", "plan", "-f", "-"]]
+        );
+        let nested = simple_commands("mco pointer worker --token \"$(mco token create worker)\"");
+        assert_eq!(nested[0], ["mco", "token", "create", "worker"]);
+        assert_eq!(nested[1][4], "0123456789ab.x");
+    }
+
+    #[test]
+    fn a_command_may_go_on_in_the_next_line() {
+        assert_eq!(console("$ kubectl annotate mcp worker \\\n    a=b\nout\n").unwrap(), 1);
+        assert_eq!(console("$ kubectl annotate mcp worker a='\nb\nc'\n").unwrap(), 1);
+        console("no prompt\n").unwrap_err();
+    }
+}

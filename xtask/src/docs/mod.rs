@@ -1,0 +1,176 @@
+//! `cargo xtask docs`: checks the book in `docs/` and builds it into `target/book`.
+//!
+//! The checks need neither mdBook nor a network, so a plain test runs them too: every page is in the table of contents,
+//! every link and anchor leads somewhere, every `mco` command is one that the program takes, every manifest passes `lint`,
+//! what is quoted from the program stands in it, and what cannot be checked says why. What it is not: a check of the words.
+
+mod book;
+mod commands;
+mod manifests;
+mod quotes;
+
+use anyhow::{Context, bail};
+use book::{Block, Page};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Docs {
+    /// Check only; build nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// What was looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pages: usize,
+    links: usize,
+    commands: usize,
+    manifests: usize,
+    quotes: usize,
+    /// Blocks with a marker: the place and the reason.
+    unchecked: Vec<String>,
+}
+
+pub(crate) fn run(root: &Path, args: &Docs) -> anyhow::Result<()> {
+    let (checked, wrong) = check(root)?;
+    if !wrong.is_empty() {
+        bail!("{} faults in the book:\n{}", wrong.len(), wrong.join("\n"));
+    }
+    println!(
+        "{} pages: {} links, {} commands, {} manifests, {} quotes; {} blocks cannot be checked",
+        checked.pages,
+        checked.links,
+        checked.commands,
+        checked.manifests,
+        checked.quotes,
+        checked.unchecked.len()
+    );
+    checked.unchecked.iter().for_each(|place| println!("  {place}"));
+    if !args.check {
+        build(root)?;
+    }
+    Ok(())
+}
+
+/// Everything that is wrong with the book and with README.md, each with file and line.
+pub(crate) fn check(root: &Path) -> anyhow::Result<(Checked, Vec<String>)> {
+    let pages = book::pages(root)?;
+    let mut checked = Checked { pages: pages.len(), ..Checked::default() };
+    let mut wrong = book::links(root, &pages, &mut checked.links);
+    for page in &pages {
+        for block in &page.blocks {
+            if let Err(why) = block_is_true(page, block, &mut checked) {
+                wrong.push(format!("{}:{}: {why:#}", page.path.display(), block.line));
+            }
+        }
+    }
+    let page = std::fs::read_to_string(root.join(quotes::PAGE))
+        .with_context(|| format!("cannot read {}", quotes::PAGE))?;
+    let (count, unknown) = quotes::unknown(&page, &quotes::sources(root));
+    checked.quotes = count;
+    wrong.extend(unknown.iter().map(|q| format!("{}: the program does not say {q:?}", quotes::PAGE)));
+    Ok((checked, wrong))
+}
+
+fn block_is_true(page: &Page, block: &Block, checked: &mut Checked) -> anyhow::Result<()> {
+    if let Some(reason) = &block.unchecked {
+        if reason.split_whitespace().count() < 3 {
+            bail!("the marker `unchecked` needs a reason");
+        }
+        checked.unchecked.push(format!("{}:{}: {reason}", page.path.display(), block.line));
+        return Ok(());
+    }
+    match block.language.as_str() {
+        // What a program prints, and drawings.
+        "text" => {}
+        "console" => checked.commands += commands::console(&block.text)?,
+        "sh" => checked.commands += commands::script(&block.text)?,
+        "yaml" => checked.manifests += manifests::check(&block.text)?,
+        // Examples in Rust stand in the crates, where rustdoc runs them.
+        other => bail!(
+            "a block of {other:?} cannot be checked: use console, sh, yaml or text, or put \
+             `<!-- unchecked: why -->` before it"
+        ),
+    }
+    Ok(())
+}
+
+/// Our own sources, without those of tests in folders of their own.
+pub(crate) fn sources(root: &Path) -> Vec<PathBuf> {
+    let crates = std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
+    let files = crates.flat_map(|c| book::walk(&c.path().join("src")));
+    files.filter(|p| p.extension().is_some_and(|e| e == "rs")).collect()
+}
+
+/// Runs mdBook: the one that is installed, else the one in `target/tools`. Without either it says how to get one.
+fn build(root: &Path) -> anyhow::Result<()> {
+    let runs = |program: &PathBuf| {
+        let said = Command::new(program).arg("--version").output();
+        said.is_ok_and(|o| o.status.success())
+    };
+    let candidates = [PathBuf::from("mdbook"), root.join("target/tools/bin/mdbook")];
+    let Some(program) = candidates.into_iter().find(runs) else {
+        println!("not built, mdbook is not installed: cargo install mdbook --locked --root target/tools");
+        return Ok(());
+    };
+    let status = Command::new(&program).arg("build").arg(root.join("docs")).status();
+    let status = status.with_context(|| format!("cannot run {}", program.display()))?;
+    if !status.success() {
+        bail!("mdbook ended with {status}");
+    }
+    println!("target/book/index.html");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_book_is_true() {
+        let (checked, wrong) = check(&crate::root()).unwrap();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(
+            checked.commands > 80 && checked.manifests > 10 && checked.links > 50 && checked.quotes > 25,
+            "{checked:?}"
+        );
+        assert!(checked.unchecked.len() < 10, "{:#?}", checked.unchecked);
+    }
+
+    fn faults(markdown: &str) -> Vec<String> {
+        let page = Page::parse("docs/a.md".into(), markdown);
+        let mut checked = Checked::default();
+        let blocks = page.blocks.iter().filter_map(|b| block_is_true(&page, b, &mut checked).err());
+        blocks.map(|e| format!("{e:#}")).collect()
+    }
+
+    #[test]
+    fn a_block_that_is_not_true_is_found() {
+        for (block, fault) in [
+            ("```console\n$ mco status --nothing\n```\n", "--nothing"),
+            ("```console\n$ kubectl annotate mcp worker x=y | mco stat\n```\n", "stat"),
+            ("```console\n$ kubectl get machineconfigpol\n```\n", "machineconfigpol"),
+            ("```console\n$ kubectl frobnicate pods\n```\n", "frobnicate"),
+            ("```console\n$ cargo xtask nothing\n```\n", "nothing"),
+            ("```sh\nfrobnicate\n```\n", "frobnicate"),
+            ("```yaml\nkind: MachineConfig\n```\n", "apiVersion"),
+            (
+                "```yaml\napiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPol\nmetadata: {name: a}\n```\n",
+                "MachineConfigPol",
+            ),
+            (
+                "```yaml\napiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: {name: a, labels: {machineconfiguration.openshift.io/role: worker}}\nspec:\n  config:\n    ignition: {version: 3.4.0}\n    storage:\n      files: [{path: relative, mode: 0644}]\n```\n",
+                "files[0].path",
+            ),
+            ("```ini\n[Unit]\n```\n", "cannot be checked"),
+            ("<!-- unchecked: x -->\n```ini\n[Unit]\n```\n", "reason"),
+        ] {
+            let found = faults(block);
+            assert!(found.len() == 1 && found[0].contains(fault), "{block}: {found:?}");
+        }
+        let good = "```console\n$ mco status -w\npool worker\n# mco daemon recover\n$ kubectl get mcp,nodes -o wide | sort\n$ mco pointer worker --token \"$(mco token create worker --ttl 1h)\" > user-data.ign\n```\n<!-- unchecked: a unit of another program -->\n```ini\n[Unit]\n```\n";
+        assert_eq!(faults(good), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,51 @@
+//! What the page on troubleshooting quotes from the program: a text in double quotes in the first cell of a table, or at
+//! the beginning of a line, must stand somewhere in the sources. Else nobody finds the row for the message that they see.
+
+use std::path::Path;
+
+/// The page.
+pub(super) const PAGE: &str = "docs/troubleshooting.md";
+
+/// Quotes that stand nowhere in the sources, and how many quotes there are.
+pub(super) fn unknown(page: &str, sources: &str) -> (usize, Vec<String>) {
+    let quotes: Vec<&str> = page
+        .lines()
+        .flat_map(|line| match line.strip_prefix("| ") {
+            Some(row) => row.split(" |").next().map_or(vec![], |c| c.split('"').skip(1).step_by(2).collect()),
+            None => line.strip_prefix('"').and_then(|rest| rest.split('"').next()).into_iter().collect(),
+        })
+        .collect();
+    let missing = quotes.iter().filter(|q| {
+        // What differs from case to case is left out.
+        let parts = q.split('…').map(str::trim).filter(|p| !p.is_empty());
+        parts.into_iter().any(|p| !sources.contains(p))
+    });
+    (quotes.len(), missing.map(|q| (*q).to_owned()).collect())
+}
+
+/// The text of all sources, with strings that go over several lines put together.
+pub(super) fn sources(root: &Path) -> String {
+    let texts = super::sources(root).into_iter().filter_map(|p| std::fs::read_to_string(p).ok());
+    let mut all = String::new();
+    for text in texts {
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("\\\n") {
+            all += before;
+            rest = after.trim_start();
+        }
+        all += rest;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_that_the_program_does_not_say_is_found() {
+        let page = "| it says | cause |\n| \"cannot … here\", \"never said\" | \"not looked at\" |\n\"nor this\": why.\n";
+        let (count, missing) = unknown(page, "cannot {x} here");
+        assert_eq!((count, missing), (3, vec!["never said".to_owned(), "nor this".to_owned()]));
+    }
+}

@@ -1,0 +1,162 @@
+//! Every kind and its fields, from the CustomResourceDefinitions as they are installed.
+
+use super::{cell, columns, head, row};
+use anyhow::{Context, bail};
+use api::crds::Crd;
+use serde_json::{Map, Value};
+
+/// Fields that hold an object of another kind, whose documentation is there.
+const EMBEDDED: [(&str, &str); 2] = [("infra", "Infrastructure"), ("dns", "DNS")];
+
+/// What is done with a kind here.
+fn role(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "MachineConfig" => {
+            "A part of what nodes are to have. Pools select MachineConfigs by label; the controller merges those that a \
+             pool selects, in the order of their names, into one rendered MachineConfig."
+        }
+        "MachineConfigPool" => {
+            "A group of nodes with one rendered MachineConfig, and how it is rolled out. See \
+             [Rollouts](../rollouts.md)."
+        }
+        "ControllerConfig" => {
+            "The cluster's settings that templates are rendered with. There is one, named `machine-config-controller`; \
+             `mco install` writes it."
+        }
+        "MachineConfigNode" => {
+            "How far the update of one node is. Written by the controller (`spec`) and the node's agent (`status`)."
+        }
+        "KubeletConfig" => {
+            "Settings of the kubelets of some pools. See [Everyday changes](../everyday-changes.md)."
+        }
+        "ContainerRuntimeConfig" => {
+            "Settings of the container runtime of some pools. See [Everyday changes](../everyday-changes.md)."
+        }
+        "MachineConfiguration" => {
+            "Of this kind of OpenShift's, `spec.nodeDisruptionPolicy` of the object `cluster` is read: what changes of \
+             files, units and SSH keys cost. See [Disruption](../disruption.md)."
+        }
+        "PinnedImageSet" => "Not acted on: nothing here pins images.",
+        "MachineOSConfig" | "MachineOSBuild" => {
+            "Image builds by somebody else: a rollout waits for them. Nothing here builds images. See \
+             [The OS](../os.md)."
+        }
+        "OSImageStream" => {
+            "The OS images that pools can name. Its status is written by whoever ships the images, and read here."
+        }
+        "InternalReleaseImage" => "Not acted on: it needs a registry on each control-plane host.",
+        _ => return None,
+    })
+}
+
+pub(super) fn pages() -> anyhow::Result<Vec<(String, String)>> {
+    let all = api::crds::all()?;
+    let mut pages = vec![];
+    let mut index = head("Kinds", "crates/api/schemas");
+    index +=
+        "\n## Installed\n\n`mco install` puts these into the cluster; `deploy/crds` has them as files.\n\n";
+    index += &columns(&["kind", "group", "short names", "what is done with it"]);
+    for crd in all.iter().filter(|c| c.ours) {
+        let kind = text(&crd.object, "/spec/names/kind");
+        let Some(role) = role(kind) else {
+            bail!("xtask/src/reference/kinds.rs: say what is done with the kind {kind}")
+        };
+        let file = format!("kind-{}.md", kind.to_lowercase());
+        index += &row(&[&format!("[{kind}]({file})"), &format!("`{}`", crd.group), &short(crd), &cell(role)]);
+        pages.push((file, page(crd, kind, role)?));
+    }
+    index += "\n## Read where they exist\n\nKinds of OpenShift's. `mco install --openshift-config-crds` installs their \
+              definitions on a plain cluster.\n\n";
+    index += &columns(&["kind", "group"]);
+    for crd in all.iter().filter(|c| !c.ours) {
+        index +=
+            &row(&[&format!("`{}`", text(&crd.object, "/spec/names/kind")), &format!("`{}`", crd.group)]);
+    }
+    pages.push(("kinds.md".to_owned(), index));
+    Ok(pages)
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn short(crd: &Crd) -> String {
+    let names = crd.object.pointer("/spec/names/shortNames").and_then(Value::as_array);
+    let names = names.into_iter().flatten().filter_map(Value::as_str);
+    names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn page(crd: &Crd, kind: &str, role: &str) -> anyhow::Result<String> {
+    let mut out = head(kind, "crates/api/schemas");
+    let scope = text(&crd.object, "/spec/scope").to_lowercase();
+    let version = crd.object.pointer("/spec/versions/0").with_context(|| format!("{kind}: no version"))?;
+    let api = format!("{}/{}", crd.group, text(version, "/name"));
+    out += &format!("\n{role}\n\n`apiVersion: {api}`, {scope} scope.\n");
+    let schema = version.pointer("/schema/openAPIV3Schema").with_context(|| format!("{kind}: no schema"))?;
+    for part in ["spec", "status"] {
+        let Some(schema) = schema.pointer(&format!("/properties/{part}")) else { continue };
+        out += &format!("\n## {part}\n\n{}", columns(&["field", "type", "meaning"]));
+        fields(schema, part, &mut out);
+    }
+    let printed = version.get("additionalPrinterColumns").and_then(Value::as_array);
+    if let Some(printed) = printed {
+        out += &format!("\n## Columns of `kubectl get`\n\n{}", columns(&["column", "shows"]));
+        for column in printed {
+            out += &row(&[text(column, "/name"), &format!("`{}`", cell(text(column, "/jsonPath")))]);
+        }
+    }
+    Ok(out)
+}
+
+fn fields(schema: &Value, path: &str, out: &mut String) {
+    let empty = Map::new();
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for (name, field) in schema.get("properties").and_then(Value::as_object).unwrap_or(&empty) {
+        let here = format!("{path}.{name}");
+        let embedded = EMBEDDED.iter().find(|(field, _)| here == format!("spec.{field}"));
+        let mut meaning = text(field, "/description").to_owned();
+        if required.contains(&name.as_str()) {
+            meaning += " Required.";
+        }
+        if let Some(default) = field.get("default") {
+            meaning += &format!(" Default: `{default}`.");
+        }
+        let choices = field.get("enum").and_then(Value::as_array).into_iter().flatten();
+        let choices: Vec<String> = choices.map(|c| format!("`{}`", c.as_str().unwrap_or_default())).collect();
+        if !choices.is_empty() {
+            meaning += &format!(" One of {}.", choices.join(", "));
+        }
+        if let Some((_, kind)) = embedded {
+            meaning += &format!(" An object of OpenShift's kind {kind}.");
+        }
+        *out += &row(&[&format!("`{here}`"), &type_of(field), &cell(&meaning)]);
+        if embedded.is_some() {
+            continue;
+        }
+        fields(field, &here, out);
+        if let Some(items) = field.get("items") {
+            fields(items, &format!("{here}[]"), out);
+        }
+        if let Some(values) = field.get("additionalProperties").filter(|v| v.is_object()) {
+            fields(values, &format!("{here}.KEY"), out);
+        }
+    }
+}
+
+fn type_of(field: &Value) -> String {
+    if field.get("x-kubernetes-int-or-string").is_some() {
+        return "integer or string".to_owned();
+    }
+    match text(field, "/type") {
+        "array" => format!("list of {}", field.get("items").map(type_of).unwrap_or_default()),
+        "object" if field.get("additionalProperties").is_some_and(Value::is_object) => "map".to_owned(),
+        "" => "any".to_owned(),
+        other => other.to_owned(),
+    }
+}

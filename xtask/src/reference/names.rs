@@ -1,0 +1,231 @@
+//! Annotations, labels and conditions, from `crates/api/src/names.rs`: each constant with its docs.
+//!
+//! The file is read as text, because docs are not in the program. It is a flat list of modules and string constants; what
+//! does not look so is an error, so that nothing is left out in silence.
+
+use super::{cell, columns, head, row};
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const SOURCE: &str = "crates/api/src/names.rs";
+
+/// What docs refer to with a link that is no name in an object, and what a reader of the page is told.
+const MEANT: [(&str, &str); 4] = [
+    ("crate::drift", "[Drift](../drift.md)"),
+    ("crate::found", "[Install](../operations.md#install)"),
+    ("crate::text::MAX_REASON_CHARS", "2000"),
+    ("super::state", "the [states](#values-of-machineconfigurationopenshiftiostate)"),
+];
+
+/// One constant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    value: String,
+    docs: String,
+}
+
+/// Constants by module, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    modules: BTreeMap<String, Vec<Name>>,
+}
+
+impl Names {
+    pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
+        let path = root.join(SOURCE);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {SOURCE}"))?;
+        Self::parse(&text).with_context(|| SOURCE.to_owned())
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut names = Self::default();
+        let mut values = BTreeMap::new();
+        let (mut module, mut docs) = (String::new(), String::new());
+        let mut lines = text.lines().map(str::trim);
+        while let Some(line) = lines.next() {
+            if let Some(doc) = line.strip_prefix("///") {
+                docs.push_str(doc);
+            } else if let Some(rest) = line.strip_prefix("pub mod ") {
+                rest.trim_end_matches(" {").clone_into(&mut module);
+                docs.clear();
+            } else if line == "}" {
+                module.clear();
+            } else if let Some(rest) = line.strip_prefix("pub const ") {
+                let mut whole = rest.to_owned();
+                while !whole.ends_with(';') {
+                    let Some(next) = lines.next() else { bail!("a constant that does not end: {rest}") };
+                    whole += next;
+                }
+                let docs = std::mem::take(&mut docs);
+                let (name, value) = whole.split_once(": ").context("a constant without a type")?;
+                // Constants outside of the modules are not names that stand in objects.
+                if module.is_empty() {
+                    continue;
+                }
+                let value = value.split('"').nth(1).with_context(|| {
+                    format!(
+                        "{module}::{name} is not a string in quotes: write it out, so that it can be found"
+                    )
+                })?;
+                values.insert(name.to_owned(), value.to_owned());
+                let name = Name { value: value.to_owned(), docs: docs.trim().to_owned() };
+                names.modules.entry(module.clone()).or_default().push(name);
+            } else if !(line.is_empty() || line.starts_with("//")) {
+                bail!("neither a module nor a constant: {line}");
+            }
+        }
+        for name in names.modules.values_mut().flatten() {
+            name.docs = resolved(&name.docs, &values);
+        }
+        Ok(names)
+    }
+
+    fn of(&self, module: &str) -> anyhow::Result<&[Name]> {
+        let names = self.modules.get(module).with_context(|| format!("{SOURCE}: no module {module}"))?;
+        Ok(names)
+    }
+
+    /// Every value of these modules, for checks that no other file has names of its own.
+    #[cfg(test)]
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.modules.values().flatten().map(|n| n.value.as_str())
+    }
+}
+
+/// Docs with links of rustdoc: to a constant its value, to anything else its name.
+fn resolved(docs: &str, values: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    let mut rest = docs;
+    while let Some(at) = rest.find("[`") {
+        out.push_str(&rest[..at]);
+        let Some((link, after)) = rest[at + 2..].split_once("`]") else { break };
+        let name = link.rsplit("::").next().unwrap_or(link);
+        match (values.get(name), MEANT.iter().find(|(meant, _)| *meant == link)) {
+            (Some(value), _) => out.push_str(&format!("`{value}`")),
+            (None, Some((_, text))) => out.push_str(text),
+            (None, None) => out.push_str(&format!("`{name}`")),
+        }
+        // `[`a`](b)`: the target goes.
+        rest = after.strip_prefix('(').and_then(|a| a.split_once(')')).map_or(after, |(_, a)| a);
+    }
+    out + rest
+}
+
+/// What an annotation stands on: the words before the first colon of its docs.
+fn on(docs: &str) -> (&str, String) {
+    match docs.split_once(": ") {
+        Some((on, meaning)) if on.split(' ').count() <= 12 && !on.contains('.') => {
+            (on.trim_start_matches("On "), capital(meaning))
+        }
+        _ => ("", docs.to_owned()),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn table(names: &[Name], first: &str) -> String {
+    let mut out = columns(&[first, "on", "meaning"]);
+    for name in names {
+        let (on, meaning) = on(&name.docs);
+        out += &row(&[&format!("`{}`", name.value), &cell(on), &cell(&meaning)]);
+    }
+    out
+}
+
+fn plain(names: &[Name], first: &str) -> String {
+    let mut out = columns(&[first, "meaning"]);
+    for name in names {
+        out += &row(&[&format!("`{}`", name.value), &cell(&name.docs)]);
+    }
+    out
+}
+
+pub(super) fn annotations(names: &Names) -> anyhow::Result<String> {
+    let mut out = head("Annotations", SOURCE);
+    out += "\n## Shared with OpenShift's operator\n\nEither implementation's controller works with the other's agent \
+            because of these. A few are ours; their text says so.\n\n";
+    // The one value of an annotation is not an annotation.
+    let shared: Vec<Name> =
+        names.of("annotation")?.iter().filter(|n| n.value.contains('/')).cloned().collect();
+    out += &table(&shared, "annotation");
+    out += "\n## Our own\n\nNo other implementation reads these.\n\n";
+    out += &table(names.of("own")?, "annotation");
+    out += "\n## Values of `machineconfiguration.openshift.io/state`\n\n";
+    out += &plain(names.of("state")?, "state");
+    Ok(out)
+}
+
+pub(super) fn labels(names: &Names) -> anyhow::Result<String> {
+    let mut out = head("Labels", SOURCE);
+    out += "\n";
+    out += &plain(names.of("label")?, "label");
+    Ok(out)
+}
+
+pub(super) fn conditions(names: &Names) -> anyhow::Result<String> {
+    let mut out = head("Conditions", "crates/api");
+    out += "\n## MachineConfigPool\n\n";
+    out += &plain(names.of("pool_condition")?, "condition");
+    out += "\nWhat to do about `Degraded`, `NodeDegraded` and `RenderDegraded` stands under \
+            [Troubleshooting](../troubleshooting.md).\n";
+    out += "\n## MachineConfigNode\n\nThe steps of an update, as `kubectl describe machineconfignode NODE` shows them.\n\n";
+    out += &plain(names.of("node_condition")?, "condition");
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_read_with_their_docs_and_links_become_values() {
+        let text = "/// Annotations.\npub mod annotation {\n    /// Node: see [`other::part`] and\n    /// [`B`].\n    pub const A: &str =\n        \"x/a\";\n    /// On Pods: two.\n    pub const B: &str = \"x/b\";\n}\n";
+        let names = Names::parse(text).unwrap();
+        let of = names.of("annotation").unwrap();
+        assert_eq!(of[0].docs, "Node: see `part` and `x/b`.");
+        assert_eq!(on(&of[1].docs), ("Pods", "Two.".to_owned()));
+    }
+
+    #[test]
+    fn the_longest_reason_is_told_as_it_is() {
+        let told = MEANT.iter().find(|(link, _)| link.ends_with("MAX_REASON_CHARS")).unwrap().1;
+        assert_eq!(told, api::text::MAX_REASON_CHARS.to_string());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let hidden = "pub mod own {\n    /// Node: a.\n    pub const A: &str = concat(X);\n}\n";
+        assert!(Names::parse(hidden).unwrap_err().to_string().contains("own::A"));
+        Names::parse("fn f() {}\n").unwrap_err();
+    }
+
+    #[test]
+    fn no_other_file_has_a_name_of_its_own() {
+        let root = crate::root();
+        let names = Names::read(&root).unwrap();
+        let prefix = "\"machineconfiguration.openshift.io/";
+        let mut wrong = vec![];
+        for path in crate::docs::sources(&root) {
+            let file = path.file_stem().unwrap_or_default().to_string_lossy();
+            if path.ends_with(SOURCE) || file == "tests" || file.ends_with("_tests") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            // Tests write names out, to see that they stay.
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for line in code.lines().filter(|l| !l.trim_start().starts_with("//")) {
+                let Some(name) = line.split(prefix).nth(1) else { continue };
+                let name = name.split('"').next().unwrap_or_default();
+                if !name.starts_with("v1") && !name.is_empty() {
+                    let is_known = names.values().any(|v| v.ends_with(&format!("/{name}")));
+                    wrong.push(format!("{}: {name} (in names.rs: {is_known})", path.display()));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "names belong into {SOURCE}: {wrong:#?}");
+    }
+}
