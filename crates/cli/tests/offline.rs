@@ -63,3 +63,32 @@ fn errors_name_the_object_the_file_or_what_there_is() {
         assert!(said.starts_with("exit 1\n") && said.contains(want), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn one_pool_is_rendered_as_it_is_among_all_and_its_neighbours_may_be_broken() {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    let path = file.path().to_str().unwrap();
+    let infra = |worker: &str, more: &[&str]| {
+        let text = include_str!("render/streams.yaml").replace("WORKER", worker);
+        std::fs::write(path, text).unwrap();
+        mco(&[&["render", "-f", path][..], more].concat())
+    };
+    let worker = |picks: &str, stream: &str| {
+        format!("machineConfigSelector: {{matchLabels: {{{picks}}}}}\n  osImageStream: {{name: {stream}}}")
+    };
+    let sound = worker("machineconfiguration.openshift.io/role: worker", "rhel-10");
+    let alone = infra(&sound, &["--pool", "infra"]);
+    assert!(alone.starts_with("exit 0\n") && alone.contains("quay.io/os/10@sha256:"), "{alone}");
+    let name = alone.lines().find(|line| line.trim_start().starts_with("name: rendered-infra-")).unwrap();
+    let all = infra(&sound, &[]);
+    assert!(all.contains("name: rendered-worker-") && all.contains(name), "{name} in {all}");
+    // It fails by itself, and not those that are asked for.
+    for broken in [worker("none: has-this", "rhel-10"), format!("{sound}\n  paused: perhaps")] {
+        let both = infra(&broken, &[]);
+        assert!(both.starts_with("exit 1\n"), "{both}");
+        assert_eq!(infra(&broken, &["--pool", "infra"]), alone);
+    }
+    // A stream that infra cannot follow is its own fault.
+    let unknown = infra(&worker("none: has-this", "rhel-11"), &["--pool", "infra"]);
+    assert!(unknown.starts_with("exit 1\n") && unknown.contains("rhel-11"), "{unknown}");
+}

@@ -76,6 +76,12 @@ impl CallError {
         self.code() == Some(403)
     }
 
+    /// 404 or 403. Of a kind that need not be installed these are one answer: where permissions are looked up before paths,
+    /// who may not read a kind is refused whether the kind is there or not.
+    pub fn is_absent_or_forbidden(&self) -> bool {
+        self.is_not_found() || self.is_forbidden()
+    }
+
     /// 422: the object is not valid, or a `test` of a JSON patch no longer holds.
     pub fn is_invalid(&self) -> bool {
         self.code() == Some(422)

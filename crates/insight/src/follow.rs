@@ -356,7 +356,7 @@ async fn served<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
     let one = ListParams::default().limit(1);
     match call(|| "look which kinds the cluster serves".to_owned(), api.list_metadata(&one)).await {
         Ok(_) => Ok(true),
-        Err(error) if error.is_forbidden() || error.is_not_found() => Ok(false),
+        Err(error) if error.is_absent_or_forbidden() => Ok(false),
         Err(error) => Err(error),
     }
 }

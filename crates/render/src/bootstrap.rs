@@ -279,6 +279,21 @@ pub fn plan(
     pull_secret: Option<&Value>,
     versions: &Versions,
 ) -> Result<BootstrapOutput, BootstrapError> {
+    plan_only(m, templates, pull_secret, versions, &[])
+}
+
+/// Renders these pools of the manifests; no names: all. The others are looked at only for what a pool inherits from them,
+/// the OS image stream of `worker`; what else is wrong with them is not found.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_only(
+    m: &Manifests,
+    templates: &TemplateSet,
+    pull_secret: Option<&Value>,
+    versions: &Versions,
+    only: &[String],
+) -> Result<BootstrapOutput, BootstrapError> {
     let mut controller_config = m.controller_config.clone().ok_or(BootstrapError::Missing(
         "there is no ControllerConfig among the manifests; add machine-config-controller",
     ))?;
@@ -316,7 +331,9 @@ pub fn plan(
     };
     let templates = Rendering::new(templates, data);
     let mut made = template::generate(&templates, versions)?;
-    let mut pools: Vec<MachineConfigPool> = m.pools.values().cloned().collect();
+    let wanted = |name: &String| only.is_empty() || only.contains(name);
+    let pools = m.pools.iter().filter(|(name, _)| wanted(name));
+    let mut pools: Vec<MachineConfigPool> = pools.map(|(_, pool)| pool.clone()).collect();
     let generated = generated::plan(&generated::Inputs {
         templates: &templates,
         pools: pools.iter().collect(),

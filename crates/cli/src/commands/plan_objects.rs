@@ -1,10 +1,10 @@
 //! The objects that `mco plan` reads from a cluster. What it is not: those from files (`input::dump`), or what they mean.
 
 use super::render::{Documents, typed};
-use anyhow::Context;
 use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::GROUP;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::call;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use serde::Serialize;
@@ -42,6 +42,23 @@ const SETTINGS: [(&str, &str, &str); 11] = [
 ];
 const CONFIG: &str = "config.openshift.io";
 
+/// What was listed.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// The objects.
+    pub(super) objects: Documents,
+    /// Kinds that need not be installed and that may not be listed (403): taken for absent.
+    pub(super) forbidden: Vec<String>,
+}
+
+/// What is said of a kind in [`Listed::forbidden`].
+pub(super) fn not_allowed(kind: &str) -> String {
+    format!(
+        "mco: {kind}s may not be listed here, and it goes on as if there were none; if there are, what it says can be wrong: \
+         be granted \"list\" on them"
+    )
+}
+
 /// What a plan reads; MachineConfigs with their contents only where these are wanted: they are megabytes.
 pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyhow::Result<Documents> {
     let lists = async {
@@ -57,7 +74,9 @@ pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyho
         }
         let settings = SETTINGS.iter().filter(|_| contents);
         for (group, version, kind) in OPTIONAL.iter().chain(settings) {
-            all.extend(list_if_there(client, group, version, kind).await?);
+            let listed = list_if_there(client, group, version, kind).await?;
+            listed.forbidden.iter().for_each(|kind| eprintln!("{}", not_allowed(kind)));
+            all.extend(listed.objects);
         }
         all.extend(list::<Pod>(client, "", "Pod").await?);
         all.extend(list::<PodDisruptionBudget>(client, "policy", "PodDisruptionBudget").await?);
@@ -68,15 +87,18 @@ pub(super) async fn from_cluster(client: &kube::Client, contents: bool) -> anyho
 
 /// What a pool's rendered config follows from: pools, MachineConfigs with their contents, and what says which OS images they
 /// get.
-pub(super) async fn for_rendering(client: &kube::Client) -> anyhow::Result<Documents> {
+pub(super) async fn for_rendering(client: &kube::Client) -> anyhow::Result<Listed> {
     let lists = async {
         let mut all = list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?;
         all.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
         all.extend(list::<MachineConfig>(client, GROUP, "MachineConfig").await?);
+        let mut forbidden = vec![];
         for (group, version, kind) in [(GROUP, "v1", "OSImageStream"), (CONFIG, "v1", "FeatureGate")] {
-            all.extend(list_if_there(client, group, version, kind).await?);
+            let listed = list_if_there(client, group, version, kind).await?;
+            all.extend(listed.objects);
+            forbidden.extend(listed.forbidden);
         }
-        Ok(all)
+        Ok(Listed { objects: all, forbidden })
     };
     in_time(lists).await
 }
@@ -93,13 +115,20 @@ async fn list_if_there(
     group: &str,
     version: &str,
     kind: &str,
-) -> anyhow::Result<Documents> {
+) -> anyhow::Result<Listed> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.list(&ListParams::default()).await {
-        Ok(found) => Ok(found.items.iter().map(|o| versioned(o, group, version, kind)).collect()),
-        Err(kube::Error::Api(e)) if e.code == 404 => Ok(Documents::new()),
-        Err(e) => Err(e).with_context(|| format!("cannot list {kind}s")),
+    let all = ListParams::default();
+    match call(|| format!("cannot list {kind}s"), api.list(&all)).await {
+        Ok(found) => {
+            let objects = found.items.iter().map(|o| versioned(o, group, version, kind)).collect();
+            Ok(Listed { objects, forbidden: vec![] })
+        }
+        Err(error) if error.is_absent_or_forbidden() => {
+            let forbidden = error.is_forbidden().then(|| kind.to_owned());
+            Ok(Listed { objects: vec![], forbidden: forbidden.into_iter().collect() })
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

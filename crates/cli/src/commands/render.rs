@@ -4,12 +4,12 @@ use crate::args::render::Render;
 use crate::input::manifests;
 use crate::{connect, exit};
 use anyhow::{Context, bail};
-use api::names::{self, GROUP};
+use api::names::{self, ARBITER, GROUP, MASTER, WORKER};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
-use render::bootstrap::{Manifests, plan};
+use render::bootstrap::{Manifests, plan_only};
 use render::{TemplateSet, Versions};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -118,12 +118,18 @@ pub(super) fn render_all(
         bail!("there is no pool {missing:?} in the manifests; there is: {there}");
     }
     if !only.is_empty() {
-        // A broken pool that was not asked for stands in nobody's way.
-        documents.retain(|(_, v)| !is(v, "MachineConfigPool") || only.contains(&pool_name(v)));
+        // A broken pool that was not asked for stands in nobody's way. Custom pools inherit the OS stream of `worker`.
+        let inherits = only.iter().any(|p| ![MASTER, WORKER, ARBITER].contains(&p.as_str()));
+        let asked = |v: &Value| only.contains(&pool_name(v));
+        documents
+            .retain(|(_, v)| !is(v, "MachineConfigPool") || asked(v) || inherits && pool_name(v) == WORKER);
+        for (_, value) in documents.iter_mut().filter(|(_, v)| is(v, "MachineConfigPool") && !asked(v)) {
+            *value = stream_alone(value);
+        }
     }
     if documents.iter().any(|(_, v)| is(v, "MachineConfigPool")) {
         let versions = Versions { raw: names::VERSION_RAW.to_owned(), hash: names::VERSION_HASH.to_owned() };
-        let output = plan(&Manifests::read(documents)?, templates, None, &versions)?;
+        let output = plan_only(&Manifests::read(documents)?, templates, None, &versions, only)?;
         warnings = output.warnings.iter().map(ToString::to_string).collect();
         let by_name: BTreeMap<String, MachineConfig> =
             output.machine_configs.into_iter().map(|mc| (mc.name_any(), mc)).collect();
@@ -134,6 +140,17 @@ pub(super) fn render_all(
         }
     }
     Ok((all, warnings))
+}
+
+/// A pool with nothing but what others inherit from it.
+fn stream_alone(pool: &Value) -> Value {
+    let mut alone = json!({
+        "apiVersion": pool["apiVersion"], "kind": pool["kind"], "metadata": {"name": pool["metadata"]["name"]}, "spec": {}
+    });
+    if let Some(stream) = pool.pointer("/spec/osImageStream") {
+        alone["spec"]["osImageStream"] = stream.clone();
+    }
+    alone
 }
 
 fn is(value: &Value, kind: &str) -> bool {

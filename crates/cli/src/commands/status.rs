@@ -1,11 +1,13 @@
 //! `mco status`.
 
+use super::plan_objects::not_allowed;
 use super::rendered_now;
 use crate::args::status::Status;
 use crate::output::tables;
 use crate::output::{Format, Kind};
 use crate::{connect, exit, output};
 use insight::{Filter, Followed, Phase, Snapshot};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -32,6 +34,7 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
     let filter = filter(&a);
     let mut last: Option<Snapshot> = None;
     let mut misses = 0;
+    let (mut told, mut told_forbidden) = (None, BTreeSet::new());
     loop {
         let now = cluster.snapshot(&a.pools);
         for wanted in &a.pools {
@@ -49,11 +52,23 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
             );
         }
         let (mut outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
-        let (mut behind, mut look_again) = (None, None);
+        let (mut behind, mut look_again, mut forbidden) = (None, None, vec![]);
         if a.until_updated && now.is_updated() {
             let seen: Vec<_> = now.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
-            match rendered_now::behind(&client, &seen).await {
-                Ok(why) => behind = why,
+            let asked = rendered_now::behind(&client, &seen);
+            let answer = match end {
+                None => asked.await,
+                Some(end) => tokio::time::timeout_at(end, asked)
+                    .await
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the API server has not answered yet"))),
+            };
+            match answer {
+                Ok(answer) => {
+                    behind = answer.behind;
+                    misses = 0;
+                    let new = answer.forbidden.into_iter().filter(|kind| told_forbidden.insert(kind.clone()));
+                    forbidden.extend(new);
+                }
                 Err(error) => {
                     behind = Some(format!("whether all is rendered is not known: {error:#}"));
                     look_again = Some(Instant::now() + AGAIN.delay(misses));
@@ -65,6 +80,9 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
         if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {
             show(&a, &shown, last.is_none())?;
         }
+        for kind in forbidden {
+            eprintln!("{}", not_allowed(&kind));
+        }
         if let Some((code, why)) = outcome {
             if let Some(why) = why {
                 eprintln!("mco: it cannot get there: {why}");
@@ -72,12 +90,17 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
             return Ok(code);
         }
         last = Some(shown);
+        let is_over = || end.is_some_and(|end| Instant::now() >= end);
+        if let Some(why) = behind.as_ref().filter(|why| told.as_ref() != Some(*why) && !is_over()) {
+            eprintln!("mco: waiting: {why}");
+        }
+        told.clone_from(&behind);
         let until = [end, look_again].into_iter().flatten().min();
         match until {
             None => cluster.changed().await,
             Some(until) => drop(tokio::time::timeout_at(until, cluster.changed()).await),
         }
-        if end.is_some_and(|end| Instant::now() >= end) {
+        if is_over() {
             eprintln!("mco: not updated in time: {}", behind.unwrap_or_else(|| now.waits_for()));
             return Ok(exit::TIMEOUT);
         }
