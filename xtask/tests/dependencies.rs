@@ -2,6 +2,7 @@
 //!
 //! Not here: `cargo deny` and `cargo machete`, which check more and which `cargo xtask test` runs if they are
 //! installed. These two rules are checked on every computer.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

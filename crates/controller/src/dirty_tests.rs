@@ -33,6 +33,7 @@ fn stores() -> Stores {
     stores
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
 fn pool(name: &str, with: Value) -> Option<Arc<MachineConfigPool>> {
     let mut pool = json!({
         "metadata": {"name": name, "uid": name},
@@ -51,6 +52,7 @@ fn node(state: &str) -> Option<Arc<NodeView>> {
     Some(Arc::new(NodeView { name: "n1".into(), state, current_config, ..NodeView::default() }))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
 fn config(name: &str, role: &str, owner: Value) -> Option<Arc<Config>> {
     let config: MachineConfig = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {label::ROLE: role}, "ownerReferences": owner},

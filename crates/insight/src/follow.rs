@@ -141,7 +141,8 @@ impl Followed {
     /// An API server that does not answer, or refuses.
     pub async fn start(client: &Client) -> Result<Self, FollowError> {
         let begin = async {
-            let (seen, served) = streams(client).await?;
+            // On the heap, as the whole below: callers hold this future within their own.
+            let (seen, served) = Box::pin(streams(client)).await?;
             let mut me = Self {
                 seen,
                 pools: Kind::new(),

@@ -76,6 +76,7 @@ mod tests {
 
     const GROUP: &str = "machineconfiguration.openshift.io";
 
+    #[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
     fn object(kind: &str, name: &str, more: Value) -> (String, Value) {
         let mut value = json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": {"name": name}, "spec": {}});
         let fields = more.as_object().cloned().unwrap_or_default();

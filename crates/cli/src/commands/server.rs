@@ -47,7 +47,6 @@ fn listen(a: Listening) -> ListenOptions {
         balancers: a.balancers,
         http2: a.http2,
         limits: Limits { per_address: a.connections_per_address, ..Limits::default() },
-        ..ListenOptions::default()
     }
 }
 

@@ -83,7 +83,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
             }
         }
         Changed::Setting(kind) if [STREAMS, FEATURE_GATE].contains(kind) => {
-            marks.mark_all(Pass::Render, all())
+            marks.mark_all(Pass::Render, all());
         }
         Changed::ControllerConfig(_) | Changed::TermBegins => marks.mark_all(Pass::Render, all()),
         Changed::Node(_)

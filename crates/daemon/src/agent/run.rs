@@ -44,5 +44,6 @@ pub async fn run_with(
         shutdown,
     );
     let span = tracing::info_span!("node", name = %node_name);
-    tracing::Instrument::instrument(agent.run(), span).await
+    // On the heap: callers hold this future within their own.
+    tracing::Instrument::instrument(Box::pin(agent.run()), span).await
 }

@@ -95,7 +95,7 @@ pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
                 is_not("enabled");
             }
             Some(false) if state.is_some_and(crate::system::systemd::UnitFileState::is_enabled) => {
-                is_not("disabled")
+                is_not("disabled");
             }
             _ => {}
         }

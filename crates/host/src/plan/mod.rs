@@ -65,7 +65,7 @@ impl HostPlan {
     #[must_use]
     pub fn os_change(&self) -> Option<&OsChange> {
         self.steps.iter().find_map(|s| match s {
-            Step::Os { change } => Some(change),
+            Step::Os { change } => Some(&**change),
             _ => None,
         })
     }

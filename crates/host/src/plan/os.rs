@@ -261,7 +261,7 @@ mod tests {
                 d
             };
             if !["one that is gone already", "an image", "twice"].contains(&about)
-                && !old.image.is_empty() == !new.image.is_empty()
+                && old.image.is_empty() == new.image.is_empty()
             {
                 assert_eq!(sorted(&back.unwrap().to), sorted(&now), "{about}");
             }

@@ -143,9 +143,9 @@ pub enum Step {
     },
     /// Stage another deployment of the operating system for the next boot.
     Os {
-        /// What changes.
+        /// What changes. On the heap: a plan has one of them and many other steps.
         #[serde(serialize_with = "shown")]
-        change: OsChange,
+        change: Box<OsChange>,
     },
     /// Make systemd reload its units.
     DaemonReload,

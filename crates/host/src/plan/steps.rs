@@ -67,7 +67,7 @@ impl Steps<'_> {
             && let Some(status) = &self.facts.os
             && let Some(change) = OsChange::between(&self.old.os, &self.new.os, status.next())
         {
-            self.steps.push(Step::Os { change });
+            self.steps.push(Step::Os { change: Box::new(change) });
         }
         self.bookkeeping(names, desired, disruption);
         let units_changed = self.steps.iter().any(|s| {

@@ -90,7 +90,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
             (GROUP, "OSImageStream") if name == CLUSTER => read.streams = Some(value.clone()),
             (GROUP, "KubeletConfig") => match KubeletConfig::read(value) {
                 Err(e) => {
-                    say(Severity::Error, Rule::KubeletConfig, "spec", e.to_string(), "correct the field")
+                    say(Severity::Error, Rule::KubeletConfig, "spec", e.to_string(), "correct the field");
                 }
                 Ok(config) => {
                     for field in config.unknown() {
