@@ -466,6 +466,10 @@ impl Nodes {
                 && c.spec.platform_type() != "BareMetal"
         });
         metrics.boot_image_skew.set(i64::from(unwatched && applies));
+        // A pool that was deleted while this pass ran: its series were removed then, and nothing would remove them again.
+        for pool in plan.pools.iter().filter(|p| stores.pools.get(&p.pool).is_none()) {
+            metrics.forget_pool(&pool.pool);
+        }
         let labels = |node: &Arc<str>| metrics::Node { node: node.to_string() };
         let now: BTreeSet<Arc<str>> = plan.pool_alerts.iter().cloned().collect();
         let mut before = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -568,6 +572,33 @@ mod tests {
     use prometheus_client::registry::Registry;
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn a_pool_that_is_deleted_while_a_pass_runs_leaves_no_series() {
+        let mut registry = Registry::default();
+        let client = crate::fake_server::client(|_| None);
+        let (events, _) = Recorder::new(client.clone());
+        let metrics = Metrics::new(&mut registry);
+        let shared = Arc::new(Shared::new(client, "/".into(), events, metrics, &crate::passes::MARKERS));
+        let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
+        let value = Arc::new(MachineConfigPool::new("short", Default::default()));
+        shared.stores.pools.apply("short".to_owned(), Item { version: 1, uid: "p".to_owned(), value });
+        let has = |registry: &Registry| {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+            text.contains("pool=\"short\"")
+        };
+        let snapshot = nodes.snapshot();
+        let plan = rollout::plan(&snapshot.inputs());
+        nodes.count(&plan, &snapshot);
+        assert!(has(&registry));
+        shared.stores.pools.remove("short");
+        shared.metrics.forget_pool("short");
+        assert!(!has(&registry));
+        // The pass that began before the deletion.
+        nodes.count(&plan, &snapshot);
+        assert!(!has(&registry));
+    }
 
     #[test]
     fn a_pass_waits_for_the_time_that_its_plan_names_and_never_for_long_without_a_look() {
