@@ -4,6 +4,9 @@
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
+use api::k8s::{OwnerReference, ResourceExt};
+use api::names::label;
+use api::v1::MachineConfig;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
@@ -30,7 +33,22 @@ pub(crate) fn client(
 pub(crate) fn shared(
     serve: impl Fn(Request<Body>) -> Option<Response<Body>> + Clone + Send + 'static,
 ) -> Shared {
-    let client = client(serve);
+    shared_with(client(serve), &mut Registry::default())
+}
+
+/// The same with any client, and with its metrics on this registry.
+pub(crate) fn shared_with(client: kube::Client, registry: &mut Registry) -> Shared {
     let (events, _) = Recorder::new(client.clone());
-    Shared::new(client, "/".into(), events, Metrics::new(&mut Registry::default()), &crate::passes::MARKERS)
+    Shared::new(client, "/".into(), events, Metrics::new(registry), &crate::passes::MARKERS)
+}
+
+/// A MachineConfig with the role `worker`, made from the object of this kind and name.
+pub(crate) fn machine_config(name: &str, owner: Option<(&str, &str)>) -> MachineConfig {
+    let mut mc = MachineConfig::default();
+    mc.metadata.name = Some(name.to_owned());
+    mc.labels_mut().insert(label::ROLE.to_owned(), "worker".to_owned());
+    mc.metadata.owner_references = owner.map(|(kind, name)| {
+        vec![OwnerReference { kind: kind.to_owned(), name: name.to_owned(), ..OwnerReference::default() }]
+    });
+    mc
 }

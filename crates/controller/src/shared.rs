@@ -144,6 +144,14 @@ impl Shared {
         }
     }
 
+    /// Called by a pass after it has written a pool's metrics. If the pool was deleted while the pass ran, its series
+    /// were removed before they were written, and nothing would remove them again.
+    pub(crate) fn forget_series_if_gone(&self, pool: &str) {
+        if self.stores.pools.get(pool).is_none() {
+            self.metrics.forget_pool(pool);
+        }
+    }
+
     /// Other effects of a change.
     fn note(&self, changed: &Changed<'_>) {
         match changed {

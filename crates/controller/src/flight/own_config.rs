@@ -145,18 +145,8 @@ pub(crate) fn fields(patch: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::k8s::OwnerReference;
+    use crate::fake_server::machine_config as mc;
     use api::names::VERSION_HASH;
-
-    fn mc(name: &str, owner: Option<(&str, &str)>) -> MachineConfig {
-        let mut mc = MachineConfig::default();
-        mc.metadata.name = Some(name.to_owned());
-        mc.labels_mut().insert(label::ROLE.to_owned(), "worker".to_owned());
-        mc.metadata.owner_references = owner.map(|(kind, name)| {
-            vec![OwnerReference { kind: kind.to_owned(), name: name.to_owned(), ..OwnerReference::default() }]
-        });
-        mc
-    }
 
     #[test]
     fn an_edit_is_told_by_the_object_alone_and_never_taken_from_a_new_template_or_another_build() {

@@ -147,18 +147,8 @@ fn instead(config: &MachineConfig) -> (Source, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::k8s::OwnerReference;
+    use crate::fake_server::machine_config as mc;
     use serde_json::json;
-
-    fn mc(name: &str, owner: Option<(&str, &str)>) -> MachineConfig {
-        let mut mc = MachineConfig::default();
-        mc.metadata.name = Some(name.to_owned());
-        mc.labels_mut().insert(label::ROLE.to_owned(), "worker".to_owned());
-        mc.metadata.owner_references = owner.map(|(kind, name)| {
-            vec![OwnerReference { kind: kind.to_owned(), name: name.to_owned(), ..OwnerReference::default() }]
-        });
-        mc
-    }
 
     #[test]
     fn every_kind_says_where_its_change_belongs() {

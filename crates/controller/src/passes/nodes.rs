@@ -466,9 +466,8 @@ impl Nodes {
                 && c.spec.platform_type() != "BareMetal"
         });
         metrics.boot_image_skew.set(i64::from(unwatched && applies));
-        // A pool that was deleted while this pass ran: its series were removed then, and nothing would remove them again.
-        for pool in plan.pools.iter().filter(|p| stores.pools.get(&p.pool).is_none()) {
-            metrics.forget_pool(&pool.pool);
+        for pool in &plan.pools {
+            self.shared.forget_series_if_gone(&pool.pool);
         }
         let labels = |node: &Arc<str>| metrics::Node { node: node.to_string() };
         let now: BTreeSet<Arc<str>> = plan.pool_alerts.iter().cloned().collect();
@@ -562,8 +561,7 @@ impl Snapshot<'_> {
 mod tests {
     use super::*;
     use crate::cache::store::Item;
-    use crate::io::events::Recorder;
-    use crate::io::metrics::Metrics;
+    use crate::fake_server::shared_with;
     use crate::term::leader::Handover;
     use api::k8s::ObjectMeta;
     use api::v1::MachineConfigPoolStatus;
@@ -576,10 +574,7 @@ mod tests {
     #[tokio::test]
     async fn a_pool_that_is_deleted_while_a_pass_runs_leaves_no_series() {
         let mut registry = Registry::default();
-        let client = crate::fake_server::client(|_| None);
-        let (events, _) = Recorder::new(client.clone());
-        let metrics = Metrics::new(&mut registry);
-        let shared = Arc::new(Shared::new(client, "/".into(), events, metrics, &crate::passes::MARKERS));
+        let shared = Arc::new(shared_with(crate::fake_server::client(|_| None), &mut registry));
         let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
         let value = Arc::new(MachineConfigPool::new("short", Default::default()));
         shared.stores.pools.apply("short".to_owned(), Item { version: 1, uid: "p".to_owned(), value });
@@ -629,15 +624,7 @@ mod tests {
             }
         });
         let client = kube::Client::new(serve, "default");
-        let (events, _) = Recorder::new(client.clone());
-        let shared = Shared::new(
-            client,
-            "/".into(),
-            events,
-            Metrics::new(&mut Registry::default()),
-            &crate::passes::MARKERS,
-        );
-        let shared = Arc::new(shared);
+        let shared = Arc::new(shared_with(client, &mut Registry::default()));
         let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
         let pool = MachineConfigPool::new("worker", Default::default());
         let now_in_cluster = |pool: &MachineConfigPool, version| {
@@ -744,15 +731,7 @@ mod tests {
             }
         });
         let client = kube::Client::new(serve, "default");
-        let (events, _) = Recorder::new(client.clone());
-        let shared = Shared::new(
-            client,
-            "/".into(),
-            events,
-            Metrics::new(&mut Registry::default()),
-            &crate::passes::MARKERS,
-        );
-        let shared = Arc::new(shared);
+        let shared = Arc::new(shared_with(client, &mut Registry::default()));
         for name in ["a", "b"] {
             let pool = serde_json::from_value(a_pool(name, 1)).unwrap();
             let item = Item { version: 1, uid: name.to_owned(), value: Arc::new(pool) };
@@ -834,15 +813,7 @@ mod tests {
                 }
             });
             let client = kube::Client::new(serve, "default");
-            let (events, _) = Recorder::new(client.clone());
-            let shared = Shared::new(
-                client,
-                "/".into(),
-                events,
-                Metrics::new(&mut Registry::default()),
-                &crate::passes::MARKERS,
-            );
-            let shared = Arc::new(shared);
+            let shared = Arc::new(shared_with(client, &mut Registry::default()));
             let pool = serde_json::from_value(pool).unwrap();
             let item = Item { version: 1, uid: "a".to_owned(), value: Arc::new(pool) };
             shared.stores.pools.apply("a".to_owned(), item);

@@ -379,10 +379,7 @@ impl Rendering {
         let overridden = plan.rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN);
         let labels = metrics::Pool { pool: pool_name.clone() };
         shared.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
-        // The pool may have been deleted meanwhile; its series were removed then.
-        if shared.stores.pools.get(&labels.pool).is_none() {
-            shared.metrics.forget_pool(&labels.pool);
-        }
+        shared.forget_series_if_gone(&labels.pool);
 
         let wanted = PoolConfiguration {
             name: name.clone(),
