@@ -42,7 +42,6 @@ mod translate;
 pub mod unit;
 mod v2;
 mod validate;
-mod validate_disks;
 
 pub use check::{TypeMismatch, Warning, WarningKind};
 pub use model::*;

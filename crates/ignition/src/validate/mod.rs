@@ -1,7 +1,9 @@
 //! The spec's rules beyond types; each finding has its JSON path. Pure.
 //!
 //! What it is not: rules of MachineConfigs on top of the spec (see `render`), or storage below files (see
-//! `validate_disks`).
+//! `disks`).
+
+mod disks;
 
 use crate::check::Warning;
 use crate::data_url;
@@ -113,7 +115,7 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     report.unique_values("kernelArguments", arguments.map(String::as_str));
     users(&mut report, passwd);
     nodes(&mut report, storage);
-    crate::validate_disks::disks(&mut report, storage);
+    disks::disks(&mut report, storage);
     report.unique("systemd.units", systemd.units.iter().map(|u| u.name.as_str()));
     for (i, u) in systemd.units.iter().enumerate() {
         self::unit(&mut report, format_args!("systemd.units[{i}]"), u);
@@ -392,7 +394,7 @@ fn unit(report: &mut Report, at: Arguments<'_>, u: &Unit) {
     }
 }
 
-/// The rules of clevis, used by `validate_disks`.
+/// The rules of clevis, used by `disks`.
 pub(crate) fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
     let custom = &c.custom;
     let any_custom = custom.config.is_some() || custom.pin.is_some() || custom.needs_network.is_some();

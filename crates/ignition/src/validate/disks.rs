@@ -1,7 +1,7 @@
 //! The spec's rules for disks, RAID, LUKS and file systems. What it is not: a check against a machine's actual disks.
 
 use crate::model::{Disk, Filesystem, Luks, Partition, Raid, Storage};
-use crate::validate::{Report, check_path, clevis, resource};
+use super::{Report, check_path, clevis, resource};
 
 /// The longest label of a GPT partition.
 const PARTITION_LABEL_MAX: usize = 36;
