@@ -42,14 +42,17 @@ mod translate;
 pub mod unit;
 mod v2;
 mod validate;
+mod version;
 
 pub use check::{TypeMismatch, Warning, WarningKind};
 pub use model::*;
-pub use parse::{JsonError, ParseError, Parsed, VERSION, Version, empty, parse, parse_value};
+pub use parse::{JsonError, ParseError, Parsed, parse, parse_value};
 pub use resource::{MAX_UNPACKED, ResourceError, gunzip};
 pub use translate::{TranslateError, translate};
 pub use v2::V2Error;
-pub use validate::{ValidationError, ValidationErrors, lint, validate, validate_as};
+pub use validate::report::{ValidationError, ValidationErrors};
+pub use validate::{lint, validate, validate_as};
+pub use version::{VERSION, Version, empty};
 
 /// Merges a child config over a parent by the spec's rules: scalars of the child win, and lists are merged by key, in
 /// the parent's order with the child's new elements after it.

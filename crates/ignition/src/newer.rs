@@ -8,8 +8,8 @@
 
 use crate::check::Warning;
 use crate::model::{Config, Resource};
-use crate::parse::Version;
-use crate::validate::ValidationError;
+use crate::validate::report::ValidationError;
+use crate::version::Version;
 
 /// Set-user-ID, set-group-ID and sticky.
 pub(crate) const SPECIAL: i64 = 0o7000;

@@ -7,78 +7,9 @@ use crate::model::Config;
 use crate::newer::{drop_compression, left_out, special_modes};
 use crate::object::Shaped;
 use crate::v2::{self, V2Error};
+use crate::version::{VERSION, Version};
 use serde::Deserialize as _;
 use serde_json::Value;
-
-/// The version of the model: every config is read into it, and rendered configs are written in it.
-pub const VERSION: &str = "3.5.0";
-
-/// A version that can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
-    /// 2.0 to 2.2, read as 2.2.
-    V2_2,
-    /// 3.0.
-    V3_0,
-    /// 3.1.
-    V3_1,
-    /// 3.2.
-    V3_2,
-    /// 3.3.
-    V3_3,
-    /// 3.4.
-    V3_4,
-    /// 3.5.
-    V3_5,
-    /// 3.6.
-    V3_6,
-}
-
-impl Version {
-    /// Every version, oldest first.
-    pub const ALL: [Self; 8] =
-        [Self::V2_2, Self::V3_0, Self::V3_1, Self::V3_2, Self::V3_3, Self::V3_4, Self::V3_5, Self::V3_6];
-
-    /// As it is written in `ignition.version`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V2_2 => "2.2.0",
-            Self::V3_0 => "3.0.0",
-            Self::V3_1 => "3.1.0",
-            Self::V3_2 => "3.2.0",
-            Self::V3_3 => "3.3.0",
-            Self::V3_4 => "3.4.0",
-            Self::V3_5 => "3.5.0",
-            Self::V3_6 => "3.6.0",
-        }
-    }
-
-    /// The minor version within spec 3; 0 for spec 2.
-    pub(crate) fn minor(self) -> u8 {
-        match self {
-            Self::V2_2 | Self::V3_0 => 0,
-            Self::V3_1 => 1,
-            Self::V3_2 => 2,
-            Self::V3_3 => 3,
-            Self::V3_4 => 4,
-            Self::V3_5 => 5,
-            Self::V3_6 => 6,
-        }
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        match text {
-            "2.0.0" | "2.1.0" => Some(Self::V2_2),
-            _ => Self::ALL.into_iter().find(|v| v.as_str() == text),
-        }
-    }
-}
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// A parsed config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,13 +156,6 @@ fn version(value: &Value) -> Result<Version, ParseError> {
         return Err(ParseError::InvalidVersion);
     }
     Version::read(text).ok_or_else(|| ParseError::UnknownVersion(core.to_owned()))
-}
-
-/// A config with nothing but the version.
-pub fn empty() -> Config {
-    let mut config = Config::default();
-    VERSION.clone_into(&mut config.ignition.version);
-    config
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use crate::model::{Cex, Config, Owner};
 use crate::newer::{drop_compression, fetched, newer, resources, special_modes};
 use crate::object::Absent;
-use crate::parse::Version;
-use crate::validate::{ValidationError, parents};
+use crate::validate::fields::parents;
+use crate::validate::report::ValidationError;
+use crate::version::Version;
 use serde_json::Value;
 
 /// What the older version cannot express; never empty.

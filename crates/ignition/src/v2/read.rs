@@ -67,7 +67,7 @@ pub(crate) fn to_v3(config: Config) -> Result<v3::Config, V2Error> {
     if !networkd.units.is_empty() {
         return Err(refuse("networkd.units", "spec 3 has no networkd units; write them as files"));
     }
-    let mut out = crate::parse::empty();
+    let mut out = crate::version::empty();
     let Ignition { config, security, timeouts, version: _ } = ignition;
     out.ignition.config.merge = config.append.into_iter().map(resource).collect();
     out.ignition.config.replace = resource(config.replace);

@@ -1,7 +1,9 @@
 //! The spec's rules for disks, RAID, LUKS and file systems. What it is not: a check against a machine's actual disks.
 
-use crate::model::{Disk, Filesystem, Luks, Partition, Raid, Storage};
-use super::{Report, check_path, clevis, resource};
+use super::fields::{check_path, resource};
+use super::report::Report;
+use crate::model::{Clevis, Disk, Filesystem, Luks, Partition, Raid, Storage};
+use std::fmt::Arguments;
 
 /// The longest label of a GPT partition.
 const PARTITION_LABEL_MAX: usize = 36;
@@ -133,11 +135,44 @@ fn luks(report: &mut Report, at: &str, l: &Luks) {
     }
     resource(report, format_args!("{at}.keyFile"), &l.key_file);
     clevis(report, format_args!("{at}.clevis"), &l.clevis);
-    if l.cex.enabled == Some(true)
-        && (l.clevis != crate::model::Clevis::default() || l.key_file.source.is_some())
-    {
+    if l.cex.enabled == Some(true) && (l.clevis != Clevis::default() || l.key_file.source.is_some()) {
         report.add(format!("{at}.cex"), "excludes clevis and keyFile");
     }
+}
+
+/// The rules of clevis, used by `disks`.
+fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
+    let custom = &c.custom;
+    let any_custom = custom.config.is_some() || custom.pin.is_some() || custom.needs_network.is_some();
+    if any_custom {
+        if !c.tang.is_empty() || c.tpm2 == Some(true) || c.threshold.is_some_and(|t| t != 0) {
+            report.add(at, "a custom pin excludes tang, tpm2 and threshold");
+        }
+        if custom.pin.as_deref().unwrap_or_default().is_empty() {
+            report.add(format_args!("{at}.custom.pin"), "a custom pin needs its name");
+        }
+        if custom.config.as_deref().unwrap_or_default().is_empty() {
+            report.add(format_args!("{at}.custom.config"), "a custom pin needs its config");
+        }
+    }
+    for (i, t) in c.tang.iter().enumerate() {
+        let known = url::Url::parse(t.url.as_deref().unwrap_or_default())
+            .is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
+        if !known {
+            report.add(format_args!("{at}.tang[{i}].url"), "must be an http: or https: URL");
+        }
+        let advertisement = t.advertisement.as_deref().filter(|a| !a.is_empty());
+        if advertisement.is_some_and(|a| serde_json::from_str::<serde::de::IgnoredAny>(a).is_err()) {
+            report.add(
+                format_args!("{at}.tang[{i}].advertisement"),
+                "must be the JSON that the Tang server gives",
+            );
+        }
+        if t.thumbprint.as_deref().unwrap_or_default().is_empty() {
+            report.add(format_args!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");
+        }
+    }
+    report.unique_values(format_args!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
 }
 
 fn filesystem(report: &mut Report, at: &str, f: &Filesystem) {

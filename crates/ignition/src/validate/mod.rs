@@ -4,96 +4,19 @@
 //! `disks`).
 
 mod disks;
+pub(crate) mod fields;
+pub(crate) mod report;
 
 use crate::check::Warning;
-use crate::data_url;
 use crate::model::{
-    Clevis, Config, Directory, Dropin, File, Ignition, Link, Owner, Passwd, Proxy, Resource, Storage, Unit,
+    Config, Directory, Dropin, File, Ignition, Link, Owner, Passwd, Proxy, Resource, Storage, Unit,
 };
-use crate::parse::Version;
 use crate::unit;
+use crate::version::Version;
+use fields::{check_path, mode, owners, parents, resource};
+use report::{Report, ValidationError, ValidationErrors};
 use std::collections::HashMap;
-use std::fmt::{Arguments, Display};
-
-/// One broken rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidationError {
-    /// Where, for example `storage.files[0].path`.
-    pub path: String,
-    /// Which rule is broken, and what to do.
-    pub message: String,
-}
-
-impl std::fmt::Display for ValidationError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
-    }
-}
-
-/// Every broken rule of a config; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidationErrors(pub Vec<ValidationError>);
-
-impl std::error::Error for ValidationErrors {}
-
-impl std::fmt::Display for ValidationErrors {
-    /// All findings, up to the number that fits into a condition's message.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const SHOWN: usize = 8;
-        for (i, e) in self.0.iter().take(SHOWN).enumerate() {
-            write!(f, "{}{e}", if i == 0 { "" } else { "; " })?;
-        }
-        match self.0.len().checked_sub(SHOWN) {
-            Some(more) if more > 0 => write!(f, "; and {more} more"),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The findings so far.
-#[derive(Debug, Default)]
-pub(crate) struct Report(Vec<ValidationError>);
-
-impl Report {
-    /// Adds a finding. The path is formatted only if there is one.
-    pub(crate) fn add(&mut self, path: impl Display, message: impl Into<String>) {
-        self.0.push(ValidationError { path: path.to_string(), message: message.into() });
-    }
-
-    /// Adds the error of a check, if it has one.
-    pub(crate) fn check(&mut self, path: impl Display, result: Result<(), impl Into<String>>) {
-        if let Err(message) = result {
-            self.add(path, message);
-        }
-    }
-
-    /// Finds names that occur twice in a list.
-    pub(crate) fn unique<'a>(&mut self, list: impl Display, names: impl Iterator<Item = &'a str>) {
-        self.duplicates(list, names, |name| format!("{name:?} "));
-    }
-
-    /// Finds values that occur twice in a list. Unlike names they may be secret, and are not quoted.
-    pub(crate) fn unique_values<'a>(&mut self, list: impl Display, values: impl Iterator<Item = &'a str>) {
-        self.duplicates(list, values, |_| "the same value ".to_owned());
-    }
-
-    fn duplicates<'a>(
-        &mut self,
-        list: impl Display,
-        keys: impl Iterator<Item = &'a str>,
-        told: impl Fn(&str) -> String,
-    ) {
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (i, key) in keys.enumerate() {
-            if let Some(first) = seen.insert(key, i) {
-                self.add(
-                    format!("{list}[{i}]"),
-                    format!("{}stands in {list}[{first}] already; keep one of them", told(key)),
-                );
-            }
-        }
-    }
-}
+use std::fmt::Arguments;
 
 /// Checks a config against the spec of the model's version.
 ///
@@ -126,7 +49,7 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     if version >= Version::V3_4 {
         unit_paths(&mut report, config);
     }
-    if report.0.is_empty() { Ok(()) } else { Err(ValidationErrors(report.0)) }
+    report.result()
 }
 
 /// A unit or drop-in and a file cannot have the same path.
@@ -212,52 +135,6 @@ fn required_resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
     resource(report, path, r);
 }
 
-/// The rules of one resource: compression, URL, headers, hash.
-pub(crate) fn resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
-    if !matches!(r.compression.as_deref(), None | Some("" | "gzip")) {
-        report.add(format_args!("{path}.compression"), "must be gzip, or empty for none");
-    }
-    if let Some(hash) = &r.verification.hash {
-        report.check(format_args!("{path}.verification.hash"), crate::resource::hash_parts(hash).map(|_| ()));
-        if r.source.is_none() {
-            report.add(format_args!("{path}.verification"), "there is no source that it could verify");
-        }
-    }
-    let source = r.source.as_deref().unwrap_or_default();
-    if !source.is_empty() {
-        report.check(format_args!("{path}.source"), check_source(source));
-    }
-    if !r.http_headers.is_empty() {
-        if !["http:", "https:"].iter().any(|s| source.starts_with(s)) {
-            report.add(format_args!("{path}.httpHeaders"), "only http: and https: sources have headers");
-        }
-        report.unique(format_args!("{path}.httpHeaders"), r.http_headers.iter().map(|h| h.name.as_str()));
-        for (i, h) in r.http_headers.iter().enumerate() {
-            if h.name.is_empty() {
-                report.add(format_args!("{path}.httpHeaders[{i}].name"), "a header needs a name");
-            }
-            if h.value.as_deref() == Some("") {
-                report.add(
-                    format_args!("{path}.httpHeaders[{i}].value"),
-                    "must not be empty; leave it out to take away a parent's header",
-                );
-            }
-        }
-    }
-}
-
-fn check_source(source: &str) -> Result<(), String> {
-    if data_url::is_data_url(source) {
-        return data_url::check(source).map_err(|e| e.to_string());
-    }
-    let url = url::Url::parse(source).map_err(|e| format!("not a URL: {e}"))?;
-    match url.scheme() {
-        scheme if crate::resource::REMOTE.contains(&scheme) => Ok(()),
-        // Text that is not a URL may begin like one.
-        _ => Err("its scheme is not known; use data:, http:, https:, tftp:, s3:, arn: or gs:".to_owned()),
-    }
-}
-
 fn users(report: &mut Report, passwd: &Passwd) {
     report.unique("passwd.users", passwd.users.iter().map(|u| u.name.as_str()));
     report.unique("passwd.groups", passwd.groups.iter().map(|g| g.name.as_str()));
@@ -273,38 +150,6 @@ fn users(report: &mut Report, passwd: &Passwd) {
     for (i, g) in passwd.groups.iter().enumerate() {
         if g.name.is_empty() {
             report.add(format_args!("passwd.groups[{i}].name"), "a group needs a name");
-        }
-    }
-}
-
-/// Checks that this is an absolute path in its simplest form.
-pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
-    if path.is_empty() {
-        return Err("a path is required");
-    }
-    if !path.starts_with('/') {
-        return Err("must be absolute: start it with /");
-    }
-    if path.contains('\0') {
-        return Err("a path has no zero byte");
-    }
-    let odd = path.len() > 1 && path.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."));
-    if odd { Err("must be in its simplest form: no //, /./, /../ and no / at the end") } else { Ok(()) }
-}
-
-fn mode(report: &mut Report, path: impl Display, mode: Option<i64>) {
-    if mode.is_some_and(|m| !(0..=0o7777).contains(&m)) {
-        report.add(
-            format_args!("{path}.mode"),
-            "must be between 0 and 07777 (decimal 4095); JSON has no octal numbers",
-        );
-    }
-}
-
-fn owners(report: &mut Report, path: impl Display, user: &Owner, group: &Owner) {
-    for (name, owner) in [("user", user), ("group", group)] {
-        if owner.id.is_some() && owner.name.as_deref().is_some_and(|n| !n.is_empty()) {
-            report.add(format_args!("{path}.{name}"), "give the id or the name, not both");
         }
     }
 }
@@ -357,11 +202,6 @@ fn nodes(report: &mut Report, s: &Storage) {
     }
 }
 
-/// The directories above a path, without the root.
-pub(crate) fn parents(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('/').filter(|(i, _)| *i > 0).filter_map(|(i, _)| path.get(..i))
-}
-
 fn file(report: &mut Report, at: Arguments<'_>, f: &File) {
     let File { append, contents, group, mode: m, overwrite, path: _, user } = f;
     mode(report, at, *m);
@@ -392,39 +232,4 @@ fn unit(report: &mut Report, at: Arguments<'_>, u: &Unit) {
             report.check(format_args!("{at}.dropins[{i}].contents"), unit::check_contents(text));
         }
     }
-}
-
-/// The rules of clevis, used by `disks`.
-pub(crate) fn clevis(report: &mut Report, at: Arguments<'_>, c: &Clevis) {
-    let custom = &c.custom;
-    let any_custom = custom.config.is_some() || custom.pin.is_some() || custom.needs_network.is_some();
-    if any_custom {
-        if !c.tang.is_empty() || c.tpm2 == Some(true) || c.threshold.is_some_and(|t| t != 0) {
-            report.add(at, "a custom pin excludes tang, tpm2 and threshold");
-        }
-        if custom.pin.as_deref().unwrap_or_default().is_empty() {
-            report.add(format_args!("{at}.custom.pin"), "a custom pin needs its name");
-        }
-        if custom.config.as_deref().unwrap_or_default().is_empty() {
-            report.add(format_args!("{at}.custom.config"), "a custom pin needs its config");
-        }
-    }
-    for (i, t) in c.tang.iter().enumerate() {
-        let known = url::Url::parse(t.url.as_deref().unwrap_or_default())
-            .is_ok_and(|u| matches!(u.scheme(), "http" | "https"));
-        if !known {
-            report.add(format_args!("{at}.tang[{i}].url"), "must be an http: or https: URL");
-        }
-        let advertisement = t.advertisement.as_deref().filter(|a| !a.is_empty());
-        if advertisement.is_some_and(|a| serde_json::from_str::<serde::de::IgnoredAny>(a).is_err()) {
-            report.add(
-                format_args!("{at}.tang[{i}].advertisement"),
-                "must be the JSON that the Tang server gives",
-            );
-        }
-        if t.thumbprint.as_deref().unwrap_or_default().is_empty() {
-            report.add(format_args!("{at}.tang[{i}].thumbprint"), "a Tang server's thumbprint is required");
-        }
-    }
-    report.unique_values(format_args!("{at}.tang"), c.tang.iter().filter_map(|t| t.url.as_deref()));
 }
