@@ -11,6 +11,7 @@
 
 mod content;
 mod finding;
+mod irreconcilable;
 mod login;
 pub mod mask;
 mod os;
@@ -20,7 +21,9 @@ mod wanted;
 
 pub use content::{Content, sha256};
 pub use finding::{Irreconcilable, Scope};
+pub use irreconcilable::irreconcilable;
 pub use login::{lets_core_in, shuts_core_out};
 pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsWanted, arguments, kernel_type};
-pub use rules::{CORE, Overrides, irreconcilable};
-pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, has_contents};
+pub use paths::has_contents;
+pub use rules::{CORE, Overrides};
+pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted};

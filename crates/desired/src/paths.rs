@@ -3,6 +3,8 @@
 //!
 //! What it is not: all other paths on a host (see `host::paths`).
 
+use ignition::Unit;
+
 /// The folder of the daemon's records.
 pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";
 /// The MachineConfig that was applied last, as JSON.
@@ -54,6 +56,12 @@ pub fn no_original(path: &str) -> String {
 #[must_use]
 pub fn unit(name: &str) -> String {
     format!("{UNITS_DIR}/{name}")
+}
+
+/// Whether a unit comes with its own unit file.
+#[must_use]
+pub fn has_contents(u: &Unit) -> bool {
+    u.contents.as_deref().is_some_and(|c| !c.is_empty())
 }
 
 /// The file of a drop-in.

@@ -288,12 +288,6 @@ fn unit_paths(u: &Unit, at: &str, want: &mut impl FnMut(String, Want)) {
     }
 }
 
-/// Whether a unit comes with its own unit file.
-#[must_use]
-pub fn has_contents(u: &Unit) -> bool {
-    u.contents.as_deref().is_some_and(|c| !c.is_empty())
-}
-
 fn is_empty_object(v: &serde_json::Value) -> bool {
     v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty)
 }

@@ -16,9 +16,7 @@ use std::collections::BTreeMap;
 
 use ignition::{Config, File, Link, Unit, User};
 
-use crate::finding::{Irreconcilable, Scope};
-use crate::paths::{self, FORCE_FILE, is_reserved};
-use crate::wanted::{Wanted, has_contents};
+use crate::paths::{self, FORCE_FILE, has_contents, is_reserved};
 
 /// The only user that may be managed.
 pub const CORE: &str = api::names::CORE_USER;
@@ -225,31 +223,6 @@ fn user_rules(user: &User) -> Option<Broken<'_>> {
         return of(why, "make it with mkpasswd");
     }
     None
-}
-
-/// Every difference between two configs that cannot be applied to any running machine.
-#[must_use]
-pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
-    let finding = |path: String, why: String, remedy: &str| Irreconcilable {
-        path,
-        why,
-        remedy: remedy.to_owned(),
-        scope: Scope::Config,
-    };
-    let mut bad = Vec::new();
-    if let Err(errors) = ignition::validate(&new.config) {
-        let errors = errors.0.into_iter();
-        bad.extend(
-            errors.map(|e| {
-                finding(format!("spec.config.{}", e.path), e.message, "correct the Ignition config")
-            }),
-        );
-    }
-    let old = Compared { config: &old.config, fips: old.fips };
-    let new = Compared { config: &new.config, fips: new.fips };
-    let rules = broken(Some(old), new, Overrides::default()).into_iter();
-    bad.extend(rules.map(|b| finding(b.path(new), b.why, b.remedy)));
-    bad
 }
 
 #[cfg(test)]

@@ -1,0 +1,32 @@
+//! The difference between two parsed configs beside the rules: what no running machine can apply. Pure.
+//!
+//! What it is not: the rules (see `rules`), or what is in the way on one machine (see `host`).
+
+use crate::finding::{Irreconcilable, Scope};
+use crate::rules::{Compared, Overrides, broken};
+use crate::wanted::Wanted;
+
+/// Every difference between two configs that cannot be applied to any running machine.
+#[must_use]
+pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
+    let finding = |path: String, why: String, remedy: &str| Irreconcilable {
+        path,
+        why,
+        remedy: remedy.to_owned(),
+        scope: Scope::Config,
+    };
+    let mut bad = Vec::new();
+    if let Err(errors) = ignition::validate(&new.config) {
+        let errors = errors.0.into_iter();
+        bad.extend(
+            errors.map(|e| {
+                finding(format!("spec.config.{}", e.path), e.message, "correct the Ignition config")
+            }),
+        );
+    }
+    let old = Compared { config: &old.config, fips: old.fips };
+    let new = Compared { config: &new.config, fips: new.fips };
+    let rules = broken(Some(old), new, Overrides::default()).into_iter();
+    bad.extend(rules.map(|b| finding(b.path(new), b.why, b.remedy)));
+    bad
+}
