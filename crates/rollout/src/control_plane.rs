@@ -1,33 +1,22 @@
-//! The special rules for control-plane nodes: which nodes they are, that only one of them goes at a time whatever pools
-//! they are in, and whether they take ordinary pods if OpenShift's Scheduler decides that.
+//! The special rules for control-plane nodes: that only one of them goes at a time, whatever pools they are in, and
+//! whether they take ordinary pods if OpenShift's Scheduler decides that.
 //!
-//! What it is not: the choice of nodes, or which pool owns one (see `membership`).
+//! What it is not: the choice of nodes, which nodes they are (see `roles`), or which pool owns one (see
+//! `membership`).
 
-use crate::membership::Cluster;
 use crate::node::Flags;
 use crate::patch::{Change, NodePatch};
 use crate::plan::Facts;
-use crate::view::{Labels, NodeView};
+use crate::roles::{Cluster, is_control_plane, is_etcd};
+use crate::view::NodeView;
 use api::k8s::Taint;
 use api::names::label::{
-    CONTROL_PLANE_ROLE as CONTROL_PLANE_LABEL, ETCD_ROLE, MASTER_ROLE as MASTER_LABEL,
-    WORKER_ROLE as WORKER_LABEL,
+    CONTROL_PLANE_ROLE as CONTROL_PLANE_LABEL, MASTER_ROLE as MASTER_LABEL, WORKER_ROLE as WORKER_LABEL,
 };
 use api::names::topology::SINGLE_REPLICA;
 use std::sync::Arc;
 
 const NO_SCHEDULE: &str = "NoSchedule";
-
-/// Whether a node with these labels belongs to the control plane: it has one of the two role labels. The value does not
-/// matter: k3s sets `true`, kubeadm an empty value.
-pub fn is_control_plane(labels: &Labels) -> bool {
-    [MASTER_LABEL, CONTROL_PLANE_LABEL].iter().any(|key| labels.get(key).is_some())
-}
-
-/// Whether a node with these labels is a member of etcd, either as part of the control plane or running etcd alone.
-pub(crate) fn is_etcd(labels: &Labels) -> bool {
-    labels.get(ETCD_ROLE).is_some()
-}
 
 /// The topology that a node's annotation should name. If that is `SingleReplica`, the node's daemon drains nothing,
 /// which is right for a single control-plane node. Workers beside it can take each other's pods, so they do not get

@@ -204,7 +204,7 @@ impl<'a> Eval<'a> {
         turn: &mut Turn,
     ) -> PoolPlan {
         let goal = goal(self.input);
-        let target = self.input.layering.target(goal.config.into());
+        let target = Target::of(goal.config.into(), &self.input.layering);
         let choice = match self.hold {
             None => self.choose(inputs.facts, pools, turn),
             Some(_) => Choice::default(),

@@ -4,7 +4,6 @@
 //! What it is not: the build, or the choice among several builds ([`Layering`] holds the one that belongs to the pool's
 //! rendered config).
 
-use crate::plan::Target;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -115,16 +114,6 @@ impl Layering {
     /// The image that nodes should run; `None` or empty if there is none.
     pub fn image(&self) -> Option<&Arc<str>> {
         self.config.as_ref().map(|c| &c.image).filter(|i| !i.is_empty())
-    }
-
-    /// The target of the nodes of a pool with this rendered config.
-    pub(crate) fn target(&self, config: Arc<str>) -> Target {
-        match &self.build {
-            Some(build) if self.config.is_some() => {
-                Target { config: build.machine_config.clone(), image: self.image().cloned() }
-            }
-            _ => Target { config, image: None },
-        }
     }
 
     /// Whether nodes may go: only if the build for the pool's config succeeded and its image is the one in force.

@@ -10,45 +10,18 @@
 //! What it is not: a choice between custom pools. A node that two custom pools want is refused, because either answer
 //! would reconfigure a machine against somebody's will.
 
-use crate::control_plane::is_control_plane;
 use crate::plan::{NoPool, PoolInput, Unmanaged};
+use crate::roles::{Cluster, is_control_plane};
 use crate::view::{Labels, NodeView};
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER, label};
 use api::selector::{self, SelectorError};
-use api::v1::ControllerConfigSpec;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Up to this many different keys in all pools' selectors are looked up in a node's labels. Beyond that, the node's
 /// labels are looked up in the selectors.
 const FEW_KEYS: usize = 8;
-
-/// Who labels the nodes with their roles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Cluster {
-    /// There is no ControllerConfig, so this is not known. Nothing moves that either of the other two would leave
-    /// alone: no node is assumed to be a worker, and no control-plane node belongs to a custom pool.
-    #[default]
-    Unknown,
-    /// kubeadm, k3s and the like: role labels are followed if they exist, and assumed if they do not.
-    Plain,
-    /// OpenShift labels each node for its pool: selectors alone decide.
-    OpenShift,
-}
-
-impl Cluster {
-    /// As the ControllerConfig says. Agents, the controller and people can all read that object.
-    pub fn of(config: Option<&ControllerConfigSpec>) -> Self {
-        match config.map(ControllerConfigSpec::is_openshift) {
-            Some(true) => Self::OpenShift,
-            Some(false) => Self::Plain,
-            None => Self::Unknown,
-        }
-    }
-}
 
 /// A pool whose selector cannot be evaluated. Nodes that may belong to it stay where they are (see [`Index::unsure`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

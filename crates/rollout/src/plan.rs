@@ -4,9 +4,9 @@
 //! every node of a pool has a [`Step`] that says what it does or what it waits for.
 
 use crate::layered::Layering;
-use crate::membership::Cluster;
 use crate::patch::{Change, NodePatch};
 use crate::policy::{GateState, Policed};
+use crate::roles::Cluster;
 use crate::topology::{self, Topology};
 use crate::view::{DaemonState, NodeView};
 use api::events::{ControllerEvent, Severity};
@@ -196,6 +196,18 @@ pub struct Target {
     pub config: Arc<str>,
     /// The layered OS image, where the pool has one.
     pub image: Option<Arc<str>>,
+}
+
+impl Target {
+    /// Where the nodes of a pool with this rendered config go: to the image that was built for it, where one is built.
+    pub(crate) fn of(config: Arc<str>, layering: &Layering) -> Self {
+        match &layering.build {
+            Some(build) if layering.config.is_some() => {
+                Self { config: build.machine_config.clone(), image: layering.image().cloned() }
+            }
+            _ => Self { config, image: None },
+        }
+    }
 }
 
 /// The safety check, computed before anything is chosen.

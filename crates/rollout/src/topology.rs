@@ -10,8 +10,7 @@
 //! What it is not: the drain, or OpenShift's topology, which its installer decides and its Infrastructure object
 //! records.
 
-use crate::control_plane::{is_control_plane, is_etcd};
-use crate::membership::Cluster;
+use crate::roles::{Cluster, is_control_plane, is_etcd};
 use crate::view::NodeView;
 use api::found::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
 use api::names::annotation::FOUND_OUT;

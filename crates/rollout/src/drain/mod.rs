@@ -10,7 +10,9 @@
 
 mod pods;
 
-pub use pods::{Blocker, Evict, Skip, Skipped, Waiting};
+pub use pods::{
+    Answer, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Try, Waiting,
+};
 
 use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
@@ -33,15 +35,6 @@ pub const SLOW_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// After this time the daemon stops waiting and treats the drain as failed: event `DrainFailed`, and a metric. The
 /// drain itself goes on.
 pub const LATE_AFTER: SignedDuration = SignedDuration::from_hours(1);
-/// The first wait after a refused eviction.
-pub const RETRY_MIN: SignedDuration = SignedDuration::from_secs(1);
-/// The longest wait between two evictions of one pod. The reference tries every 5 s.
-pub const RETRY_MAX: SignedDuration = SignedDuration::from_secs(10);
-/// The shortest wait, if the budget's status allows an eviction: that status may lag behind the eviction that used it
-/// up.
-pub const RETRY_ALLOWED: SignedDuration = SignedDuration::from_millis(200);
-/// How long an accepted eviction may take to appear in the cache before it is sent again.
-pub const ECHO: SignedDuration = SignedDuration::from_secs(5);
 
 /// What the daemon asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,42 +116,6 @@ pub enum Told {
     Slow,
     /// That the daemon has given up, after [`LATE_AFTER`].
     Late,
-}
-
-/// The evictions of one pod so far.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Try {
-    /// How many.
-    pub count: u32,
-    /// The last one's time.
-    pub at: Timestamp,
-    /// The last one's answer.
-    pub answer: Answer,
-}
-
-/// The API server's answer to an eviction (Kubernetes documentation, "API-initiated Eviction").
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// The pod is being deleted.
-    Accepted,
-    /// There is no such pod any more (404, or 409 on the UID).
-    Gone,
-    /// A budget does not allow it now (429), in the API server's words.
-    Blocked(String),
-    /// Anything else: refused, or no answer.
-    Failed(String),
-}
-
-impl Answer {
-    /// From an HTTP status and the text that came with it.
-    pub fn from_status(code: u16, message: &str) -> Self {
-        match code {
-            200..=299 => Self::Accepted,
-            404 | 409 => Self::Gone,
-            429 => Self::Blocked(message.to_owned()),
-            _ => Self::Failed(format!("{code}: {message}")),
-        }
-    }
 }
 
 impl Drain {

@@ -5,7 +5,6 @@
 //!
 //! What it is not: the changes to the node (see the parent module).
 
-use super::{Answer, ECHO, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Try};
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -14,8 +13,56 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+/// The first wait after a refused eviction.
+pub const RETRY_MIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// The longest wait between two evictions of one pod. The reference tries every 5 s.
+pub const RETRY_MAX: SignedDuration = SignedDuration::from_secs(10);
+
+/// The shortest wait, if the budget's status allows an eviction: that status may lag behind the eviction that used it
+/// up.
+pub const RETRY_ALLOWED: SignedDuration = SignedDuration::from_millis(200);
+
+/// How long an accepted eviction may take to appear in the cache before it is sent again.
+pub const ECHO: SignedDuration = SignedDuration::from_secs(5);
 /// How many pods a text names; for the rest it gives a number.
 const NAMED_PODS: usize = 3;
+
+/// The evictions of one pod so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Try {
+    /// How many.
+    pub count: u32,
+    /// The last one's time.
+    pub at: Timestamp,
+    /// The last one's answer.
+    pub answer: Answer,
+}
+
+/// The API server's answer to an eviction (Kubernetes documentation, "API-initiated Eviction").
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The pod is being deleted.
+    Accepted,
+    /// There is no such pod any more (404, or 409 on the UID).
+    Gone,
+    /// A budget does not allow it now (429), in the API server's words.
+    Blocked(String),
+    /// Anything else: refused, or no answer.
+    Failed(String),
+}
+
+impl Answer {
+    /// From an HTTP status and the text that came with it.
+    pub fn from_status(code: u16, message: &str) -> Self {
+        match code {
+            200..=299 => Self::Accepted,
+            404 | 409 => Self::Gone,
+            429 => Self::Blocked(message.to_owned()),
+            _ => Self::Failed(format!("{code}: {message}")),
+        }
+    }
+}
 
 /// A pod to evict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
