@@ -2,7 +2,7 @@
 //!
 //! What it is not: nodes under way, or that wait for their turn: those are as they should be.
 
-use crate::snapshot::{Phase, PoolRow};
+use crate::rows::{Phase, PoolRow};
 use api::names::pool_condition::DEGRADED;
 use rollout::{Hold, MEMBERSHIP_CONFLICT, NoPool, RolloutPlan, Step};
 use serde::Serialize;
