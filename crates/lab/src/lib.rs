@@ -21,15 +21,16 @@ pub use control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use error::{Error, Result};
 pub use lab::Lab;
-pub use lab::handle::{NodeHandle, NodeKind};
+pub use lab::handle::NodeHandle;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec};
 pub use lab::supervise::{Attached, down, running, supervise, up};
 pub use machine::base_root::Distribution;
 pub use machine::first_boot::{BareMachine, IgnitionLog};
 pub use machine::image::{PAUSE_IMAGE, program_image};
 pub use machine::network::Bridge;
+pub use machine::node_file::NodeFile;
 pub use machine::real_kubelet::KUBELET_UNIT;
-pub use machine::real_node::{DAEMON_UNIT, FIRSTBOOT_UNIT, NodeFile, RECOVER_UNIT, RealNode};
+pub use machine::real_node::{DAEMON_UNIT, FIRSTBOOT_UNIT, RECOVER_UNIT, RealNode};
 pub use machine::{Machine, MachineState};
 pub use progress::{Progress, Reporter, Step};
 pub use proxy::api_proxy::{ApiProxy, Call, Verdict};
@@ -37,7 +38,7 @@ pub use proxy::fault_proxy::{Fault, FaultProxy};
 pub use simulated::kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
 pub use simulated::pod_standin::PodStandIn;
 pub use simulated::{EMPTY_CONFIG, NodeNews};
-pub use system::folder::{Folder, ProcessKey, Record, recorded, sweep};
+pub use system::folder::{Folder, NodeKind, ProcessKey, Record, recorded, sweep};
 pub use system::packages::{
     ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages,
 };

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use rustix::process::Signal;
-use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::machine::enter;
-use crate::system::folder::{LEADER, ProcessKey, read_json};
+use crate::system::folder::{LEADER, NodeKind, ProcessKey, read_json};
 use crate::system::process::Output;
 
 /// One short command in a node.
@@ -23,18 +22,6 @@ const EXEC_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(200);
 /// Where a simulated node's root is in its folder.
 pub(crate) const SIMULATED_ROOT: &str = "root";
-
-/// What kind of thing a node is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum NodeKind {
-    /// A machine that boots, runs systemd and our daemon as a unit in it.
-    Real,
-    /// A folder that our daemon takes for a machine; its systemd is a fake.
-    Simulated,
-    /// Only a Node object.
-    StandIn,
-}
 
 /// One node of a running lab.
 #[derive(Debug, Clone, PartialEq, Eq)]

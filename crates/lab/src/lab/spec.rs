@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::lab::Lab;
-use crate::lab::handle::NodeKind;
 use crate::machine::base_root::Distribution;
-use crate::machine::real_node::NodeFile;
+use crate::machine::node_file::NodeFile;
 use crate::progress::Reporter;
+use crate::system::folder::NodeKind;
 use crate::system::packages::is_root;
 use crate::system::paths::Environment;
 

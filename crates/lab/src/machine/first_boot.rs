@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::machine::real_node::NodeFile;
+use crate::machine::node_file::NodeFile;
 use crate::progress::Reporter;
 use crate::system::packages::install_packages;
 use crate::system::process::{find_on_path, run};

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::machine::image::PAUSE_IMAGE;
-use crate::machine::real_node::NodeFile;
+use crate::machine::node_file::NodeFile;
 
 /// The kubelet's unit.
 pub const KUBELET_UNIT: &str = "kubelet.service";

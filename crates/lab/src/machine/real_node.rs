@@ -6,22 +6,21 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::lab::handle::{NodeHandle, NodeKind};
+use crate::lab::handle::NodeHandle;
 use crate::machine::first_boot::IgnitionLog;
 use crate::machine::network::Bridge;
+use crate::machine::node_file::NodeFile;
 use crate::machine::real_kubelet::KubeletSetup;
 use crate::machine::{Machine, MachineSpec, MachineState};
 use crate::simulated::kubelet_standin::{KubeletStandIn, new_boot_id};
-use crate::system::folder::Folder;
+use crate::system::folder::{Folder, NodeKind};
 
 /// Where the node finds the daemon's program.
 pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
@@ -68,23 +67,6 @@ pub(crate) struct RealNodeSpec {
     pub(crate) boot_args: Vec<String>,
     /// Ignition's program and the config with which it sets the machine up before its first boot.
     pub(crate) ignition: Option<(PathBuf, String)>,
-}
-
-/// A file that is put into a node before it boots.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeFile {
-    /// Where, without the first slash.
-    pub path: String,
-    /// Its mode.
-    pub mode: u32,
-    /// What is in it.
-    pub content: Vec<u8>,
-}
-
-impl NodeFile {
-    pub(crate) fn new(path: &str, mode: u32, content: impl Into<Vec<u8>>) -> Self {
-        Self { path: path.to_owned(), mode, content: content.into() }
-    }
 }
 
 /// A running real node.
@@ -252,14 +234,8 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
     }
     files.extend(spec.files.iter().cloned());
     enable.extend(spec.enable.iter().cloned());
-    for NodeFile { path, mode, content } in files {
-        let path = upper.join(path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
-        }
-        fs::write(&path, content).map_err(Error::io("write", &path))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
-            .map_err(Error::io("set the mode of", &path))?;
+    for file in files {
+        file.write(upper)?;
     }
     let wants = upper.join("etc/systemd/system/multi-user.target.wants");
     let requires = upper.join("etc/systemd/system/kubelet.service.requires");

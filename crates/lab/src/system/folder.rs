@@ -75,6 +75,18 @@ impl ProcessKey {
     }
 }
 
+/// What kind of thing a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeKind {
+    /// A machine that boots, runs systemd and our daemon as a unit in it.
+    Real,
+    /// A folder that our daemon takes for a machine; its systemd is a fake.
+    Simulated,
+    /// Only a Node object.
+    StandIn,
+}
+
 /// What `lab.json` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -90,7 +102,7 @@ pub struct Record {
     pub nodes: Vec<String>,
     /// What the nodes are.
     #[serde(default)]
-    pub kind: Option<crate::lab::handle::NodeKind>,
+    pub kind: Option<NodeKind>,
     /// Folders outside of the data folder that go with the lab: control groups, nspawn's run-time folders.
     #[serde(default)]
     pub outside: Vec<PathBuf>,
