@@ -12,9 +12,6 @@ use ignition::Version;
 const SUBTYPE: &str = "vnd.coreos.ignition+json";
 /// The version without a usable header. Machines that are too old to send the header know no other.
 pub const DEFAULT: Version = Version::V2_2;
-/// The versions that are served, for messages. 3.0 can be asked for but not answered, as in the reference.
-pub const SERVED: [Version; 7] =
-    [Version::V2_2, Version::V3_1, Version::V3_2, Version::V3_3, Version::V3_4, Version::V3_5, Version::V3_6];
 
 /// The version to answer in.
 ///
@@ -98,6 +95,7 @@ pub fn takes_gzip(header: Option<&[u8]>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::refusal::SERVED;
     use super::*;
     use proptest::prelude::*;
 

@@ -3,13 +3,16 @@
 //!
 //! The texts name pools, versions and JSON paths, never the content of a config.
 
-use super::accept_header::SERVED;
 use ignition::Version;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// When to ask again for a config that does not exist yet. Ignition tries again by itself; this is for other clients.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The versions that are served, for messages. 3.0 can be asked for but not answered, as in the reference.
+pub const SERVED: [Version; 7] =
+    [Version::V2_2, Version::V3_1, Version::V3_2, Version::V3_3, Version::V3_4, Version::V3_5, Version::V3_6];
 
 /// A part of a config that a version cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -6,7 +6,7 @@
 //!
 //! What it is not: the choice of the config (see `source`) and of the version (see `accept_header`).
 
-use crate::answer::accept_header::SERVED;
+use crate::answer::refusal::SERVED;
 use crate::answer::refusal::{Place, Refusal};
 use crate::prepared::document;
 use api::names::annotation;
