@@ -16,7 +16,6 @@ pub mod protocol;
 
 pub use agent::options::{AgentOptions, Exit};
 pub use agent::run::run_with;
-pub use cluster::disruption_policy::policy as disruption_policy;
 pub use cluster::node_watch::NodeUpdates;
 pub use cluster::report::Reporting;
 pub use entry::chroot::chroot_into_host;

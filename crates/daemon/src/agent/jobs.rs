@@ -5,7 +5,6 @@
 use super::{Agent, Next};
 use crate::agent::options::Exit;
 use crate::cluster::calls::is_ours;
-use crate::cluster::disruption_policy::policy;
 use crate::cluster::milestones::Milestone;
 use crate::node::drift_check::Repair;
 use crate::node::machine::{Machine, MachineError, Work};
@@ -18,6 +17,7 @@ use api::names::{annotation, state};
 use api::v1::MachineConfig;
 use client::CallError;
 use client::jitter;
+use host::DisruptionPolicy;
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 
@@ -188,7 +188,7 @@ impl Agent {
         // Wait a moment for the policy, so that services are reloaded. An outage must not delay the repair.
         let asked = tokio::time::timeout(REPAIR_PATIENCE, self.cluster.machine_configuration()).await;
         let policy = match asked {
-            Ok(Ok(found)) => policy(found.as_ref()).ok(),
+            Ok(Ok(found)) => DisruptionPolicy::of_cluster(found.as_ref()).ok(),
             Ok(Err(_)) | Err(_) => None,
         };
         match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
@@ -223,7 +223,7 @@ impl Agent {
             Some(from) => from,
             None => self.config_in_effect(&pair.from).await?,
         };
-        let policy = policy(self.cluster.machine_configuration().await?.as_ref());
+        let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
         let policy = policy.map_err(MachineError::broken)?;
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }

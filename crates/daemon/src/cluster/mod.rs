@@ -5,7 +5,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod credentials;
-pub(crate) mod disruption_policy;
 pub(crate) mod milestones;
 pub(crate) mod node_watch;
 mod progress_patch;

@@ -1,9 +1,10 @@
-//! Node disruption policies: what a change of a path, a unit or a key costs. Types, the cluster's defaults, and the
-//! merge of a user's policies into them. Pure.
+//! Node disruption policies: what a change of a path, a unit or a key costs. Types, the defaults, the merge of a user's
+//! policies into them, and which policies a cluster's MachineConfiguration says. Pure.
 //!
 //! Not here: the total cost of a change (see `disruption`).
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The service of the container runtime that the defaults reload.
 const CRIO: &str = "crio.service";
@@ -141,6 +142,33 @@ impl Default for DisruptionPolicy {
 }
 
 impl DisruptionPolicy {
+    /// The policies from OpenShift's MachineConfiguration `cluster`, in the form of JSON; without it the defaults. If an operator has written the status for the current generation, the status is used.
+    /// Otherwise the user's policies are merged into the defaults here, which is what the operator would write.
+    ///
+    /// # Errors
+    /// A policy that cannot be parsed, with its field path.
+    pub fn of_cluster(object: Option<&Value>) -> Result<Self, String> {
+        let Some(object) = object else { return Ok(Self::default()) };
+        let at = |path: &str| object.pointer(path).filter(|v| !v.is_null());
+        let read = |path: &str, value: &Value| {
+            api::shape::read::<Self>(value).map_err(|e| {
+                let part = path.replace('/', ".");
+                let dot = if e.path.is_empty() { ": " } else { "." };
+                format!("MachineConfiguration cluster, {}{dot}{e}", part.trim_start_matches('.'))
+            })
+        };
+        const STATUS: &str = "/status/nodeDisruptionPolicyStatus/clusterPolicies";
+        const SPEC: &str = "/spec/nodeDisruptionPolicy";
+        let current = at("/metadata/generation") == at("/status/observedGeneration");
+        if let Some(status) = at(STATUS).filter(|_| current) {
+            return read(STATUS, status);
+        }
+        match at(SPEC) {
+            Some(user) => Ok(Self::default().merge(&read(SPEC, user)?)),
+            None => Ok(Self::default()),
+        }
+    }
+
     /// No policies at all.
     #[must_use]
     pub fn empty() -> Self {
@@ -189,6 +217,7 @@ impl DisruptionPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn mk(paths: &[&str]) -> DisruptionPolicy {
         let file = |p: &&str| FilePolicy { path: (*p).to_owned(), actions: vec![PolicyAction::None] };
@@ -255,6 +284,43 @@ mod tests {
         assert_eq!(
             policy.for_path("/etc/x").unwrap().actions,
             [PolicyAction::restart("a.service"), PolicyAction::DaemonReload]
+        );
+    }
+
+    fn object_file(path: &str, action: &str) -> Value {
+        json!({ "files": [{ "path": path, "actions": [{ "type": action }] }] })
+    }
+
+    #[test]
+    fn a_status_of_this_generation_counts_and_an_old_one_does_not() {
+        let object = |generation, observed| {
+            json!({
+                "metadata": { "generation": generation },
+                "spec": { "nodeDisruptionPolicy": object_file("/etc/a", "None") },
+                "status": {
+                    "observedGeneration": observed,
+                    "nodeDisruptionPolicyStatus": { "clusterPolicies": object_file("/etc/a", "Drain") },
+                },
+            })
+        };
+        let action = |o: &Value| {
+            DisruptionPolicy::of_cluster(Some(o)).unwrap().for_path("/etc/a/b").unwrap().actions.clone()
+        };
+        assert_eq!(action(&object(2, 2)), [PolicyAction::Drain]);
+        assert_eq!(action(&object(2, 1)), [PolicyAction::None]);
+        // The user's policies are merged into the defaults.
+        let merged = DisruptionPolicy::of_cluster(Some(&object(2, 1))).unwrap();
+        assert!(merged.for_path("/etc/containers/policy.json").is_some());
+        assert_eq!(DisruptionPolicy::of_cluster(None).unwrap(), DisruptionPolicy::default());
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_says_where() {
+        let object = json!({ "spec": { "nodeDisruptionPolicy": object_file("/etc/a", "Explode") } });
+        let error = DisruptionPolicy::of_cluster(Some(&object)).unwrap_err();
+        assert_eq!(
+            error,
+            "MachineConfiguration cluster, spec.nodeDisruptionPolicy.files[0].actions[0].type: expected one of Reboot, Drain, Reload, Restart, DaemonReload, None, Special"
         );
     }
 }

@@ -4,7 +4,6 @@
 //! [`crate::plan`] knows the machine; this does not. What only a machine can show (a link in the way, a unit that is
 //! not installed, an owner that does not exist) is not seen here.
 
-use api::v1::MachineConfigSpec;
 use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
 use serde::{Deserialize, Serialize};
 
@@ -50,15 +49,14 @@ impl Disruption {
 
 /// What people should know before one config replaces another, on any host.
 #[must_use]
-pub fn warnings(current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Vec<String> {
-    match (Wanted::parse(current), Wanted::parse(desired)) {
-        (Ok(old), Ok(new)) if desired::shuts_core_out(&old.config, &new.config) => {
-            let text =
-                "core loses its keys and password: on hosts where no other user has any, nobody can log in";
-            vec![text.to_owned()]
-        }
-        _ => vec![],
+pub fn warnings(old: &Wanted, new: &Wanted) -> Vec<String> {
+    if !desired::shuts_core_out(&old.config, &new.config) {
+        return vec![];
     }
+    vec![
+        "core loses its keys and password: on hosts where no other user has any, nobody can log in"
+            .to_owned(),
+    ]
 }
 
 /// The cost of a change from one config to another on a host that has every service that the policies name.
@@ -66,12 +64,13 @@ pub fn warnings(current: &MachineConfigSpec, desired: &MachineConfigSpec) -> Vec
 /// # Errors
 /// Every difference that no running host can apply, each with its remedy.
 pub fn preview(
-    current: &MachineConfigSpec,
-    desired: &MachineConfigSpec,
+    old: &Wanted,
+    new: &Wanted,
     policy: &DisruptionPolicy,
 ) -> Result<Disruption, Vec<Irreconcilable>> {
-    let new = Wanted::parse(desired)?.accepted()?;
-    let old = Wanted::parse(current)?;
+    if !new.refused.is_empty() {
+        return Err(new.refused.clone());
+    }
     let mut facts = Facts::default();
     let actions =
         policy.files.iter().flat_map(|p| &p.actions).chain(policy.units.iter().flat_map(|p| &p.actions));
@@ -84,9 +83,9 @@ pub fn preview(
         })
         .chain(DEFAULT_SERVICES.map(str::to_owned))
         .collect();
-    let mut bad = irreconcilable(&old, &new);
-    let changes = Changes::between(&old, &new);
-    let disruption = disruption(&changes, &old, &new, policy, &facts, &mut vec![], &mut bad);
+    let mut bad = irreconcilable(old, new);
+    let changes = Changes::between(old, new);
+    let disruption = disruption(&changes, old, new, policy, &facts, &mut vec![], &mut bad);
     bad.retain(|b| b.scope == Scope::Config);
     if bad.is_empty() { Ok(disruption) } else { Err(bad) }
 }
@@ -97,13 +96,13 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn spec(config: Value, more: Value) -> MachineConfigSpec {
+    fn wanted(config: Value, more: Value) -> Wanted {
         let mut spec = json!({"config": config});
         spec["config"]["ignition"] = json!({"version": "3.4.0"});
         for (key, value) in more.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        serde_json::from_value(spec).unwrap()
+        Wanted::parse(&serde_json::from_value(spec).unwrap()).unwrap()
     }
 
     fn file(path: &str, text: &str) -> Value {
@@ -112,19 +111,19 @@ mod tests {
 
     #[test]
     fn each_kind_of_change_has_its_severity_and_the_path_that_asks_for_it() {
-        let plain = || spec(json!({}), json!({}));
+        let plain = || wanted(json!({}), json!({}));
         let rows = [
             (plain(), Severity::None, ""),
-            (spec(file("/etc/motd", "x"), json!({})), Severity::Reboot, "/etc/motd"),
+            (wanted(file("/etc/motd", "x"), json!({})), Severity::Reboot, "/etc/motd"),
             (
-                spec(json!({}), json!({"kernelArguments": ["quiet"]})),
+                wanted(json!({}), json!({"kernelArguments": ["quiet"]})),
                 Severity::Reboot,
                 "spec.kernelArguments",
             ),
-            (spec(file("/etc/containers/policy.json", "x"), json!({})), Severity::Reload, "crio.service"),
-            (spec(file("/etc/nmstate/openshift/a", "x"), json!({})), Severity::None, ""),
+            (wanted(file("/etc/containers/policy.json", "x"), json!({})), Severity::Reload, "crio.service"),
+            (wanted(file("/etc/nmstate/openshift/a", "x"), json!({})), Severity::None, ""),
             (
-                spec(file("/etc/kubernetes/credential-providers/a", "x"), json!({})),
+                wanted(file("/etc/kubernetes/credential-providers/a", "x"), json!({})),
                 Severity::Restart,
                 "kubelet",
             ),
@@ -135,7 +134,7 @@ mod tests {
             assert!(got.to_string().contains(word), "{got}");
         }
         assert!(Severity::Reload < Severity::Restart && Severity::Drain < Severity::Reboot);
-        let disks = spec(json!({"storage": {"disks": [{"device": "/dev/sda"}]}}), json!({}));
+        let disks = wanted(json!({"storage": {"disks": [{"device": "/dev/sda"}]}}), json!({}));
         let refused = preview(&plain(), &disks, &DisruptionPolicy::default()).unwrap_err();
         assert!(refused[0].path.contains("disks"), "{refused:?}");
     }
