@@ -1,15 +1,21 @@
 //! What a change of manifests would do to pools and what it would cost their nodes: [`ChangePlan`], a plain value. Pure.
 //!
-//! Flow: the objects as they are and as they would be, and what these render to → [`rollout::Situation`] says which nodes
-//! go, [`render::diff`] what differs, [`host::preview`] what it costs → [`PoolChange`].
+//! Flow: the objects as they are and, with the manifests over them, as they would be → what these render to →
+//! [`rollout::Situation`] says which nodes go, [`render::diff`] what differs, [`host::preview`] what it costs →
+//! [`PoolChange`].
 //!
-//! What it is not: the rendering, the reading of manifests, and the words for people, which are the program's.
+//! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, and the words for people, which
+//! are the program's.
 
-use crate::objects::situation;
+use crate::objects::{Objects, UnreadableConfig, configs, is, laid_over, pool_of, situation, without};
+use crate::rendering::{RenderWith, UnrenderableError, rendered};
+use crate::settings::{regenerate, without_settings};
 use api::k8s::Time;
-use api::v1::MachineConfig;
+use api::v1::{ControllerConfig, MachineConfig};
+use desired::Wanted;
 use desired::mask::Secrets;
 use host::{Disruption, DisruptionPolicy, Irreconcilable, Severity};
+use render::TemplateSet;
 use rollout::{Queued, Situation, SituationError};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,6 +27,15 @@ pub enum ChangeError {
     /// An object that matters cannot be read.
     #[error(transparent)]
     Object(#[from] SituationError),
+    /// A MachineConfig that nodes may be in.
+    #[error(transparent)]
+    Config(#[from] UnreadableConfig),
+    /// What the manifests cannot be rendered for.
+    #[error(transparent)]
+    Unrenderable(#[from] UnrenderableError),
+    /// The disruption policy that would be in force.
+    #[error("{0}")]
+    Policy(String),
     /// Two configs cannot be compared.
     #[error("pool {pool}: {why}")]
     Diff {
@@ -39,6 +54,25 @@ pub struct ChangePlan {
     pub pools: Vec<PoolChange>,
     /// What was assumed, and what people should know before they apply it.
     pub notes: Vec<String>,
+    /// What has no effect in the rendered configs, or will not work.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
+}
+
+/// Manifests that are to be applied, or whose objects are to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct Manifests<'a> {
+    /// The manifests, each with where it comes from.
+    pub given: &'a Objects,
+    /// Their objects go, as by `kubectl delete -f`.
+    pub deleted: bool,
+    /// Only these pools; empty: all.
+    pub pools: &'a [String],
+    /// The ControllerConfig that counts where there is none.
+    pub controller_config: &'a ControllerConfig,
+    /// The controller's templates, where they are there: what is made by them is made anew (see
+    /// [`crate::needs_templates`]).
+    pub templates: Option<&'a TemplateSet>,
 }
 
 /// What a change does to a pool.
@@ -65,6 +99,9 @@ pub struct PoolChange {
     /// The pool has no node at all: what the change costs is said for those that come.
     #[serde(skip)]
     pub empty: bool,
+    /// What people should know before the pool's config is replaced.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// What it costs the nodes that are in one config.
@@ -118,6 +155,39 @@ pub struct ChangeView<'a> {
 }
 
 impl ChangePlan {
+    /// What manifests would do to every pool that they touch. `objects`: the cluster's, and `before` the same as it was made
+    /// of these.
+    ///
+    /// # Errors
+    /// An object that cannot be read, a rule that refuses what would be rendered, or configs that cannot be compared.
+    pub fn by(
+        objects: &Objects,
+        before: &Situation,
+        change: Manifests<'_>,
+        now: &Time,
+        secrets: Secrets,
+    ) -> Result<Self, ChangeError> {
+        let mut notes = before.notes.clone();
+        let changed = match change.deleted {
+            true => without(objects, change.given, &mut notes),
+            false => laid_over(objects.clone(), change.given.clone()),
+        };
+        let policy = disruption_policy(&changed)?;
+        let mut sources: Objects = changed.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
+        let controller_config = change.controller_config;
+        if let Some(templates) = change.templates {
+            let with = RenderWith { templates, controller_config };
+            regenerate(&mut sources, objects, &changed, with, &mut notes)?;
+        }
+        let mut configs = configs(objects)?;
+        let templates = TemplateSet::default();
+        let with = RenderWith { templates: &templates, controller_config };
+        let (after, warnings) = rendered(without_settings(sources), with, change.pools)?;
+        configs.extend(after.values().map(|c| (c.metadata.name.clone().unwrap_or_default(), c.clone())));
+        let view = ChangeView { configs: &configs, policy: &policy, now, secrets };
+        Ok(Self { warnings, ..Self::of(view, before, &changed, &after, notes)? })
+    }
+
     /// What a change does to every pool that it touches. `before`: the cluster as it is; `changed`: its objects as they
     /// would be; `after`: the rendered config that each pool would have then. `notes` go before those that are found here.
     ///
@@ -130,7 +200,7 @@ impl ChangePlan {
         after: &BTreeMap<String, MachineConfig>,
         notes: Vec<String>,
     ) -> Result<Self, ChangeError> {
-        let mut all = Self { pools: vec![], notes };
+        let mut all = Self { pools: vec![], notes, warnings: vec![] };
         for (pool, to) in after {
             let target = to.metadata.name.as_deref().unwrap_or_default();
             let from = before.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
@@ -151,10 +221,7 @@ impl ChangePlan {
             if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned) {
                 change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
             }
-            if let Some(from) = view.configs.get(from) {
-                let warnings = host::warnings(&from.spec, &to.spec);
-                all.notes.extend(warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
-            }
+            all.notes.extend(change.warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
             all.pools.push(change);
         }
         Ok(all)
@@ -186,9 +253,19 @@ impl PoolChange {
         for node in then.nodes.values().filter(|n| going.contains(&*n.name)) {
             *starts.entry(node.current_config.as_deref().unwrap_or_default()).or_default() += 1;
         }
+        let new = Wanted::parse(&to.spec);
+        let mut warnings = vec![];
+        let mut preview = |start: &str, config: &MachineConfig| {
+            let new = new.as_ref().map_err(Clone::clone)?;
+            let old = Wanted::parse(&config.spec)?;
+            if start == from {
+                warnings = host::warnings(&old, new);
+            }
+            host::preview(&old, new, policy)
+        };
         let cost = |(start, nodes): (&str, usize)| {
             let outcome = match configs.get(start) {
-                Some(config) => match host::preview(&config.spec, &to.spec, policy) {
+                Some(config) => match preview(start, config) {
                     Ok(disruption) => Outcome::Applied { severity: disruption.severity(), disruption },
                     Err(irreconcilable) => Outcome::Irreconcilable { irreconcilable },
                 },
@@ -201,16 +278,18 @@ impl PoolChange {
             };
             Cost { from: start.to_owned(), nodes, outcome }
         };
+        let costs = starts.into_iter().map(cost).collect();
         Ok(Self {
             pool: pool.to_owned(),
             from: from.to_owned(),
             to: to.metadata.name.clone().unwrap_or_default(),
             diff,
-            costs: starts.into_iter().map(cost).collect(),
+            costs,
             max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
             held: planned.and_then(|p| p.held.clone()),
             nodes,
             empty: planned.is_none_or(|p| p.nodes.is_empty()),
+            warnings,
         })
     }
 
@@ -231,6 +310,16 @@ impl PoolChange {
         let mut going = self.costs.iter().filter(|cost| cost.nodes > 0).peekable();
         going.peek().is_some() && going.all(|cost| matches!(cost.outcome, Outcome::Irreconcilable { .. }))
     }
+}
+
+/// The disruption policies that count; of several objects the last.
+///
+/// # Errors
+/// A policy that cannot be read.
+pub fn disruption_policy(objects: &[(String, Value)]) -> Result<DisruptionPolicy, ChangeError> {
+    let all = objects.iter().map(|(_, v)| v);
+    let last = all.filter(|v| is(v, "operator.openshift.io", "MachineConfiguration")).last();
+    DisruptionPolicy::of_cluster(last).map_err(ChangeError::Policy)
 }
 
 #[cfg(test)]
@@ -263,6 +352,7 @@ mod tests {
                 held: None,
                 nodes: vec![],
                 empty,
+                warnings: vec![],
             };
             assert_eq!((change.is_impossible(), change.is_refused(None)), (impossible, refused), "row {n}");
         }
@@ -290,6 +380,7 @@ mod tests {
                 held: None,
                 nodes: vec![],
                 empty: false,
+                warnings: vec![],
             };
             assert_eq!(change.is_refused(limit), refused, "row {n}");
         }

@@ -7,32 +7,43 @@
 //! - who set what in a pool's config: [`Explanation`].
 //!
 //! Flow of a snapshot: watches → [`Followed`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`],
-//! which is pure. The others are filled from lists or files: [`situation`], [`history()`], [`explain()`].
+//! which is pure. The others are filled from lists or files: [`for_planning`], [`situation`], [`history()`],
+//! [`explain()`]; what objects render to is [`rendered()`].
 //!
 //! What it is not: rules (those are `rollout`'s, `render`'s and `host`'s), tables and colours (those are the program's), and
 //! writes.
 
+mod behind;
 mod change;
 mod explain;
 mod explanation;
 mod findings;
 mod follow;
 mod history;
+mod lists;
 mod objects;
+mod rendering;
 mod rows;
+mod settings;
 mod since;
 mod snapshot;
 mod undo;
 
-pub use change::{ChangeError, ChangePlan, ChangeView, Cost, Outcome, PoolChange};
+pub use behind::behind;
+pub use change::{
+    ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
+};
 pub use explain::{ExplainError, explain};
 pub use explanation::{Explanation, NoSuchThing, Source, kind_of};
 pub use findings::{Finding, Problem};
 pub use follow::{FollowError, Followed, snapshot};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
-pub use objects::{Objects, UnreadableConfig, configs, situation};
+pub use lists::{ListError, Listed, for_planning, for_rendering};
+pub use objects::{Objects, UnreadableConfig, configs, laid_over, object, pool_of, situation};
+pub use rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use rollout::{Estimate, Forecast};
 pub use rows::{NodeRow, Phase, PoolRow};
+pub use settings::{needs_templates, rendered_now};
 pub use since::Progress;
 pub use snapshot::{Filter, KnownNode, Snapshot, View};
 pub use undo::{NoWayBack, UndoPlan, way_back};

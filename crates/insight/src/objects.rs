@@ -1,11 +1,12 @@
-//! Objects, from a cluster or from files, as what a plan is made over. Pure.
+//! Objects, from a cluster or from files, as what a plan is made over, and how a change is laid over them. Pure.
 //!
 //! What it is not: the reading of files and lists.
 
+use api::names::{GROUP, annotation};
 use api::shape::ShapeError;
 use api::v1::MachineConfig;
 use rollout::{Situation, SituationError};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Objects, each with where it comes from: a path, or `the cluster`.
@@ -52,10 +53,69 @@ pub fn configs(objects: &[(String, Value)]) -> Result<BTreeMap<String, MachineCo
     all.collect()
 }
 
+/// What an object is told apart by: kind, namespace, name.
+pub(crate) fn key(value: &Value) -> (String, String, String) {
+    let text = |p: &str| value.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+}
+
+/// Whether an object is of this API group and kind.
+pub(crate) fn is(value: &Value, group: &str, kind: &str) -> bool {
+    let version = value["apiVersion"].as_str().and_then(|v| v.split_once('/'));
+    value["kind"] == kind && version.map_or("", |(group, _)| group) == group
+}
+
+/// The pool whose rendered config this object is; `None` for anything else.
+pub fn pool_of(value: &Value) -> Option<String> {
+    let is_config = value.get("kind").and_then(Value::as_str) == Some("MachineConfig");
+    let name = value.pointer("/metadata/name").and_then(Value::as_str).filter(|_| is_config)?;
+    let (pool, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
+    (hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit())).then(|| pool.to_owned())
+}
+
+/// An object of ours as it stands in a manifest.
+pub fn object<T: serde::Serialize>(of: &T, kind: &str) -> Value {
+    let mut value = json!(of);
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".to_owned(), json!(format!("{GROUP}/v1")));
+        map.insert("kind".to_owned(), json!(kind));
+    }
+    value
+}
+
+/// The objects with others over them, as `kubectl apply` puts them: those of the same kind and name take their places.
+pub fn laid_over(mut objects: Objects, given: Objects) -> Objects {
+    objects.retain(|(_, v)| !given.iter().any(|(_, g)| key(g) == key(v)));
+    objects.extend(given);
+    objects
+}
+
+/// The objects without those that are given, as `kubectl delete -f` takes them away.
+pub(crate) fn without(objects: &Objects, given: &Objects, notes: &mut Vec<String>) -> Objects {
+    let mut left = objects.clone();
+    for (origin, value) in given {
+        let count = left.len();
+        left.retain(|(_, v)| key(v) != key(value));
+        let name = || format!("{} {}", key(value).0, key(value).2);
+        if left.len() == count {
+            notes.push(format!("{origin}: {} is not there: deleting it changes nothing", name()));
+        }
+        let ours = objects.iter().find(|(_, v)| key(v) == key(value)).is_some_and(|(_, v)| is_made(v));
+        if ours {
+            notes.push(format!("{}: the controller makes it, and makes it anew when it is deleted", name()));
+        }
+    }
+    left
+}
+
+fn is_made(value: &Value) -> bool {
+    is(value, GROUP, "MachineConfig")
+        && value["metadata"]["annotations"][annotation::GENERATED_BY_CONTROLLER].is_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn from(objects: Vec<Value>) -> Objects {
         objects.into_iter().map(|v| ("a.yaml".to_owned(), v)).collect()

@@ -1,42 +1,31 @@
-//! One function per subcommand, and the shell around them: crypto provider, log, runtime, error, exit code.
+//! Which function a subcommand runs, and what becomes of its error and exit code.
 
-mod controller;
-mod daemon;
-mod explain;
-mod history;
-mod install;
-mod lint;
-mod operator;
-mod pause;
-mod plan;
-mod plan_objects;
-mod plan_settings;
-mod pointer;
-mod render;
-mod rendered_now;
-mod retry;
-mod server;
-mod status;
-mod token;
-mod undo;
+mod boot;
+mod change;
+mod look;
+mod manifests;
+mod parts;
+mod shell;
+
+use boot::{pointer, token};
+use change::{install, pause, retry, undo};
+use look::{explain, history, plan, status};
+use manifests::{lint, render};
+use parts::{controller, daemon, operator, server};
+use shell::{runtime, small_runtime};
 
 use crate::args::boot::Operator;
 use crate::args::daemon::Daemon;
-use crate::args::{Command, Controller, Log, Mco, Server};
+use crate::args::{Command, Controller, Mco, Server};
 use crate::{exit, output};
 use clap::CommandFactory;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use tokio_util::sync::CancellationToken;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 pub(crate) fn run(mco: Mco) -> ExitCode {
-    let outcome = prepare(&mco.log).and_then(|()| dispatch(mco.command));
+    let outcome = shell::log(&mco.log).and_then(|()| dispatch(mco.command));
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(e) if broken_pipe(&e) => ExitCode::from(exit::OK),
+        Err(e) if shell::broken_pipe(&e) => ExitCode::from(exit::OK),
         Err(e) => {
             eprintln!("mco: {}", client::chain(e.as_ref()));
             ExitCode::from(exit::FAILED)
@@ -89,65 +78,6 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             Ok(exit::OK)
         }
     }
-}
-
-fn prepare(log: &Log) -> anyhow::Result<()> {
-    let filter: Targets = match log.log.trim() {
-        "" => Targets::new().with_default(LevelFilter::ERROR),
-        filter => filter
-            .parse()
-            .map_err(|e| anyhow::anyhow!("--log {filter:?}: {e}; for example: info,controller=debug"))?,
-    };
-    // The client logs an answer that it cannot read, with the secrets in it. Its errors say what failed without them.
-    let filter = filter.with_target("kube_client::client", LevelFilter::OFF);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let subscriber = tracing_subscriber::registry().with(filter);
-    if log.log_json {
-        subscriber.with(lines.json()).init();
-    } else {
-        subscriber.with(lines.with_ansi(std::io::stderr().is_terminal() && log.colours())).init();
-    }
-    Ok(())
-}
-
-/// TLS needs a crypto provider. Commands that open no connection do not load one, which saves memory.
-fn cryptography() -> anyhow::Result<()> {
-    rustls::crypto::aws_lc_rs::default_provider()
-        .install_default()
-        .map_err(|_| anyhow::anyhow!("another crypto provider is installed already"))
-}
-
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    cryptography()?;
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
-}
-
-/// The agent does one thing at a time: one thread is enough, and saves memory on every host.
-fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    cryptography()?;
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
-}
-
-/// Cancelled at SIGTERM or SIGINT.
-fn shutdown_signal() -> anyhow::Result<CancellationToken> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let token = CancellationToken::new();
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let cancel = token.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = term.recv() => tracing::info!("SIGTERM: ending"),
-            _ = int.recv() => tracing::info!("SIGINT: ending"),
-        }
-        cancel.cancel();
-    });
-    Ok(token)
-}
-
-fn broken_pipe(e: &anyhow::Error) -> bool {
-    e.chain().any(|c| {
-        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-    })
 }
 
 #[cfg(test)]

@@ -119,3 +119,20 @@ pub(crate) fn print_object<T: Serialize>(
 pub fn write(text: &str) -> anyhow::Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
+
+/// Says of each of these kinds that it may not be listed, and what that means.
+pub(crate) fn not_allowed(kinds: &[String]) {
+    for kind in kinds {
+        eprintln!(
+            "mco: {kind}s may not be listed here, and it goes on as if there were none; if there are, what it says can be \
+             wrong: be granted \"list\" on them"
+        );
+    }
+}
+
+/// Logs what has no effect in what was rendered, or will not work.
+pub(crate) fn warn(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}

@@ -1,12 +1,11 @@
 //! `mco status`.
 
-use super::plan_objects::not_allowed;
-use super::rendered_now;
 use crate::args::status::Status;
 use crate::output::tables;
 use crate::output::{Format, Kind};
 use crate::{connect, exit, output};
-use insight::{Filter, Followed, Phase, Snapshot};
+use insight::{Filter, Followed, Phase, RenderWith, Snapshot};
+use render::TemplateSet;
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 const AGAIN: client::Backoff =
     client::Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
 
-pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
     let end = timeout.and_then(|t| Instant::now().checked_add(t));
@@ -55,22 +54,25 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
         let (mut behind, mut look_again, mut forbidden) = (None, None, vec![]);
         if a.until_updated && now.is_updated() {
             let seen: Vec<_> = now.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
-            let asked = rendered_now::behind(&client, &seen);
+            let asked = insight::for_rendering(&client);
             let answer = match end {
                 None => asked.await,
-                Some(end) => tokio::time::timeout_at(end, asked)
-                    .await
-                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the API server has not answered yet"))),
+                Some(end) => {
+                    tokio::time::timeout_at(end, asked).await.unwrap_or(Err(insight::ListError::Unanswered))
+                }
             };
             match answer {
-                Ok(answer) => {
-                    behind = answer.behind;
+                Ok(listed) => {
+                    let templates = TemplateSet::default();
+                    let controller_config = operator::install::settings::unknown();
+                    let with = RenderWith { templates: &templates, controller_config: &controller_config };
+                    behind = insight::behind(listed.objects, &seen, with);
                     misses = 0;
-                    let new = answer.forbidden.into_iter().filter(|kind| told_forbidden.insert(kind.clone()));
+                    let new = listed.forbidden.into_iter().filter(|kind| told_forbidden.insert(kind.clone()));
                     forbidden.extend(new);
                 }
                 Err(error) => {
-                    behind = Some(format!("whether all is rendered is not known: {error:#}"));
+                    behind = Some(format!("whether all is rendered is not known: {}", client::chain(&error)));
                     look_again = Some(Instant::now() + AGAIN.delay(misses));
                     misses += 1;
                 }
@@ -80,9 +82,7 @@ pub(super) async fn run(a: Status) -> anyhow::Result<u8> {
         if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {
             show(&a, &shown, last.is_none())?;
         }
-        for kind in forbidden {
-            eprintln!("{}", not_allowed(&kind));
-        }
+        output::not_allowed(&forbidden);
         if let Some((code, why)) = outcome {
             if let Some(why) = why {
                 eprintln!("mco: it cannot get there: {why}");

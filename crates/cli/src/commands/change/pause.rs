@@ -31,7 +31,7 @@ struct Done {
     waiting: Vec<String>,
 }
 
-pub(super) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let mut cluster = Followed::start(&client).await?;
     let before = cluster.snapshot(&a.pools);

@@ -3,9 +3,6 @@
 //! What it is not: a change of MachineConfigs (those are named, with who wrote them last, to be corrected where they come
 //! from), or the answer, which is [`insight::UndoPlan`].
 
-use super::plan;
-use super::plan_objects::from_cluster;
-use super::render::{pool_of, rendered};
 use crate::args::change::Undo;
 use crate::output::Kind;
 use crate::{connect, exit, output};
@@ -15,7 +12,6 @@ use api::v1::{MachineConfig, MachineConfigPool};
 use insight::{ChangeView, PoolChange, UndoPlan};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
-use render::TemplateSet;
 use rollout::view::own;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
@@ -26,9 +22,10 @@ const CALL: Duration = Duration::from_secs(30);
 /// While nodes move, a pool's status changes often, and with it the resourceVersion that a patch is bound to.
 const TRIES: usize = 10;
 
-pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
-    let objects = from_cluster(&client, true).await?;
+    let insight::Listed { objects, forbidden } = insight::for_planning(&client, true).await?;
+    output::not_allowed(&forbidden);
     let situation = insight::situation(&objects)?;
     let Some(pool) = situation.pools.get(&a.pool).cloned() else {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
@@ -37,22 +34,21 @@ pub(super) async fn run(a: Undo) -> anyhow::Result<u8> {
     let configs = insight::configs(&objects)?;
     let all: Vec<MachineConfig> = configs.values().cloned().collect();
     let from = pool.spec.configuration.name.clone();
-    // What the MachineConfigs render to as they are now.
-    let sources = objects.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
-    let said =
-        rendered(plan::without_settings(sources), &TemplateSet::default(), std::slice::from_ref(&a.pool));
     let to = if a.release {
         if rollout::pinned(&pool).is_none() {
             output::write(&format!("pool {} is not pinned: it follows its MachineConfigs\n", a.pool))?;
             return Ok(exit::OK);
         }
-        let mut said = said.context("what its MachineConfigs say cannot be rendered; correct that first")?;
-        said.remove(&a.pool).context("its MachineConfigs render to nothing")?
+        let said = insight::rendered_now(&objects, &a.pool, &operator::install::settings::unknown());
+        let (said, warnings) =
+            said.context("what its MachineConfigs say cannot be rendered; correct that first")?;
+        output::warn(&warnings);
+        said.context("its MachineConfigs render to nothing")?
     } else {
         insight::way_back(&pool, &insight::rendered_of(&pool, &all), a.to.as_deref())?.clone()
     };
     let now = Time(jiff::Timestamp::now());
-    let policy = plan::policy(objects.iter().map(|(_, v)| v))?;
+    let policy = insight::disruption_policy(&objects)?;
     let then = situation.with_target(&a.pool, &to.name_any());
     let view = ChangeView { configs: &configs, policy: &policy, now: &now, secrets: a.show.secrets() };
     let change =

@@ -2,6 +2,7 @@
 
 use crate::args::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart};
 use crate::args::rollout::Refuse;
+use crate::commands::shell;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};
@@ -12,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 /// Changes the process's root to the host's root folder, which is mounted into the pod, and executes the program again from
 /// there; does nothing where that folder is `/`.
-pub(super) fn enter(root_mount: &Path) -> anyhow::Result<()> {
+pub(crate) fn enter(root_mount: &Path) -> anyhow::Result<()> {
     daemon::chroot_into_host(root_mount, std::env::args_os())?;
     Ok(())
 }
 
-pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
+pub(crate) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
     if let Some(from) = a.once_from {
         let once = daemon::apply_once(&a.root_mount, &from, a.skip_reboot).await?;
         let next = match (once.reboot, a.skip_reboot) {
@@ -37,11 +38,11 @@ pub(super) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
         kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
         ..daemon::StartOptions::new(a.node_name)
     };
-    Box::pin(daemon::start(options, super::shutdown_signal()?)).await?;
+    Box::pin(daemon::start(options, shell::shutdown_signal()?)).await?;
     Ok(exit::OK)
 }
 
-pub(super) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
+pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
     let recovery = daemon::recover(&a.root_mount)?;
     output::write(&match recovery {
         Recovery::Nothing => "nothing was interrupted\n".to_owned(),
@@ -61,9 +62,9 @@ pub(super) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-pub(super) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
+pub(crate) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
     let file = a.machineconfig_file;
-    let Some(done) = daemon::first_boot(&a.root_mount, &file, super::shutdown_signal()?).await? else {
+    let Some(done) = daemon::first_boot(&a.root_mount, &file, shell::shutdown_signal()?).await? else {
         anyhow::bail!("told to stop before the first boot was complete; it goes on when it is started again");
     };
     output::write(&match done {
@@ -104,12 +105,12 @@ impl Planned {
     }
 }
 
-pub(super) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
+pub(crate) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
     let policy = match &a.policy {
         None => DisruptionPolicy::default(),
         Some(file) => {
             let (_, object) = one(file)?;
-            daemon::disruption_policy(Some(&object)).map_err(anyhow::Error::msg)?
+            DisruptionPolicy::of_cluster(Some(&object)).map_err(anyhow::Error::msg)?
         }
     };
     let (origin, config) = one(&a.file)?;

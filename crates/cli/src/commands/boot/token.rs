@@ -22,7 +22,7 @@ const CALL: Duration = Duration::from_secs(30);
 /// A pool's status, and with it its resourceVersion, changes with every node that moves.
 const TRIES: usize = 10;
 
-pub(super) async fn run(command: Command) -> anyhow::Result<u8> {
+pub(crate) async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Create(a) => create(a).await,
         Command::List(a) => list(a).await,

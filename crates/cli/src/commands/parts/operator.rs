@@ -1,10 +1,11 @@
 //! `mco operator`.
 
 use crate::args::boot::OperatorStart;
+use crate::commands::shell;
 use crate::{connect, exit, output};
 use operator::reconcile::{self, Options};
 
-pub(super) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
+pub(crate) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let options = Options { require_token: a.require_token };
     if a.once {
@@ -13,6 +14,6 @@ pub(super) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
         }
         return Ok(exit::OK);
     }
-    reconcile::run(client, options, super::shutdown_signal()?).await;
+    reconcile::run(client, options, shell::shutdown_signal()?).await;
     Ok(exit::OK)
 }

@@ -5,7 +5,7 @@ use crate::args::change::History;
 use crate::output::Kind;
 use crate::{connect, exit, output};
 
-pub(super) async fn run(a: History) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: History) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let past = insight::history(&client, &a.pool).await?;
     output::print(a.output, Kind::History, &past, || output::history::history(&past))?;

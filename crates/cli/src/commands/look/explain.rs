@@ -5,7 +5,7 @@ use crate::output::Kind;
 use crate::output::tables;
 use crate::{connect, exit, output};
 
-pub(super) async fn run(a: Explain) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Explain) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let explanation = insight::explain(&client, &a.pool).await?;
     let explanation = explanation.only(a.what.as_deref(), a.contested)?.masked(a.show.secrets());

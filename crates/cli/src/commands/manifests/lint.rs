@@ -4,10 +4,11 @@ use crate::args::render::Lint;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};
+use insight::RenderWith;
 use render::{Severity, TemplateSet};
 use std::fmt::Write;
 
-pub(super) fn run(a: &Lint) -> anyhow::Result<u8> {
+pub(crate) fn run(a: &Lint) -> anyhow::Result<u8> {
     let mut manifests = manifests::read(&a.manifests.files)?;
     if manifests.is_empty() {
         anyhow::bail!("there is no manifest in what -f names");
@@ -15,8 +16,11 @@ pub(super) fn run(a: &Lint) -> anyhow::Result<u8> {
     let count = manifests.len();
     let templates = match &a.templates {
         Some(folder) => {
-            super::render::add_controller_config(&mut manifests);
-            TemplateSet::from_map(manifests::tree(folder)?)
+            let templates = TemplateSet::from_map(manifests::tree(folder)?);
+            let controller_config = operator::install::settings::unknown();
+            RenderWith { templates: &templates, controller_config: &controller_config }
+                .complete(&mut manifests);
+            templates
         }
         None => TemplateSet::default(),
     };

@@ -27,7 +27,7 @@ struct Asked {
     reason: String,
 }
 
-pub(super) async fn run(a: Retry) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Retry) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let nodes: Api<Node> = Api::all(client);
     // All names are checked before the first Node is written: a wrong name changes nothing.

@@ -1,35 +1,20 @@
 //! Whether the controller has rendered what MachineConfigs say now: what `--until-updated` asks before it says that all is
-//! done. A change that was applied a moment ago shows in no pool yet.
+//! done. A change that was applied a moment ago shows in no pool yet. Pure.
 //!
 //! The answer is the render rule's own: MachineConfigs as they are, rendered here, give the name that the pool must have.
 //! What it is not: settings (KubeletConfigs and the like) of which no MachineConfig was made yet.
 
-use super::plan_objects::{Listed, for_rendering};
-use super::plan_settings::without_settings;
-use super::render::{Documents, pool_of, render_all};
+use crate::objects::{Objects, pool_of};
+use crate::rendering::{RenderWith, Rendered, rendered};
+use crate::settings::without_settings;
 use api::k8s::LabelSelector;
 use api::names::{VERSION_RAW, annotation::GENERATED_BY_VERSION};
 use kube::ResourceExt as _;
-use render::TemplateSet;
 use serde_json::Value;
 
-/// What was found out.
-#[derive(Debug)]
-pub(super) struct Answer {
-    /// Why the pools are not in what their MachineConfigs say now; `None`: they are.
-    pub(super) behind: Option<String>,
-    /// Kinds that may not be listed: they were taken for absent.
-    pub(super) forbidden: Vec<String>,
-}
-
-/// Asks the cluster. `shown`: pools and the configs that they were seen to name.
-pub(super) async fn behind(client: &kube::Client, shown: &[(String, String)]) -> anyhow::Result<Answer> {
-    let Listed { objects, forbidden } = for_rendering(client).await?;
-    Ok(Answer { behind: behind_of(objects, shown), forbidden })
-}
-
-/// The pure part of [`behind`]: why the pools are not in what these objects give; `None`: they are.
-fn behind_of(objects: Documents, shown: &[(String, String)]) -> Option<String> {
+/// Why pools are not in what these objects give; `None`: they are. `shown`: the pools, and the configs that they were seen to
+/// name.
+pub fn behind(objects: Objects, shown: &[(String, String)], with: RenderWith<'_>) -> Option<String> {
     // Another version may render the same to another name.
     let version = objects.iter().find_map(|(_, value)| {
         let notes = value.pointer("/metadata/annotations")?;
@@ -38,7 +23,7 @@ fn behind_of(objects: Documents, shown: &[(String, String)]) -> Option<String> {
     if version.is_some_and(|version| version != VERSION_RAW) {
         return None;
     }
-    let sources: Documents = objects.into_iter().filter(|(_, v)| pool_of(v).is_none()).collect();
+    let sources: Objects = objects.into_iter().filter(|(_, v)| pool_of(v).is_none()).collect();
     let sources = without_settings(sources);
     let selects_all = |pool: &str| {
         let is_it = |v: &Value| v["kind"] == "MachineConfigPool" && v["metadata"]["name"] == pool;
@@ -48,30 +33,39 @@ fn behind_of(objects: Documents, shown: &[(String, String)]) -> Option<String> {
         let selector = selector.and_then(|s| serde_json::from_value::<LabelSelector>(s.clone()).ok());
         selector.is_some_and(|s| api::selector::is_empty(&s))
     };
-    let of = |(pool, config): &(String, String)| {
-        // The controller renders none of these, so there is nothing that it could be behind with.
-        if selects_all(pool) {
-            return None;
-        }
-        let only = std::slice::from_ref(pool);
-        match render_all(sources.clone(), &TemplateSet::default(), only) {
-            Err(error) => Some(format!(
-                "pool {pool}: its MachineConfigs cannot be rendered, and the controller has not said so yet: {error:#}"
-            )),
-            Ok((rendered, _)) => {
-                let name = rendered.get(pool)?.name_any();
-                (name != *config).then(|| {
-                    format!("pool {pool}: its MachineConfigs give {name}, and the controller has not rendered that yet")
-                })
-            }
-        }
+    // The controller renders none of those that select everything, so there is nothing that it could be behind with.
+    let shown: Vec<_> = shown.iter().filter(|(pool, _)| !selects_all(pool)).collect();
+    if shown.is_empty() {
+        return None;
+    }
+    let other = |rendered: &Rendered, (pool, config): &(String, String)| {
+        let name = rendered.get(pool)?.name_any();
+        (name != *config).then(|| {
+            format!(
+                "pool {pool}: its MachineConfigs give {name}, and the controller has not rendered that yet"
+            )
+        })
     };
-    shown.iter().find_map(of)
+    let names: Vec<String> = shown.iter().map(|(pool, _)| pool.clone()).collect();
+    if let Ok((rendered, _)) = rendered(sources.clone(), with, &names) {
+        return shown.into_iter().find_map(|of| other(&rendered, of));
+    }
+    // One of them is refused: each by itself, so that it is named and stands in nobody's way.
+    shown.into_iter().find_map(|of| match rendered(sources.clone(), with, std::slice::from_ref(&of.0)) {
+        Ok((rendered, _)) => other(&rendered, of),
+        Err(error) => Some(format!(
+            "pool {}: its MachineConfigs cannot be rendered, and the controller has not said so yet: {}",
+            of.0,
+            api::text::chain(&error)
+        )),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::v1::ControllerConfig;
+    use render::TemplateSet;
     use serde_json::json;
 
     const GROUP: &str = "machineconfiguration.openshift.io";
@@ -102,6 +96,21 @@ mod tests {
         object("ControllerConfig", name, json!({"/metadata": metadata}))
     }
 
+    /// With no templates; the objects always have a ControllerConfig.
+    fn with<T>(then: impl FnOnce(RenderWith<'_>) -> T) -> T {
+        let templates = TemplateSet::default();
+        let controller_config = ControllerConfig::new("unused", api::v1::ControllerConfigSpec::default());
+        then(RenderWith { templates: &templates, controller_config: &controller_config })
+    }
+
+    fn asked(objects: Objects, shown: &[(String, String)]) -> Option<String> {
+        with(|with| behind(objects, shown, with))
+    }
+
+    fn all_of(objects: Objects, only: &[String]) -> Rendered {
+        with(|with| rendered(objects, with, only)).unwrap().0
+    }
+
     /// Streams of OS images: rhel-9 unless a pool says otherwise.
     fn streams() -> (String, Value) {
         let stream = |name: &str| json!({"name": name, "osImage": format!("q/{name}@sha256:1"), "osExtensionsImage": ""});
@@ -121,17 +130,17 @@ mod tests {
         };
         // As the controller renders it: with all pools there. The other one must have something to render for that.
         let all = [objects(worker.clone()), vec![config("50-w", "worker", "w")]].concat();
-        let (rendered, _) = render_all(all.clone(), &TemplateSet::default(), &[]).unwrap();
+        let rendered = all_of(all.clone(), &[]);
         let infra = &rendered["infra"];
         assert_eq!(infra.spec.os_image_url, "q/rhel-10@sha256:1");
         let seen = |config: String| vec![("infra".to_owned(), config)];
-        assert_eq!(behind_of(all, &seen(infra.name_any())), None);
+        assert_eq!(asked(all, &seen(infra.name_any())), None);
         // Nothing for worker to render, then a worker that is not even a pool: infra is what it was.
-        assert_eq!(behind_of(objects(worker.clone()), &seen(infra.name_any())), None);
+        assert_eq!(asked(objects(worker.clone()), &seen(infra.name_any())), None);
         worker.1["spec"]["paused"] = json!("hunter2");
-        assert_eq!(behind_of(objects(worker), &seen(infra.name_any())), None);
+        assert_eq!(asked(objects(worker), &seen(infra.name_any())), None);
         // Without the stream of worker it has another image, and another name.
-        let why = behind_of(objects(pool("worker")), &seen(infra.name_any()));
+        let why = asked(objects(pool("worker")), &seen(infra.name_any()));
         assert!(why.as_ref().is_some_and(|w| w.contains("has not rendered that yet")), "{why:?}");
     }
 
@@ -140,15 +149,15 @@ mod tests {
         let mut everything = pool("infra");
         everything.1["spec"] = json!({"machineConfigSelector": {}});
         let objects = vec![settings(VERSION_RAW), everything, config("50-i", "infra", "i")];
-        assert_eq!(behind_of(objects, &[("infra".to_owned(), "rendered-infra-old".to_owned())]), None);
+        assert_eq!(asked(objects, &[("infra".to_owned(), "rendered-infra-old".to_owned())]), None);
     }
 
     #[test]
     fn a_pool_is_behind_until_it_names_what_its_machine_configs_give_now() {
         let base = || vec![settings(VERSION_RAW), pool("worker"), pool("infra")];
         let one = || [base(), vec![config("50-a", "worker", "a"), config("50-i", "infra", "i")]].concat();
-        let name = |objects: Documents, of: &str| {
-            let (rendered, _) = render_all(objects, &TemplateSet::default(), &[of.to_owned()]).unwrap();
+        let name = |objects: Objects, of: &str| {
+            let rendered = all_of(objects, &[of.to_owned()]);
             rendered[of].name_any()
         };
         let (worker, infra) = (name(one(), "worker"), name(one(), "infra"));
@@ -180,13 +189,13 @@ mod tests {
             // It may render otherwise there.
             (other_version, None),
         ] {
-            let why = behind_of(objects, &seen);
+            let why = asked(objects, &seen);
             match says {
                 None => assert_eq!(why, None),
                 Some(text) => assert!(why.as_ref().is_some_and(|w| w.contains(text)), "{text}: {why:?}"),
             }
         }
         // Back to what it was before: the old name is right again.
-        assert_eq!(behind_of(one(), &[("worker".to_owned(), worker)]), None);
+        assert_eq!(asked(one(), &[("worker".to_owned(), worker)]), None);
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// One request to the API server.
 const CALL: Duration = Duration::from_secs(30);
 
-pub(super) async fn run(a: Arguments) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     let version = Version::ALL
         .into_iter()
         .find(|v| {

@@ -26,7 +26,7 @@ const CALL: Duration = Duration::from_secs(30);
 /// The files that kubectl takes, in order: it looks up each object's kind before it applies the first one.
 const FILES: [&str; 2] = ["00-crds.yaml", "10-mco.yaml"];
 
-pub(super) async fn run(a: Install) -> anyhow::Result<u8> {
+pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     let ca = a.api_server_ca.as_deref().map(read_ca).transpose()?;
     let mut options = Options {
         pools: a.pools,

@@ -1,12 +1,13 @@
 //! `mco server`.
 
 use crate::args::{Listening, ServerBootstrap, ServerStart};
+use crate::commands::shell;
 use crate::{connect, exit};
 use prometheus_client::registry::Registry;
 use server::{BootstrapOptions, Limits, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
 use std::sync::Arc;
 
-pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
+pub(crate) async fn start(a: ServerStart) -> anyhow::Result<u8> {
     let client = connect::connect_with(&a.cluster, server::tune).await?;
     let options = StartOptions {
         listen: listen(a.listen),
@@ -15,18 +16,18 @@ pub(super) async fn start(a: ServerStart) -> anyhow::Result<u8> {
         require_token: a.require_token,
         ..StartOptions::default()
     };
-    server::start_with(client, options, super::shutdown_signal()?).await?;
+    server::start_with(client, options, shell::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 
-pub(super) async fn bootstrap(a: ServerBootstrap) -> anyhow::Result<u8> {
+pub(crate) async fn bootstrap(a: ServerBootstrap) -> anyhow::Result<u8> {
     let options = BootstrapOptions {
         listen: listen(a.listen),
         server_basedir: a.server_basedir,
         bootstrap_kubeconfig: a.bootstrap_kubeconfig,
         bootstrap_certs: a.bootstrap_certs,
     };
-    server::bootstrap(options, super::shutdown_signal()?).await?;
+    server::bootstrap(options, shell::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 

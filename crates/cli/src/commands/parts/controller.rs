@@ -1,20 +1,21 @@
 //! `mco controller`.
 
 use crate::args::{ControllerBootstrap, ControllerStart};
+use crate::commands::shell;
 use crate::{connect, exit};
 
-pub(super) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
+pub(crate) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
     let client = connect::connect_with(&a.cluster, controller::tune).await?;
     let options = controller::Options {
         metrics_listen: a.metrics_listen.0,
         leader_elect: a.leader_elect,
         ..controller::Options::new(a.templates)
     };
-    controller::run_with(client, options, super::shutdown_signal()?).await?;
+    controller::run_with(client, options, shell::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 
-pub(super) fn bootstrap(a: ControllerBootstrap) -> anyhow::Result<u8> {
+pub(crate) fn bootstrap(a: ControllerBootstrap) -> anyhow::Result<u8> {
     controller::bootstrap::run(&controller::bootstrap::BootstrapArgs {
         manifest_dir: a.manifest_dir,
         dest_dir: a.dest_dir,

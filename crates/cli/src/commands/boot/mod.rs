@@ -1,0 +1,4 @@
+//! What machines need to boot into a pool.
+
+pub(crate) mod pointer;
+pub(crate) mod token;

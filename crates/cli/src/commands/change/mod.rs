@@ -1,0 +1,6 @@
+//! What a person changes in a cluster.
+
+pub(crate) mod install;
+pub(crate) mod pause;
+pub(crate) mod retry;
+pub(crate) mod undo;

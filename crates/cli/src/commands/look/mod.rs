@@ -1,0 +1,6 @@
+//! What only looks at a cluster.
+
+pub(crate) mod explain;
+pub(crate) mod history;
+pub(crate) mod plan;
+pub(crate) mod status;

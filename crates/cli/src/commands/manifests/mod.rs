@@ -1,0 +1,4 @@
+//! What works over manifests.
+
+pub(crate) mod lint;
+pub(crate) mod render;
