@@ -41,9 +41,25 @@ pub enum Program {
     Kubelet,
     /// The command line, for people and the demo.
     Kubectl,
+    /// Makes clusters as administrators do, see [`crate::Kubeadm`].
+    Kubeadm,
+    /// Services of clusters that `kubeadm` made.
+    KubeProxy,
 }
 
 impl Program {
+    /// All of them, in the order in which they are built: a plain lab needs the first ones.
+    pub const ALL: [Self; 8] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kubectl,
+        Self::Kubelet,
+        Self::Kubeadm,
+        Self::KubeProxy,
+    ];
+
     /// The file's name.
     #[must_use]
     pub fn file(self) -> &'static str {
@@ -54,6 +70,8 @@ impl Program {
             Self::Scheduler => "kube-scheduler",
             Self::Kubelet => "kubelet",
             Self::Kubectl => "kubectl",
+            Self::Kubeadm => "kubeadm",
+            Self::KubeProxy => "kube-proxy",
         }
     }
 
@@ -141,14 +159,21 @@ impl Programs {
         let Some(go) = find_on_path("go") else {
             return Err(Error::NoGo { program: program.file(), cache: self.cache.clone() });
         };
-        fs::create_dir_all(&self.cache).map_err(Error::io("create the cache folder", &self.cache))?;
-        let _lock =
-            lock_file(&self.cache.join("lock"), &format!("build of {}", program.file()), progress).await?;
+        let _lock = self.lock(&format!("build of {}", program.file()), progress).await?;
         // Another run may have built it while this one waited for the lock.
         if let Some(path) = self.find(program) {
             return Ok(path);
         }
         self.build(&go, program, progress).await
+    }
+
+    /// Takes the lock of this version's cache folder, for whoever makes something of the programs there.
+    ///
+    /// # Errors
+    /// The folder or the lock cannot be made.
+    pub(crate) async fn lock(&self, what: &str, progress: &Reporter) -> Result<File> {
+        fs::create_dir_all(&self.cache).map_err(Error::io("create the cache folder", &self.cache))?;
+        lock_file(&self.cache.join("lock"), what, progress).await
     }
 
     /// Makes every named program ready.
