@@ -101,10 +101,22 @@ impl NodeHandle {
     /// # Errors
     /// As [`NodeHandle::exec`], and when the exit code is not 0.
     pub async fn run<I: AsRef<OsStr>>(&self, command: impl IntoIterator<Item = I>) -> Result<String> {
+        self.run_within(command, EXEC_LIMIT).await
+    }
+
+    /// As [`NodeHandle::run`] with another time limit.
+    ///
+    /// # Errors
+    /// As [`NodeHandle::run`].
+    pub async fn run_within<I: AsRef<OsStr>>(
+        &self,
+        command: impl IntoIterator<Item = I>,
+        limit: Duration,
+    ) -> Result<String> {
         let command: Vec<_> = command.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
         let shown: Vec<_> = command.iter().map(|arg| arg.to_string_lossy()).collect();
         let shown = format!("{} (in {})", shown.join(" "), self.name);
-        let output = self.exec(command).await?;
+        let output = enter(self.leader()?, command, limit).await?;
         if output.code == 0 {
             return Ok(output.stdout);
         }

@@ -1,7 +1,7 @@
-//! A container image made by hand, since there is no registry: one static program in one layer, as an archive that
-//! `ctr images import` reads.
+//! Container images made by hand, since there is no registry: the pause program, and the product's program.
 //!
-//! The program does nothing until SIGTERM and then ends at once: it is the sandbox of every pod, and the pods of tests.
+//! The pause program does nothing until SIGTERM and then ends at once: it is the sandbox of every pod, and the pods of
+//! tests. Not here: how an image is written (`archive`), and the images of a control plane (`kubeadm::images`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 
 use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
+use crate::lab::handle::NodeHandle;
+use crate::machine::archive::{self, Entry, Image};
 use crate::progress::Reporter;
 use crate::system::paths::Environment;
 use crate::system::process::{find_on_path, run};
@@ -19,6 +21,8 @@ use crate::system::process::{find_on_path, run};
 pub const PAUSE_IMAGE: &str = "lab.invalid/pause:1";
 /// A compiler that has to be read from a slow disk first.
 const COMPILE_LIMIT: Duration = Duration::from_secs(300);
+/// A hundred megabytes are unpacked in a few seconds; several nodes do it at once, on one disk.
+const LOAD_LIMIT: Duration = Duration::from_secs(300);
 
 /// A container that ignores SIGTERM holds a node's shutdown up. PID 1 gets only signals that it handles.
 const C_SOURCE: &str = r#"
@@ -71,10 +75,12 @@ pub(crate) async fn pause_archive(environment: &Environment, progress: &Reporter
     }
     let step = progress.begin("building the pause image");
     let program = compile(&folder).await?;
-    let bytes = fs::read(&program).map_err(Error::io("read", &program))?;
-    let part = archive.with_extension("part");
-    fs::write(&part, image_archive(PAUSE_IMAGE, "pause", &bytes)).map_err(Error::io("write", &part))?;
-    fs::rename(&part, &archive).map_err(Error::io("move into the cache", &archive))?;
+    let image = Image {
+        name: PAUSE_IMAGE.to_owned(),
+        entrypoint: "/pause".to_owned(),
+        entries: vec![Entry::program("pause", &program)],
+    };
+    archive::write(&image, &archive)?;
     step.done();
     Ok(archive)
 }
@@ -117,103 +123,78 @@ async fn compile(folder: &Path) -> Result<PathBuf> {
 }
 
 /// An image of a program of this computer, with the libraries that it is linked to, as an archive in `folder`. In the
-/// image the program is at `path`.
+/// image the program is at `path`; `more` are files and folders of this computer and where they are in the image.
 ///
 /// # Errors
-/// The program or a library cannot be read, or there is no `strip` and `ldd`.
-pub async fn program_image(name: &str, program: &Path, path: &str, folder: &Path) -> Result<PathBuf> {
+/// The program, a library or one of the files cannot be read, or there is no `strip` and `ldd`.
+async fn program_image(
+    name: &str,
+    program: &Path,
+    path: &str,
+    more: &[(PathBuf, &str)],
+    folder: &Path,
+) -> Result<PathBuf> {
     // What a debugger needs is most of the file.
     let stripped = folder.join("stripped");
     let (from, to) = (program.to_string_lossy(), stripped.to_string_lossy());
     run("strip", ["--strip-all", "-o", &to, &from], COMPILE_LIMIT).await?;
     let linked = run("ldd", [to.as_ref()], COMPILE_LIMIT).await?;
-    let read = |path: &Path| fs::read(path).map_err(Error::io("read", path));
-    let mut files = vec![(path.trim_start_matches('/').to_owned(), read(&stripped)?)];
+    let mut entries = vec![Entry::program(path, &stripped)];
     // `libc.so.6 => /lib/x/libc.so.6 (0x…)`, and the loader by its path alone.
     for word in linked.split_whitespace().filter(|word| word.starts_with('/')) {
-        files.push((word.trim_start_matches('/').to_owned(), read(Path::new(word))?));
+        entries.push(Entry::program(word, Path::new(word)));
     }
-    let files: Vec<(&str, u32, &[u8])> =
-        files.iter().map(|(path, bytes)| (path.as_str(), 0o755, bytes.as_slice())).collect();
+    for (here, there) in more {
+        entries.extend(Entry::tree(there, here)?);
+    }
+    let image = Image { name: name.to_owned(), entrypoint: path.to_owned(), entries };
     let archive = folder.join("image.tar");
-    fs::write(&archive, archive_of(name, path, &files)).map_err(Error::io("write", &archive))?;
+    archive::write(&image, &archive)?;
     Ok(archive)
 }
 
-/// The image as an archive with a manifest, a config and one layer that holds the program at the root.
-fn image_archive(name: &str, program: &str, bytes: &[u8]) -> Vec<u8> {
-    archive_of(name, &format!("/{program}"), &[(program, 0o755, bytes)])
+/// The product's image in the lab, as `deploy/Containerfile` makes it: the program and the templates, at these places.
+pub const PRODUCT_IMAGE: &str = "lab.invalid/mco:1";
+const PRODUCT_PROGRAM: &str = "/usr/bin/mco";
+const PRODUCT_TEMPLATES: &str = "/usr/share/mco/templates";
+
+/// The archive of [`PRODUCT_IMAGE`] in `folder`, made of the program and the folder of the templates.
+///
+/// # Errors
+/// As [`program_image`].
+pub async fn product_image(program: &Path, templates: &Path, folder: &Path) -> Result<PathBuf> {
+    let more = [(templates.to_owned(), PRODUCT_TEMPLATES)];
+    program_image(PRODUCT_IMAGE, program, PRODUCT_PROGRAM, &more, folder).await
 }
 
-fn archive_of(name: &str, entrypoint: &str, files: &[(&str, u32, &[u8])]) -> Vec<u8> {
-    let layer = tar(files);
-    let hex =
-        |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let config = serde_json::json!({
-        "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": [entrypoint]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", hex(&layer))]},
-    })
-    .to_string();
-    let config_name = format!("{}.json", hex(config.as_bytes()));
-    let manifest =
-        serde_json::json!([{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]).to_string();
-    tar(&[
-        (&config_name, 0o644, config.as_bytes()),
-        ("layer.tar", 0o644, &layer),
-        ("manifest.json", 0o644, manifest.as_bytes()),
-    ])
-}
-
-/// A tar archive (ustar) of plain files that belong to root. Names must fit in 100 bytes.
-fn tar(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
-    const BLOCK: usize = 512;
-    let mut out = Vec::new();
-    for (name, mode, content) in files {
-        let mut header = [0_u8; BLOCK];
-        let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-        put(0, name);
-        put(100, &format!("{mode:07o}"));
-        put(108, "0000000");
-        put(116, "0000000");
-        put(124, &format!("{:011o}", content.len()));
-        put(136, "00000000000");
-        put(148, "        ");
-        put(156, "0");
-        put(257, "ustar\u{0}00");
-        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        out.extend_from_slice(&header);
-        out.extend_from_slice(content);
-        out.resize(out.len().next_multiple_of(BLOCK), 0);
-    }
-    out.resize(out.len() + 2 * BLOCK, 0);
-    out
+/// Puts an image's archive into the containerd of a real node, where the kubelet finds it.
+///
+/// # Errors
+/// The node is down, or containerd refuses the archive.
+pub async fn load_image(node: &NodeHandle, archive: &Path) -> Result<()> {
+    let name = archive.file_name().unwrap_or_default();
+    let there = Path::new("var/tmp").join(name);
+    let copy = node.root_of_boot()?.join(&there);
+    fs::copy(archive, &copy).map_err(Error::io("copy an image to", &copy))?;
+    let inside = format!("/{}", there.display());
+    node.run_within(["ctr", "-n", "k8s.io", "images", "import", &inside], LOAD_LIMIT).await?;
+    fs::remove_file(&copy).map_err(Error::io("remove", &copy))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
-    fn the_archive_is_one_that_tar_reads() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image.tar");
-        fs::write(&path, image_archive("lab.invalid/x:1", "x", b"program")).unwrap();
-        assert!(
-            Command::new("tar").arg("-xf").arg(&path).arg("-C").arg(dir.path()).status().unwrap().success()
-        );
-        let layer =
-            Command::new("tar").arg("-xOf").arg(dir.path().join("layer.tar")).arg("x").output().unwrap();
-        assert_eq!(layer.stdout, b"program");
-        let manifest: serde_json::Value =
-            serde_json::from_slice(&fs::read(dir.path().join("manifest.json")).unwrap()).unwrap();
-        assert_eq!(manifest[0]["RepoTags"][0], "lab.invalid/x:1");
+    fn the_products_image_has_what_is_delivered_at_its_places() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/Containerfile");
+        let text = fs::read_to_string(file).unwrap();
+        let copied: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("COPY ")?.split_whitespace().last())
+            .filter(|place| place.starts_with('/'))
+            .collect();
+        assert_eq!(copied, [PRODUCT_PROGRAM, PRODUCT_TEMPLATES]);
+        assert!(text.contains(&format!("ENTRYPOINT [\"{PRODUCT_PROGRAM}\"]")), "{text}");
     }
 }

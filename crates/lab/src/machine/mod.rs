@@ -7,6 +7,7 @@
 //!
 //! Not here: what is in the machine (`real_node`) and its Node object (`kubelet_standin`).
 
+pub(crate) mod archive;
 pub(crate) mod base_root;
 pub(crate) mod cgroup;
 pub(crate) mod first_boot;

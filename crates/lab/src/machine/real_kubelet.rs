@@ -12,6 +12,8 @@ use crate::machine::node_file::NodeFile;
 
 /// The kubelet's unit.
 pub const KUBELET_UNIT: &str = "kubelet.service";
+/// Makes control groups ready for containerd and the kubelet.
+pub(crate) const PREPARE_UNIT: &str = "lab-kubelet-prepare.service";
 const KUBECONFIG: &str = "/etc/kubernetes/kubelet.kubeconfig";
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
 const CONFIG: &str = "/etc/kubernetes/kubelet.conf";
@@ -38,13 +40,18 @@ impl KubeletSetup {
     }
 }
 
-/// Before the kubelet: control groups are writable, and the kernel settings that a kubelet insists on look as it
-/// wants them. They belong to the whole computer: a plain file over each of them keeps the kubelet from changing them.
+/// Before the kubelet: control groups are writable, and those of the pods of the last boot are gone. In the old hierarchies
+/// they belong to this computer and survive the node's reboot, and a kubelet looks three seconds at each of them before it
+/// starts a pod. The kernel settings that a kubelet insists on look as it wants them. They belong to the whole computer, too:
+/// a plain file over each of them keeps the kubelet from changing them.
 const PREPARE: &str = r#"#!/bin/sh
 set -eu
 mount -o remount,bind,rw /sys/fs/cgroup
 for group in /sys/fs/cgroup/*; do
     mountpoint -q "$group" && mount -o remount,bind,rw "$group" || true
+done
+for pods in /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods; do
+    [ ! -d "$pods" ] || find "$pods" -depth -type d -exec rmdir {} \; || true
 done
 mkdir -p /run/lab-sysctl
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
@@ -67,23 +74,11 @@ pub(crate) fn setup(
     kubelet: &Path,
     archive: &Path,
 ) -> KubeletSetup {
-    let unit = |name: &str, text: String| NodeFile::new(&format!("etc/systemd/system/{name}"), 0o644, text);
-    let files = vec![
+    let mut files = containerd(index);
+    files.extend([
         NodeFile::new(KUBECONFIG.trim_start_matches('/'), 0o600, kubeconfig),
         NodeFile::new(CA.trim_start_matches('/'), 0o644, ca),
         NodeFile::new(CONFIG.trim_start_matches('/'), 0o644, kubelet_config()),
-        NodeFile::new("etc/containerd/config.toml", 0o644, containerd_config()),
-        NodeFile::new("etc/cni/net.d/10-lab.conflist", 0o644, cni_config(index)),
-        NodeFile::new("etc/crictl.yaml", 0o644, "runtime-endpoint: unix:///run/containerd/containerd.sock\n"),
-        NodeFile::new("etc/resolv.conf", 0o644, "# no DNS in the lab\n"),
-        NodeFile::new("usr/local/sbin/lab-kubelet-prepare", 0o755, PREPARE),
-        unit(
-            "lab-kubelet-prepare.service",
-            "[Unit]\nDescription=Control groups for the kubelet\nBefore=containerd.service\n\n[Service]\n\
-             Type=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/lab-kubelet-prepare\n\n\
-             [Install]\nWantedBy=multi-user.target\n"
-                .to_owned(),
-        ),
         unit(
             "lab-images.service",
             format!(
@@ -103,7 +98,7 @@ pub(crate) fn setup(
                  KillMode=process\n\n[Install]\nWantedBy=multi-user.target\n"
             ),
         ),
-    ];
+    ]);
     KubeletSetup {
         files,
         binds: vec![
@@ -111,10 +106,33 @@ pub(crate) fn setup(
             (archive.to_owned(), PathBuf::from(ARCHIVE)),
         ],
         own_folders: vec!["/var/lib/containerd", "/var/lib/kubelet"],
-        enable: ["lab-kubelet-prepare.service", "containerd.service", "lab-images.service", KUBELET_UNIT]
+        enable: [PREPARE_UNIT, "containerd.service", "lab-images.service", KUBELET_UNIT]
             .map(str::to_owned)
             .to_vec(),
     }
+}
+
+/// What any kubelet on a node of the lab needs beside itself: containerd with a pods' network, and control groups.
+pub(crate) fn containerd(index: usize) -> Vec<NodeFile> {
+    vec![
+        NodeFile::new("etc/containerd/config.toml", 0o644, containerd_config()),
+        NodeFile::new("etc/cni/net.d/10-lab.conflist", 0o644, cni_config(index)),
+        NodeFile::new("etc/crictl.yaml", 0o644, "runtime-endpoint: unix:///run/containerd/containerd.sock\n"),
+        NodeFile::new("etc/resolv.conf", 0o644, "# no DNS in the lab\n"),
+        NodeFile::new("usr/local/sbin/lab-kubelet-prepare", 0o755, PREPARE),
+        unit(
+            PREPARE_UNIT,
+            "[Unit]\nDescription=Control groups for the kubelet\nBefore=containerd.service\n\n[Service]\n\
+             Type=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/lab-kubelet-prepare\n\n\
+             [Install]\nWantedBy=multi-user.target\n"
+                .to_owned(),
+        ),
+    ]
+}
+
+/// A unit of the node.
+pub(crate) fn unit(name: &str, text: String) -> NodeFile {
+    NodeFile::new(&format!("etc/systemd/system/{name}"), 0o644, text)
 }
 
 fn kubelet_config() -> String {
@@ -159,16 +177,20 @@ fn containerd_config() -> String {
     )
 }
 
-/// Pods of one node on a bridge inside it. They reach each other and the node; the lab needs no more.
+/// The addresses of the pods of node number `index`.
+pub(crate) fn pod_subnet(index: usize) -> String {
+    format!("10.244.{}.0/24", index % 250)
+}
+
+/// Pods of one node on a bridge inside it. They reach each other and the node; pods of other nodes where these have routes.
 fn cni_config(index: usize) -> String {
-    let third = index % 250;
     let config = serde_json::json!({
         "cniVersion": "0.4.0",
         "name": "lab",
         "plugins": [{
             "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false,
             "ipam": {
-                "type": "host-local", "ranges": [[{"subnet": format!("10.244.{third}.0/24")}]],
+                "type": "host-local", "ranges": [[{"subnet": pod_subnet(index)}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }],

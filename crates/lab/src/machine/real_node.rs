@@ -39,6 +39,10 @@ const RECOVER_TEXT: &str = include_str!("../../../../deploy/systemd/machine-conf
 const FIRSTBOOT_TEXT: &str =
     include_str!("../../../../deploy/systemd/machine-config-daemon-firstboot.service");
 
+/// What systemd says of each unit goes to a terminal that nobody reads. When it is full, PID 1 waits in writing to it, and the
+/// machine stays half shut down for minutes.
+const SILENT_CONSOLE: &str = "[Manager]\nShowStatus=no\n";
+
 /// The daemon on a node.
 #[derive(Debug, Clone)]
 pub(crate) struct DaemonSetup {
@@ -201,6 +205,7 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
         NodeFile::new("etc/hostname", 0o644, format!("{name}\n")),
         NodeFile::new("etc/hosts", 0o644, format!("127.0.0.1 localhost\n{address} {name}\n")),
         NodeFile::new("etc/machine-id", 0o444, format!("{}\n", new_boot_id().replace('-', ""))),
+        NodeFile::new("etc/systemd/system.conf.d/20-console.conf", 0o644, SILENT_CONSOLE),
         NodeFile::new(
             "etc/systemd/system/lab-network.service",
             0o644,

@@ -1,20 +1,8 @@
 //! The agent as a pod of a DaemonSet: it enters its host, and continues after the host's reboot.
 
 use crate::product::{Cluster, LIMIT, machine_config, one_file, repository, with_controller};
-use lab::{Kubelet, MachineState, program_image};
+use lab::{Kubelet, MachineState, PRODUCT_IMAGE, load_image, product_image};
 use serde_json::Value;
-
-const IMAGE: &str = "lab.invalid/mco:1";
-
-/// Where the image that is delivered has the program: there are no base images here to build it with.
-fn place() -> String {
-    let text = std::fs::read_to_string(repository().join("deploy/Containerfile")).unwrap();
-    let copies = text.lines().filter_map(|l| l.strip_prefix("COPY --from=build "));
-    let places: Vec<&str> = copies.filter_map(|l| l.split_whitespace().nth(1)).collect();
-    let [place] = places.as_slice() else { panic!("more than the program is copied: {places:?}") };
-    assert!(text.contains(&format!("ENTRYPOINT [\"{place}\"]")), "{text}");
-    (*place).to_owned()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
@@ -27,13 +15,13 @@ async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
     let cluster = Cluster::start(builder).await;
     let node = cluster.lab.node(0);
     let folder = cluster.lab.folder().make("image").unwrap();
-    let archive = program_image(IMAGE, &lab::built_mco().unwrap(), &place(), &folder).await.unwrap();
-    std::fs::copy(&archive, node.root_of_boot().unwrap().join("var/mco.tar")).unwrap();
-    node.run(["ctr", "-n", "k8s.io", "images", "import", "/var/mco.tar"]).await.unwrap();
+    let archive =
+        product_image(&lab::built_mco().unwrap(), &repository().join("templates"), &folder).await.unwrap();
+    load_image(&node, &archive).await.unwrap();
     // Where kubelets of most hosts have it.
     node.run(["cp", "/etc/kubernetes/kubelet.kubeconfig", "/var/lib/kubelet/kubeconfig"]).await.unwrap();
 
-    let said = cluster.mco(&["install", "--daemon-image", IMAGE]).await;
+    let said = cluster.mco(&["install", "--daemon-image", PRODUCT_IMAGE]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let boot = node.boot_id().await.unwrap();
     cluster.create(machine_config("50-pod", "worker", one_file("/etc/by-a-pod", "yes"))).await;
