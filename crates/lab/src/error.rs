@@ -42,6 +42,20 @@ pub enum Error {
         /// The end of what it printed.
         tail: String,
     },
+    /// A command in a node ended with an error.
+    #[error("`{command}` failed on node {node} ({status}); the end of its log {log}:\n{tail}")]
+    OnNode {
+        /// The command line.
+        command: String,
+        /// Where.
+        node: String,
+        /// Its exit status in words.
+        status: String,
+        /// Its whole log, on this computer.
+        log: PathBuf,
+        /// The last lines of the log.
+        tail: String,
+    },
     /// A long-running program of the lab ended by itself.
     #[error("{program} ended by itself ({status}); the end of its log {log}:\n{tail}")]
     Died {

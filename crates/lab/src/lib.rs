@@ -3,10 +3,12 @@
 //!
 //! Not here: product logic. The product's programs are started as a user starts them.
 //!
-//! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`.
+//! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`. A [`Kubeadm`]
+//! cluster has its control plane in its nodes instead.
 
 mod control_plane;
 mod error;
+mod kubeadm;
 mod lab;
 mod machine;
 mod progress;
@@ -20,13 +22,14 @@ pub use control_plane::certs::{Authority, Pair};
 pub use control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use error::{Error, Result};
+pub use kubeadm::{Kubeadm, KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;
 pub use lab::handle::NodeHandle;
-pub use lab::spec::{Kubelet, LabBuilder, LabSpec};
+pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up};
 pub use machine::base_root::Distribution;
 pub use machine::first_boot::{BareMachine, IgnitionLog};
-pub use machine::image::{PAUSE_IMAGE, program_image};
+pub use machine::image::{PAUSE_IMAGE, PRODUCT_IMAGE, load_image, product_image};
 pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;
 pub use machine::real_kubelet::KUBELET_UNIT;

@@ -422,7 +422,7 @@ pub(crate) fn install_crypto_provider() {
     let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-async fn probe(client: &Client) -> std::result::Result<(), String> {
+pub(crate) async fn probe(client: &Client) -> std::result::Result<(), String> {
     let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
     match client.request_text(request).await {
         Ok(_) => Ok(()),

@@ -515,7 +515,7 @@ async fn label_real(node: &RealNode, role: &str, client: &Client) -> Result<()> 
 }
 
 /// Overlays do not stack: a node's changes must not lie on an overlay, as the folders of a container do.
-fn check_overlay(folder: &Path) -> Result<()> {
+pub(crate) fn check_overlay(folder: &Path) -> Result<()> {
     /// What the kernel calls overlayfs in `statfs`.
     const OVERLAYFS: u64 = 0x794c_7630;
     let info = rustix::fs::statfs(folder).map_err(|error| Error::io("look at", folder)(error.into()))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::kubeadm::KubeadmSpec;
 use crate::lab::Lab;
 use crate::machine::base_root::Distribution;
 use crate::machine::node_file::NodeFile;
@@ -76,6 +77,28 @@ pub struct LabSpec {
     pub api_server_args: Vec<String>,
     /// Put a proxy between the daemons of simulated nodes and the API server.
     pub daemon_faults: bool,
+}
+
+/// What another process is asked to hold (`lab up`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Request {
+    /// A control plane beside its nodes.
+    Lab(Box<LabSpec>),
+    /// A cluster of kubeadm.
+    Kubeadm(KubeadmSpec),
+}
+
+impl From<LabSpec> for Request {
+    fn from(spec: LabSpec) -> Self {
+        Self::Lab(Box::new(spec))
+    }
+}
+
+impl From<KubeadmSpec> for Request {
+    fn from(spec: KubeadmSpec) -> Self {
+        Self::Kubeadm(spec)
+    }
 }
 
 impl Default for LabSpec {

@@ -1,7 +1,7 @@
 //! A lab that outlives the command that starts it: `lab up`, `lab down`.
 //!
 //! Flow: [`up`] starts a supervising process (the caller's own program with a hidden subcommand that calls
-//! [`supervise`]), passes the [`LabSpec`] in a file and prints the supervisor's progress lines until the lab is ready.
+//! [`supervise`]), passes the [`Request`] in a file and prints the supervisor's progress lines until the lab is ready.
 //! The supervisor holds the lab exactly as a test would, until SIGTERM or Ctrl-C. [`down`] sends that signal and
 //! waits. What a killed supervisor leaves is swept.
 
@@ -17,11 +17,14 @@ use rustix::process::Signal;
 
 use crate::control_plane::client;
 use crate::error::{Error, Result};
+use crate::kubeadm::Kubeadm;
 use crate::lab::Lab;
 use crate::lab::handle::NodeHandle;
-use crate::lab::spec::LabSpec;
+use crate::lab::spec::Request;
 use crate::progress::Reporter;
-use crate::system::folder::{NodeKind, ProcessKey, Record, read_json, recorded, sweep, write_json};
+use crate::system::folder::{
+    Folder, NodeKind, ProcessKey, Record, read_json, recorded, sweep, write_json,
+};
 use crate::system::paths::Environment;
 use crate::system::process::{describe, find_on_path, tail};
 use client::chain;
@@ -88,7 +91,7 @@ pub fn running(environment: &Environment) -> Result<Vec<Attached>> {
 /// # Errors
 /// The supervisor cannot be started or the lab does not come up; the end of its log is in the error.
 pub async fn up(
-    spec: &LabSpec,
+    request: &Request,
     supervisor: &[String],
     environment: &Environment,
     progress: &Reporter,
@@ -105,7 +108,7 @@ pub async fn up(
     make_private(&dir)?;
     let spec_path = dir.join("spec.json");
     let log_path = dir.join("supervisor.log");
-    write_json(&spec_path, spec)?;
+    write_json(&spec_path, request)?;
     let log = File::create(&log_path).map_err(Error::io("create", &log_path))?;
     let both = log.try_clone().map_err(Error::io("open", &log_path))?;
     // setsid: the supervisor must not end with the terminal of the command that started it. It would fork, and so look
@@ -175,21 +178,54 @@ pub fn supervise(spec_path: &Path, environment: &Environment) -> Result<()> {
         .build()
         .map_err(Error::io("start the runtime for", spec_path))?;
     runtime.block_on(async {
-        let spec = read_json::<LabSpec>(spec_path)?
+        let request = read_json::<Request>(spec_path)?
             .ok_or_else(|| Error::Options(format!("{} is not there", spec_path.display())))?;
         let mut end = std::pin::pin!(asked_to_end());
         let progress = Reporter::stderr();
-        let lab = tokio::select! {
-            lab = Lab::from_spec(&spec, environment, &progress) => lab?,
+        let held = tokio::select! {
+            held = Held::start(&request, environment, &progress) => held?,
             () = &mut end => return Ok(()),
         };
-        lab.folder().update(|record| record.detached = true)?;
+        held.folder().update(|record| record.detached = true)?;
         let result = spec_path.with_file_name("result.json");
-        write_json(&result, &lab.folder().path())?;
+        write_json(&result, &held.folder().path())?;
         end.await;
-        lab.stop().await;
+        held.stop().await;
         Ok(())
     })
+}
+
+/// What the supervisor holds.
+enum Held {
+    Lab(Box<Lab>),
+    Kubeadm(Box<Kubeadm>),
+}
+
+impl Held {
+    async fn start(request: &Request, environment: &Environment, progress: &Reporter) -> Result<Self> {
+        match request {
+            Request::Lab(spec) => {
+                Lab::from_spec(spec, environment, progress).await.map(|lab| Self::Lab(Box::new(lab)))
+            }
+            Request::Kubeadm(spec) => Kubeadm::from_spec(spec, environment, progress)
+                .await
+                .map(|cluster| Self::Kubeadm(Box::new(cluster))),
+        }
+    }
+
+    fn folder(&self) -> &Folder {
+        match self {
+            Self::Lab(lab) => lab.folder(),
+            Self::Kubeadm(cluster) => cluster.folder(),
+        }
+    }
+
+    async fn stop(self) {
+        match self {
+            Self::Lab(lab) => lab.stop().await,
+            Self::Kubeadm(cluster) => cluster.stop().await,
+        }
+    }
 }
 
 async fn asked_to_end() {

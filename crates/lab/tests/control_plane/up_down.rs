@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use lab::{Environment, Lab, Reporter};
+use lab::{Environment, Lab, Reporter, Request};
 
 /// The other half of the test: this binary, started once more as the supervisor. The spec is the last argument.
 #[test]
@@ -21,7 +21,7 @@ fn supervisor() {
 async fn a_lab_that_is_up_stays_until_it_is_taken_down() {
     let dir = tempfile::tempdir().unwrap();
     let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
-    let builder = Lab::builder().nodes(2).scheduler(false);
+    let request = Request::from(Lab::builder().nodes(2).scheduler(false).spec().clone());
     let program = std::env::current_exe().unwrap().to_string_lossy().into_owned();
     // The supervisor reads its environment like any program; `env` gives it this test's data root.
     let data = format!("MCO_LAB_DATA={}", environment.data.display());
@@ -31,7 +31,7 @@ async fn a_lab_that_is_up_stays_until_it_is_taken_down() {
     let heard = Arc::clone(&lines);
     let progress = Reporter::from_fn(move |line| heard.lock().unwrap().push(line.to_owned()));
 
-    let attached = lab::up(builder.spec(), &supervisor, &environment, &progress).await.unwrap();
+    let attached = lab::up(&request, &supervisor, &environment, &progress).await.unwrap();
     assert!(lines.lock().unwrap().iter().any(|line| line.contains("control plane")));
     assert_eq!(lab::running(&environment).unwrap(), vec![attached.clone()]);
     let nodes: Api<Node> = Api::all(attached.client().await.unwrap());
@@ -51,8 +51,8 @@ async fn a_lab_that_does_not_come_up_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
     let supervisor = ["sh", "-c", "echo the disk is full >&2; exit 4"].map(str::to_owned);
-    let error =
-        lab::up(Lab::builder().spec(), &supervisor, &environment, &Reporter::silent()).await.unwrap_err();
+    let request = Request::from(Lab::builder().spec().clone());
+    let error = lab::up(&request, &supervisor, &environment, &Reporter::silent()).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains("exit status 4") && text.contains("the disk is full"), "{text}");
 }
