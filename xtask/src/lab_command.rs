@@ -2,7 +2,7 @@
 
 use crate::demo::{KubeletKind, build_mco, runtime};
 use clap::{Args, Subcommand};
-use lab::{Attached, Environment, Lab, LabSpec, NodeHandle, Reporter};
+use lab::{Attached, Environment, Kubeadm, Lab, Reporter, Request};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
@@ -28,12 +28,18 @@ pub(crate) enum LabCommand {
 /// `cargo xtask lab up`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask lab up\n  cargo xtask lab up --nodes 3 --controller\n  cargo xtask lab up --nodes 100 --simulated --controller"
+    after_help = "Examples:\n  cargo xtask lab up\n  cargo xtask lab up --nodes 3 --controller\n  cargo xtask lab up --nodes 100 --simulated --controller\n  cargo xtask lab up --kubeadm --control-planes 3 --nodes 2"
 )]
 pub(crate) struct Up {
-    /// How many nodes
+    /// How many nodes; with --kubeadm: how many beside those of the control plane
     #[arg(long, default_value_t = 0)]
     nodes: usize,
+    /// A cluster made by kubeadm, all of it in machines that boot; needs root
+    #[arg(long, conflicts_with_all = ["simulated", "kubelet", "no_controller_manager", "controller"])]
+    kubeadm: bool,
+    /// How many nodes have a control plane, 1 or 3
+    #[arg(long, default_value_t = 1, requires = "kubeadm")]
+    control_planes: usize,
     /// Nodes are folders with our daemon on them; needs no root
     #[arg(long, conflicts_with = "kubelet")]
     simulated: bool,
@@ -53,8 +59,8 @@ pub(crate) fn run(root: &Path, command: &LabCommand) -> anyhow::Result<()> {
     let environment = Environment::read();
     match command {
         LabCommand::Up(a) => {
-            let spec = spec(root, a)?;
-            runtime()?.block_on(async { start(&spec, &environment).await.map(|lab| how_to_use(&lab)) })
+            let request = request(root, a)?;
+            runtime()?.block_on(async { start(&request, &environment).await.map(|lab| how_to_use(&lab)) })
         }
         LabCommand::Down => {
             let ended = runtime()?.block_on(lab::down(&environment))?;
@@ -74,7 +80,11 @@ pub(crate) fn run(root: &Path, command: &LabCommand) -> anyhow::Result<()> {
     }
 }
 
-fn spec(root: &Path, a: &Up) -> anyhow::Result<LabSpec> {
+fn request(root: &Path, a: &Up) -> anyhow::Result<Request> {
+    if a.kubeadm {
+        let builder = Kubeadm::builder().control_planes(a.control_planes).workers(a.nodes);
+        return Ok(builder.spec().clone().into());
+    }
     let mut builder = Lab::builder()
         .nodes(a.nodes)
         .kubelet(a.kubelet.into())
@@ -86,22 +96,22 @@ fn spec(root: &Path, a: &Up) -> anyhow::Result<LabSpec> {
         builder = builder.mco_binary(build_mco(root)?);
     }
     let builder = if a.simulated { builder.simulated() } else { builder.real() };
-    Ok(builder.spec().clone())
+    Ok(builder.spec().clone().into())
 }
 
-async fn start(spec: &LabSpec, environment: &Environment) -> anyhow::Result<Attached> {
+async fn start(request: &Request, environment: &Environment) -> anyhow::Result<Attached> {
     let xtask = std::env::current_exe()?;
     let supervisor = [xtask.to_string_lossy().into_owned(), "lab".to_owned(), "supervise".to_owned()];
-    Ok(lab::up(spec, &supervisor, environment, &Reporter::stderr()).await?)
+    Ok(lab::up(request, &supervisor, environment, &Reporter::stderr()).await?)
 }
 
 /// Brings a cluster up, does something with it, and leaves it up.
 pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
-    spec: &LabSpec,
-    work: impl FnOnce(kube::Client, Vec<NodeHandle>) -> F,
+    request: &Request,
+    work: impl FnOnce(kube::Client, Attached) -> F,
 ) -> anyhow::Result<()> {
-    let lab = start(spec, &Environment::read()).await?;
-    let outcome = work(lab.client().await?, lab.nodes()).await;
+    let lab = start(request, &Environment::read()).await?;
+    let outcome = work(lab.client().await?, lab.clone()).await;
     println!();
     how_to_use(&lab);
     outcome
@@ -109,6 +119,8 @@ pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
 
 fn how_to_use(lab: &Attached) {
     println!("export KUBECONFIG={}", lab.kubeconfig().display());
-    println!("kubectl get mcp,mc,nodes          # logs: {}", lab.folder().join("logs").display());
+    // A cluster of kubeadm has its logs in its machines.
+    let logs = ["logs", "nodes"].map(|name| lab.folder().join(name)).into_iter().find(|path| path.exists());
+    println!("kubectl get nodes                 # logs: {}", logs.unwrap_or_default().display());
     println!("take it down with: cargo xtask lab down");
 }

@@ -2,6 +2,7 @@
 //!
 //! It starts the product only as a user would: `mco install`, `mco controller start`, `mco daemon start`.
 
+mod kubeadm;
 mod live;
 mod manifest;
 mod workload;
@@ -31,7 +32,7 @@ const PATIENCE_PER_NODE: Duration = Duration::from_secs(120);
 /// `cargo xtask demo`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --apply my-config.yaml --keep"
+    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --kubeadm                on a cluster of kubeadm, from an image, as the guide says\n  cargo xtask demo --apply my-config.yaml --keep"
 )]
 pub(crate) struct Demo {
     /// How many worker nodes
@@ -40,6 +41,12 @@ pub(crate) struct Demo {
     /// Nodes are folders with our daemon on them; needs no root
     #[arg(long, conflicts_with = "kubelet")]
     simulated: bool,
+    /// On a cluster made by kubeadm: everything is installed from an image, by the guide's commands; needs root
+    #[arg(long, conflicts_with_all = ["simulated", "kubelet"])]
+    kubeadm: bool,
+    /// How many nodes of that cluster have a control plane, 1 or 3
+    #[arg(long, default_value_t = 1, requires = "kubeadm")]
+    control_planes: usize,
     /// The MachineConfig to roll out
     #[arg(long, value_name = "FILE")]
     apply: Option<PathBuf>,
@@ -72,15 +79,7 @@ impl From<KubeletKind> for Kubelet {
 /// Finds or builds the control plane's programs, with progress.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     let programs = Programs::new(&lab::Environment::read())?;
-    let all = [
-        Program::Etcd,
-        Program::ApiServer,
-        Program::ControllerManager,
-        Program::Scheduler,
-        Program::Kubectl,
-        Program::Kubelet,
-    ];
-    runtime()?.block_on(programs.ensure(&all, &Reporter::stderr()))?;
+    runtime()?.block_on(programs.ensure(&Program::ALL, &Reporter::stderr()))?;
     Ok(())
 }
 
@@ -119,6 +118,9 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
         bail!("nodes that are real machines need root: run this as root, or with --simulated");
     }
     let mco = build_mco(root)?;
+    if a.kubeadm {
+        return kubeadm::run(root, a, &mco, &config);
+    }
     let builder = Lab::builder()
         .nodes(usize::from(a.nodes))
         .kubelet(a.kubelet.into())
@@ -132,9 +134,10 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut interrupted = std::pin::pin!(interrupt()?);
         if a.keep {
-            return crate::lab_command::keep(builder.spec(), |client, nodes| {
+            let request = builder.spec().clone().into();
+            return crate::lab_command::keep(&request, |client, lab| {
                 let config = &config;
-                async move { rollout(&client, &nodes, config, a.kubelet, start).await }
+                async move { rollout(&client, &lab.nodes(), config, a.kubelet, start).await }
             })
             .await;
         }
