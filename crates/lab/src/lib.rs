@@ -29,7 +29,7 @@ pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up};
 pub use machine::base_root::Distribution;
 pub use machine::first_boot::{BareMachine, IgnitionLog};
-pub use machine::image::{PAUSE_IMAGE, PRODUCT_IMAGE, load_image, product_image};
+pub use machine::image::{PAUSE_IMAGE, PRODUCT_IMAGE, product_image};
 pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;
 pub use machine::real_kubelet::KUBELET_UNIT;

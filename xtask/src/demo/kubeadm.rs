@@ -8,7 +8,7 @@ use super::{Demo, KubeletKind, interrupt, rollout, runtime};
 use anyhow::{Context, bail};
 use api::v1::MachineConfig;
 use kube::Client;
-use lab::{Kubeadm, NodeHandle, PRODUCT_IMAGE, Reporter, load_image, product_image};
+use lab::{Kubeadm, NodeHandle, PRODUCT_IMAGE, Reporter, product_image};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::process::Command;
@@ -84,7 +84,7 @@ async fn show(
     println!("making the image {PRODUCT_IMAGE} and loading it into {} nodes …", site.nodes.len());
     let archive = product_image(site.mco, &site.templates, &site.folder).await?;
     for node in &site.nodes {
-        load_image(node, &archive).await.with_context(|| format!("the image on {}", node.name()))?;
+        node.load_image(&archive).await.with_context(|| format!("the image on {}", node.name()))?;
     }
     mco(site, &["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE]).await?;
     println!("every node takes its pool's first config now: it is drained and reboots");

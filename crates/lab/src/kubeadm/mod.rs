@@ -211,7 +211,7 @@ impl Kubeadm {
         };
 
         let folder = Arc::new(Folder::create(environment)?);
-        crate::lab::check_overlay(folder.path())?;
+        crate::machine::check_overlay(folder.path())?;
         folder.update(|record| {
             record.nodes = spec.node_names().collect();
             record.kind = Some(NodeKind::Real);

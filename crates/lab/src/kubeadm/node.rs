@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::machine::real_kubelet::{self, KUBELET_UNIT, KubeletSetup, PREPARE_UNIT, pod_subnet, unit};
 use crate::machine::node_file::NodeFile;
+use crate::machine::real_kubelet::{self, KUBELET_UNIT, KubeletSetup, PREPARE_UNIT, pod_subnet, unit};
 
 /// Where the node sees the images' archives.
 const IMAGES: &str = "/usr/local/share/lab-images";

@@ -18,6 +18,8 @@ use crate::system::process::Output;
 
 /// One short command in a node.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);
+/// A hundred megabytes are unpacked in a few seconds; several nodes do it at once, on one disk.
+const LOAD_LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks at the Node object.
 const POLL: Duration = Duration::from_millis(200);
 /// Where a simulated node's root is in its folder.
@@ -125,6 +127,19 @@ impl NodeHandle {
             status: format!("exit status {}", output.code),
             tail: output.stderr,
         })
+    }
+
+    /// Puts an image's archive into the node's containerd, where the kubelet finds it.
+    ///
+    /// # Errors
+    /// The node is not a real machine or is down, or containerd refuses the archive.
+    pub async fn load_image(&self, archive: &Path) -> Result<()> {
+        let there = Path::new("var/tmp").join(archive.file_name().unwrap_or_default());
+        let copy = self.root_of_boot()?.join(&there);
+        tokio::fs::copy(archive, &copy).await.map_err(Error::io("copy an image to", &copy))?;
+        let inside = format!("/{}", there.display());
+        self.run_within(["ctr", "-n", "k8s.io", "images", "import", &inside], LOAD_LIMIT).await?;
+        tokio::fs::remove_file(&copy).await.map_err(Error::io("remove", &copy))
     }
 
     /// The text of a file on the node.

@@ -126,7 +126,7 @@ impl Lab {
         // A lab without nodes may get machines later.
         if spec.kind == NodeKind::Real {
             ensure_packages(progress).await?;
-            check_overlay(folder.path())?;
+            crate::machine::check_overlay(folder.path())?;
             let base = crate::machine::base_root::ensure(spec.distribution, environment, progress).await?;
             let bridge = Bridge::create().await?;
             folder.update(|record| record.bridge = Some(bridge.name().to_owned()))?;
@@ -512,18 +512,4 @@ async fn label_real(node: &RealNode, role: &str, client: &Client) -> Result<()> 
         }
     }
     node.handle().wait_ready(client, NODE_LIMIT).await
-}
-
-/// Overlays do not stack: a node's changes must not lie on an overlay, as the folders of a container do.
-pub(crate) fn check_overlay(folder: &Path) -> Result<()> {
-    /// What the kernel calls overlayfs in `statfs`.
-    const OVERLAYFS: u64 = 0x794c_7630;
-    let info = rustix::fs::statfs(folder).map_err(|error| Error::io("look at", folder)(error.into()))?;
-    if u64::try_from(info.f_type).is_ok_and(|kind| kind == OVERLAYFS) {
-        return Err(Error::Options(format!(
-            "{} lies on an overlay, where no real node can run: set MCO_LAB_DATA to a folder on a disk or tmpfs",
-            folder.display()
-        )));
-    }
-    Ok(())
 }

@@ -22,9 +22,7 @@ use crate::lab::Lab;
 use crate::lab::handle::NodeHandle;
 use crate::lab::spec::Request;
 use crate::progress::Reporter;
-use crate::system::folder::{
-    Folder, NodeKind, ProcessKey, Record, read_json, recorded, sweep, write_json,
-};
+use crate::system::folder::{Folder, NodeKind, ProcessKey, Record, read_json, recorded, sweep, write_json};
 use crate::system::paths::Environment;
 use crate::system::process::{describe, find_on_path, tail};
 use client::chain;

@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 
 use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::machine::archive::{self, Entry, Image};
 use crate::progress::Reporter;
 use crate::system::paths::Environment;
@@ -21,8 +20,6 @@ use crate::system::process::{find_on_path, run};
 pub const PAUSE_IMAGE: &str = "lab.invalid/pause:1";
 /// A compiler that has to be read from a slow disk first.
 const COMPILE_LIMIT: Duration = Duration::from_secs(300);
-/// A hundred megabytes are unpacked in a few seconds; several nodes do it at once, on one disk.
-const LOAD_LIMIT: Duration = Duration::from_secs(300);
 
 /// A container that ignores SIGTERM holds a node's shutdown up. PID 1 gets only signals that it handles.
 const C_SOURCE: &str = r#"
@@ -165,20 +162,6 @@ const PRODUCT_TEMPLATES: &str = "/usr/share/mco/templates";
 pub async fn product_image(program: &Path, templates: &Path, folder: &Path) -> Result<PathBuf> {
     let more = [(templates.to_owned(), PRODUCT_TEMPLATES)];
     program_image(PRODUCT_IMAGE, program, PRODUCT_PROGRAM, &more, folder).await
-}
-
-/// Puts an image's archive into the containerd of a real node, where the kubelet finds it.
-///
-/// # Errors
-/// The node is down, or containerd refuses the archive.
-pub async fn load_image(node: &NodeHandle, archive: &Path) -> Result<()> {
-    let name = archive.file_name().unwrap_or_default();
-    let there = Path::new("var/tmp").join(name);
-    let copy = node.root_of_boot()?.join(&there);
-    fs::copy(archive, &copy).map_err(Error::io("copy an image to", &copy))?;
-    let inside = format!("/{}", there.display());
-    node.run_within(["ctr", "-n", "k8s.io", "images", "import", &inside], LOAD_LIMIT).await?;
-    fs::remove_file(&copy).map_err(Error::io("remove", &copy))
 }
 
 #[cfg(test)]

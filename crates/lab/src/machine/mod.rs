@@ -451,6 +451,20 @@ impl Inner {
     }
 }
 
+/// Overlays do not stack: a node's changes must not lie on an overlay, as the folders of a container do.
+pub(crate) fn check_overlay(folder: &Path) -> Result<()> {
+    /// What the kernel calls overlayfs in `statfs`.
+    const OVERLAYFS: u64 = 0x794c_7630;
+    let info = rustix::fs::statfs(folder).map_err(|error| Error::io("look at", folder)(error.into()))?;
+    if u64::try_from(info.f_type).is_ok_and(|kind| kind == OVERLAYFS) {
+        return Err(Error::Options(format!(
+            "{} lies on an overlay, where no real node can run: set MCO_LAB_DATA to a folder on a disk or tmpfs",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
 /// nspawn's child that is PID 1 in a process namespace of its own.
 fn leader_of(nspawn: i32) -> Option<ProcessKey> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;

@@ -1,7 +1,7 @@
 //! The agent as a pod of a DaemonSet: it enters its host, and continues after the host's reboot.
 
 use crate::product::{Cluster, LIMIT, machine_config, one_file, repository, with_controller};
-use lab::{Kubelet, MachineState, PRODUCT_IMAGE, load_image, product_image};
+use lab::{Kubelet, MachineState, PRODUCT_IMAGE, product_image};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,7 +17,7 @@ async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
     let folder = cluster.lab.folder().make("image").unwrap();
     let archive =
         product_image(&lab::built_mco().unwrap(), &repository().join("templates"), &folder).await.unwrap();
-    load_image(&node, &archive).await.unwrap();
+    node.load_image(&archive).await.unwrap();
     // Where kubelets of most hosts have it.
     node.run(["cp", "/etc/kubernetes/kubelet.kubeconfig", "/var/lib/kubelet/kubeconfig"]).await.unwrap();
 
