@@ -217,7 +217,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__controller__subcmd__start)
-            opts="-h --kubeconfig --context --kubeconfig-list --templates --metrics-listen --leader-elect --log --log-json --no-color --help"
+            opts="-h --kubeconfig --context --kubeconfig-list --templates --metrics-listen --metrics-secure-listen --metrics-cert --metrics-key --leader-elect --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -240,6 +240,18 @@ _mco() {
                     return 0
                     ;;
                 --metrics-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-secure-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -391,7 +403,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__daemon__subcmd__start)
-            opts="-h --kubeconfig --context --kubeconfig-list --node-name --root-mount --metrics-url --kubelet-healthz-enabled --kubelet-healthz-endpoint --once-from --skip-reboot --log --log-json --no-color --help"
+            opts="-h --kubeconfig --context --kubeconfig-list --node-name --root-mount --metrics-url --metrics-secure-listen --metrics-cert --metrics-key --kubelet-healthz-enabled --kubelet-healthz-endpoint --once-from --skip-reboot --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -418,6 +430,18 @@ _mco() {
                     return 0
                     ;;
                 --metrics-url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-secure-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1027,7 +1051,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__bootstrap)
-            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --connections-per-address --http2 --metrics-listen --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --no-color --help"
+            opts="-h --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --connections-per-address --http2 --metrics-listen --metrics-secure-listen --metrics-cert --metrics-key --server-basedir --bootstrap-kubeconfig --bootstrap-certs --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1077,6 +1101,18 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --metrics-secure-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server-basedir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1105,7 +1141,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__server__subcmd__start)
-            opts="-h --kubeconfig --context --kubeconfig-list --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --connections-per-address --http2 --metrics-listen --apiserver-url --bootstrap-token-dir --require-token --log --log-json --no-color --help"
+            opts="-h --kubeconfig --context --kubeconfig-list --secure-port --insecure-port --cert --key --tls-min-version --tls-cipher-suites --payload-version --bind-address --proxy-protocol-from --connections-per-address --http2 --metrics-listen --metrics-secure-listen --metrics-cert --metrics-key --apiserver-url --bootstrap-token-dir --require-token --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1164,6 +1200,18 @@ _mco() {
                     return 0
                     ;;
                 --metrics-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-secure-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

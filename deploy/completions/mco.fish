@@ -213,6 +213,9 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l templates -d 'The folder of the templates that the base MachineConfigs are made from' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics and /healthz are served; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l leader-elect -d 'Work only while holding the Lease, so that several may run' -r -f -a "true\t''
 false\t''"
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
@@ -241,6 +244,9 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node [default: the host name]' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'Where the host\'s root folder is' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'Where /metrics is served; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-enabled -d 'Ask the kubelet for its health' -r -f -a "true\t''
 false\t''"
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-endpoint -d 'Where it answers: an http URL with an IP address' -r
@@ -295,6 +301,9 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It must name one; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l connections-per-address -d 'Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server as machines reach it; written into the kubeconfig that they are given' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
@@ -314,6 +323,9 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It must name one; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l connections-per-address -d 'Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l server-basedir -d 'The folder with machine-pools/ and machine-configs/' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-certs -d 'A registry\'s CA, `REGISTRY=FILE` with the file below the base folder; may be given several times' -r

@@ -308,6 +308,9 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
 '--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
 '--metrics-listen=[Where /metrics and /healthz are served; \`off\` for nowhere]:ADDR:_default' \
+'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
@@ -358,6 +361,9 @@ _arguments "${_arguments_options[@]}" : \
 '--node-name=[The name of this host'\''s Node \[default\: the host name\]]:NAME:_default' \
 '--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
 '--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
+'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--kubelet-healthz-enabled=[Ask the kubelet for its health]::BOOL:(true false)' \
 '--kubelet-healthz-endpoint=[Where it answers\: an http URL with an IP address]:URL:_default' \
 '--once-from=[Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end]:FILE|URL:_default' \
@@ -450,6 +456,9 @@ _arguments "${_arguments_options[@]}" : \
 '*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
 '--connections-per-address=[Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)]:N:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
+'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -474,6 +483,9 @@ _arguments "${_arguments_options[@]}" : \
 '*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
 '--connections-per-address=[Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)]:N:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
+'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
 '*--bootstrap-certs=[A registry'\''s CA, \`REGISTRY=FILE\` with the file below the base folder; may be given several times]:REGISTRY=FILE:_default' \

@@ -6,17 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Each of our crates and what it may name of ours.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("ignition", &[]),
     ("api", &[]),
     ("client", &["api"]),
+    ("listen", &["client"]),
     ("desired", &["api", "ignition"]),
     ("render", &["api", "ignition", "desired"]),
     ("rollout", &["api"]),
     ("host", &["api", "ignition", "desired"]),
-    ("controller", &["api", "client", "ignition", "render", "rollout"]),
-    ("daemon", &["api", "client", "ignition", "desired", "host", "rollout"]),
-    ("server", &["api", "client", "ignition", "render"]),
+    ("controller", &["api", "client", "listen", "ignition", "render", "rollout"]),
+    ("daemon", &["api", "client", "listen", "ignition", "desired", "host", "rollout"]),
+    ("server", &["api", "client", "listen", "ignition", "render"]),
     ("operator", &["api", "client", "ignition"]),
     ("insight", &["api", "client", "desired", "host", "render", "rollout"]),
     (
@@ -24,6 +25,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         &[
             "api",
             "client",
+            "listen",
             "ignition",
             "desired",
             "render",
@@ -41,8 +43,8 @@ const ARROWS: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates that may name a Kubernetes client.
-const CLIENTS: [&str; 9] =
-    ["insight", "client", "controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
+const CLIENTS: [&str; 10] =
+    ["insight", "client", "listen", "controller", "daemon", "server", "operator", "cli", "lab", "xtask"];
 /// Libraries that a pure crate must not name: clients, runtimes, files, clocks of their own.
 const IMPURE: [&str; 7] = ["tokio", "kube", "axum", "hyper", "reqwest", "zbus", "rustix"];
 /// The pure crates. `api` may name `kube` (for its derive and resource traits), without the client.

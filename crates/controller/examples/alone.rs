@@ -19,7 +19,10 @@ async fn main() -> anyhow::Result<()> {
         ["run", kubeconfig, templates, rest @ ..] => {
             let options = controller::Options {
                 kubeconfig: Some((*kubeconfig).into()),
-                metrics_listen: rest.first().map(|a| a.parse()).transpose().context("METRICS_ADDRESS")?,
+                metrics_addresses: listen::Addresses {
+                    plain: rest.first().map(|a| a.parse()).transpose().context("METRICS_ADDRESS")?,
+                    ..listen::Addresses::default()
+                },
                 leader_elect: rest.len() < 2,
                 ..controller::Options::new(*templates)
             };

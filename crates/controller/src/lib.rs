@@ -35,11 +35,10 @@ use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use crate::term::leader::{Alone, ByLease, Leadership, Role};
+use listen::{Access, Addresses, Endpoint, Healthy, ListenError};
 use prometheus_client::registry::Registry;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -59,8 +58,8 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// The template directory: `ROLE/MACHINECONFIG/PLATFORM/{files,units,extensions}`.
     pub templates: PathBuf,
-    /// Where `/metrics` and `/healthz` are served; `None` for nowhere.
-    pub metrics_listen: Option<SocketAddr>,
+    /// Where `/metrics` and `/healthz` are served.
+    pub metrics_addresses: Addresses,
     /// Act only while holding the lease; off for a controller that is known to be alone.
     pub leader_elect: bool,
     /// The version with which this controller marks what it makes. It is that of this build, except in tests of
@@ -74,7 +73,7 @@ impl Options {
         Self {
             kubeconfig: None,
             templates: templates.into(),
-            metrics_listen: None,
+            metrics_addresses: Addresses::default(),
             leader_elect: true,
             versions: version::versions(),
         }
@@ -87,16 +86,9 @@ pub enum ControllerError {
     /// No usable credentials.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The metrics address cannot be listened on.
-    #[error(
-        "metrics: cannot listen on {address}; another process holds it, or choose one with --metrics-listen"
-    )]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// Metrics cannot be served: an address is taken, or a certificate cannot be used.
+    #[error("metrics")]
+    Metrics(#[from] ListenError),
 }
 
 /// Runs the controller until `shutdown`: caches, leader election, queues, metrics.
@@ -124,11 +116,13 @@ pub async fn run_with(
     // Not a child of `shutdown`: watches and metrics end after the passes and the lease.
     let rest = CancellationToken::new();
     let tasks = TaskTracker::new();
-    if let Some(address) = options.metrics_listen {
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| ControllerError::Listen { address, source })?;
-        tasks.spawn(io::http::serve(listener, Arc::new(registry), rest.clone()));
-    }
+    let endpoint = Endpoint {
+        registry: Arc::new(registry),
+        health: Arc::new(Healthy),
+        addresses: options.metrics_addresses,
+        access: Access::fixed(client.clone()),
+    };
+    tasks.spawn(endpoint.bind("--metrics-listen").await?.serve(rest.clone()));
     let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);
     shared.versions = options.versions;
     let shared = Arc::new(shared);

@@ -25,14 +25,9 @@ pub enum DaemonError {
         /// The reason.
         why: String,
     },
-    /// The address for metrics cannot be used.
-    #[error("metrics cannot be served on {address}: {source}")]
-    Metrics {
-        /// The address.
-        address: std::net::SocketAddr,
-        /// The cause.
-        source: std::io::Error,
-    },
+    /// Metrics cannot be served: an address is taken, or a certificate cannot be used.
+    #[error("metrics")]
+    Metrics(#[from] listen::ListenError),
     /// The host cannot be entered from the pod.
     #[error("the host's root folder {path}: cannot {what}: {why}")]
     Enter {

@@ -1,5 +1,6 @@
 //! Why the server cannot start or go on.
 
+use listen::ListenError;
 use std::path::PathBuf;
 
 /// Why the server cannot start or go on.
@@ -21,17 +22,9 @@ pub enum ServerError {
         /// Why.
         source: std::io::Error,
     },
-    /// A certificate or key that cannot be used.
-    #[error("{}: {why}", path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// TLS that cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(String),
+    /// A certificate, key or TLS profile that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] ListenError),
     /// A port that cannot be listened on.
     #[error("cannot listen on port {port}; is another server running?")]
     Listen {

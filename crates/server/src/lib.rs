@@ -16,8 +16,8 @@ mod metrics;
 pub mod prepared;
 pub mod source;
 
+pub use self::listen::{Limits, ListenOptions, TlsProfile};
 pub use error::ServerError;
-pub use listen::{Limits, ListenOptions, TlsProfile};
-pub use metrics::{Metrics, Scrape, metrics_sample};
+pub use metrics::{Metrics, metrics_sample};
 pub use source::bootstrap::{BootstrapOptions, BootstrapServer, bootstrap};
 pub use source::cluster::{StartOptions, StartServer, start, start_with, tune};

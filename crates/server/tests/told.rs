@@ -5,8 +5,9 @@
 
 mod support;
 
+use ::listen::Addresses;
 use prometheus_client::registry::Registry;
-use server::{Metrics, Scrape};
+use server::Metrics;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -37,7 +38,8 @@ async fn start(size: usize, adjust: impl FnOnce(&mut server::BootstrapOptions)) 
     let address = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let running = Running::start(files, "kind: Config\n", |o| {
         o.listen.metrics = metrics;
-        o.listen.scrape = Some(Scrape { address, registry: Arc::new(registry) });
+        o.listen.registry = Arc::new(registry);
+        o.listen.metrics_addresses = Addresses { plain: Some(address), ..Addresses::default() };
         adjust(o);
     })
     .await
@@ -137,8 +139,7 @@ async fn a_metrics_address_that_is_taken_keeps_no_machine_from_booting() {
     let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap();
     let (server, _) = start(10, |o| {
-        let registry = Arc::new(Registry::default());
-        o.listen.scrape = Some(Scrape { address, registry });
+        o.listen.metrics_addresses = Addresses { plain: Some(address), ..Addresses::default() };
     })
     .await;
     assert_eq!(server.ask("GET", "/config/master", &[]).await.unwrap().status, 200);

@@ -3,7 +3,7 @@
 //! What it is not: the other commands' (see `args`).
 
 use crate::args::rollout::Refuse;
-use crate::args::{Cluster, Listen};
+use crate::args::{Cluster, Listen, SecureMetrics};
 use crate::output::Format;
 use clap::{Args, Subcommand};
 use std::net::SocketAddr;
@@ -50,6 +50,8 @@ pub(crate) struct DaemonStart {
     /// Where /metrics is served; `off` for nowhere
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
     pub(crate) metrics_url: Listen,
+    #[command(flatten)]
+    pub(crate) metrics: SecureMetrics,
     /// Ask the kubelet for its health
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) kubelet_healthz_enabled: bool,

@@ -17,6 +17,7 @@ use crate::args::status::Status;
 use crate::output::Format;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
+use listen::Addresses;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -194,9 +195,34 @@ pub(crate) struct ControllerStart {
     /// Where /metrics and /healthz are served; `off` for nowhere
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
     pub(crate) metrics_listen: Listen,
+    #[command(flatten)]
+    pub(crate) metrics: SecureMetrics,
     /// Work only while holding the Lease, so that several may run
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: bool,
+}
+
+/// Metrics for the network.
+#[derive(Debug, Args)]
+pub(crate) struct SecureMetrics {
+    /// Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the
+    /// right to `get` the path /metrics
+    #[arg(long, value_name = "ADDR", default_value = "off")]
+    pub(crate) metrics_secure_listen: Listen,
+    /// The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]
+    #[arg(long, value_name = "FILE", requires = "metrics_key")]
+    pub(crate) metrics_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "metrics_cert")]
+    pub(crate) metrics_key: Option<PathBuf>,
+}
+
+impl SecureMetrics {
+    /// These addresses and the plain one.
+    pub(crate) fn with(self, plain: Listen) -> Addresses {
+        let certificate = self.metrics_cert.zip(self.metrics_key);
+        Addresses { plain: plain.0, secure: self.metrics_secure_listen.0, certificate }
+    }
 }
 
 /// An address to listen on, or `off`.
@@ -209,7 +235,12 @@ impl std::str::FromStr for Listen {
         if s == "off" {
             return Ok(Self(None));
         }
-        s.parse().map(|a| Self(Some(a))).map_err(|e| format!("{e}: write HOST:PORT or off"))
+        // As in other Kubernetes components, `:PORT` is all addresses.
+        let all = s.strip_prefix(':').map(|port| format!("[::]:{port}"));
+        let address = all.as_deref().unwrap_or(s).parse();
+        address
+            .map(|a| Self(Some(a)))
+            .map_err(|e| format!("{e}: write IP:PORT, :PORT for all addresses, or off"))
     }
 }
 
@@ -279,6 +310,8 @@ pub(crate) struct Listening {
     /// Where /metrics is served, with /healthz and /readyz; `off` for nowhere
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8798")]
     pub(crate) metrics_listen: Listen,
+    #[command(flatten)]
+    pub(crate) metrics: SecureMetrics,
 }
 
 #[derive(Debug, Args)]

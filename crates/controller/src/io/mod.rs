@@ -4,6 +4,5 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod files;
-pub(crate) mod http;
 pub(crate) mod merge_patch;
 pub(crate) mod metrics;

@@ -12,22 +12,17 @@ use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::Writer;
 use host::{DbusSystemd, Host, HostPrograms, Recovery, Root, Unsupported};
+use listen::{Access, Addresses, Endpoint, Healthy};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// If the machine still runs this long after its reboot was started, the reboot is requested again.
 const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
-/// The longest request that is read. A scrape is one line and a few headers.
-const MAX_REQUEST_BYTES: usize = 8 * 1024;
-/// The time limit for one scrape.
-const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The default address of the kubelet's health endpoint.
 const KUBELET_HEALTHZ: SocketAddr =
@@ -44,8 +39,8 @@ pub struct StartOptions {
     pub node_name: String,
     /// The host's root folder: `/`, or its mount point.
     pub root_mount: PathBuf,
-    /// The address for metrics. `None`: they are not served.
-    pub metrics: Option<SocketAddr>,
+    /// Where metrics are served.
+    pub metrics: Addresses,
     /// Address and path of the kubelet's health endpoint. `None`: it is not polled.
     pub kubelet_healthz: Option<(SocketAddr, String)>,
     /// What is reported besides the Node's annotations.
@@ -60,7 +55,7 @@ impl StartOptions {
             context: None,
             node_name: node_name.into(),
             root_mount: PathBuf::from("/"),
-            metrics: None,
+            metrics: Addresses::default(),
             kubelet_healthz: Some((KUBELET_HEALTHZ, "/healthz".to_owned())),
             reporting: Reporting::default(),
         }
@@ -79,18 +74,22 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         context,
         node_name,
         root_mount,
-        metrics: address,
+        metrics: addresses,
         kubelet_healthz,
         reporting,
     } = options;
     let node_name = if node_name.is_empty() { host_name() } else { node_name };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
-    if let Some(address) = address {
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| DaemonError::Metrics { address, source })?;
-        tokio::spawn(shutdown.clone().run_until_cancelled_owned(serve(listener, Arc::new(registry))));
-    }
+    // Who may read metrics is asked as this node, with the credentials that it has at the time.
+    let asking = tokio::sync::watch::Sender::new(None);
+    let endpoint = Endpoint {
+        registry: Arc::new(registry),
+        health: Arc::new(Healthy),
+        addresses,
+        access: Access::new(asking.subscribe()),
+    };
+    tokio::spawn(endpoint.bind("--metrics-url").await?.serve(shutdown.clone()));
     if let Some((kubelet, path)) = kubelet_healthz {
         let asking = crate::node::kubelet_health::watch(kubelet, path, metrics.clone());
         tokio::spawn(shutdown.clone().run_until_cancelled_owned(asking));
@@ -101,6 +100,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
             return Ok(());
         };
         let (client, files) = identity?.split();
+        asking.send_replace(Some(client.clone()));
         // Cancelled by the shutdown, or alone when the credentials have changed. A step in progress is finished first.
         let round = shutdown.child_token();
         let renewed = round.clone();
@@ -191,47 +191,4 @@ pub(crate) fn root_remedy(root_mount: &Path) -> String {
             root_mount.display()
         ),
     }
-}
-
-/// Serves the registry to any request. One scrape at a time is enough.
-async fn serve(listener: TcpListener, registry: Arc<Registry>) {
-    loop {
-        match listener.accept().await {
-            Ok((mut stream, _)) => {
-                let answer = answer(&mut stream, &registry);
-                if let Ok(Err(error)) = tokio::time::timeout(SCRAPE_TIMEOUT, answer).await {
-                    tracing::debug!(%error, "a scrape");
-                }
-            }
-            // Usually the process is out of file descriptors, which passes.
-            Err(error) => {
-                tracing::warn!(%error, "metrics");
-                tokio::time::sleep(SCRAPE_TIMEOUT).await;
-            }
-        }
-    }
-}
-
-async fn answer(stream: &mut tokio::net::TcpStream, registry: &Registry) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    let mut limited = (&mut *stream).take(MAX_REQUEST_BYTES as u64);
-    while !request.windows(4).any(|w| w == b"\r\n\r\n") {
-        if limited.read_buf(&mut request).await? == 0 {
-            return Ok(());
-        }
-    }
-    let mut body = String::new();
-    let status = if request.starts_with(b"GET /metrics") {
-        prometheus_client::encoding::text::encode(&mut body, registry).map_err(std::io::Error::other)?;
-        "200 OK"
-    } else {
-        "404 Not Found"
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    stream.shutdown().await
 }

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Programs, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use server::{Metrics, Scrape, StartOptions, StartServer};
+use server::{Metrics, StartOptions, StartServer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -168,7 +168,8 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let free = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let metrics = free.local_addr().unwrap();
     drop(free);
-    options.listen.scrape = Some(Scrape { address: metrics, registry: Arc::clone(&registry) });
+    options.listen.registry = Arc::clone(&registry);
+    options.listen.metrics_addresses.plain = Some(metrics);
     options.listen.cert = dir.path().join("cert");
     options.listen.key = dir.path().join("key");
     options.listen.secure_port = 0;

@@ -12,7 +12,7 @@ use crate::support::{Answer, PATIENCE, connect_as};
 use api::boot_token::{ENTROPY, Record, Token};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::Role;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -317,6 +317,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     )
     .unwrap();
     let server_account = speak_as(&cluster, dir.path(), "machine-config-server").await;
+    let metrics = free_address();
     let args = [
         "server".to_owned(),
         "start".to_owned(),
@@ -324,6 +325,9 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         format!("--secure-port={port}"),
         "--insecure-port=0".to_owned(),
         "--metrics-listen=off".to_owned(),
+        format!("--metrics-secure-listen={metrics}"),
+        format!("--metrics-cert={}", certs.join("tls.crt").display()),
+        format!("--metrics-key={}", certs.join("tls.key").display()),
         "--bind-address=127.0.0.1".to_owned(),
         format!("--cert={}", certs.join("tls.crt").display()),
         format!("--key={}", certs.join("tls.key").display()),
@@ -352,6 +356,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         "machines speak as the bootstrapper"
     );
 
+    metrics_are_for_who_may_read_them(&cluster, metrics, &ca).await;
     operator_follows(&cluster).await;
 
     // Without tokens: with fewer rights, and just as well.
@@ -389,6 +394,62 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         assert!(refused.is_empty(), "{refused:#?}");
     }
     cluster.stop().await;
+}
+
+/// An address that is free now.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// The API server says who it is and whether he may: a scraper's account gets the server's metrics once a role lets it,
+/// and nobody gets them without a token.
+async fn metrics_are_for_who_may_read_them(cluster: &Cluster, address: SocketAddr, ca: &[u8]) {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "prometheus", "namespace": "default"},
+    });
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), "default");
+    accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await.unwrap();
+    let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+    let made = accounts.create_token_request("prometheus", &PostParams::default(), &request).await.unwrap();
+    let token = made.status.unwrap().token;
+    assert_eq!(scrape(address, ca, None).await.0, 401);
+    assert_eq!(scrape(address, ca, Some("made-up")).await.0, 401);
+    let (code, said) = scrape(address, ca, token.as_deref()).await;
+    assert_eq!((code, said.as_str()), (403, ""), "it may not yet");
+    let rbac = "rbac.authorization.k8s.io";
+    let role: ClusterRole = serde_json::from_value(json!({
+        "metadata": {"name": "scraper"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+    }))
+    .unwrap();
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "scraper"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "scraper"},
+        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "default"}],
+    }))
+    .unwrap();
+    Api::all(cluster.client.clone()).create(&PostParams::default(), &role).await.unwrap();
+    Api::all(cluster.client.clone()).create(&PostParams::default(), &binding).await.unwrap();
+    let told = cluster
+        .wait("the scraper gets metrics", async || {
+            let (code, said) = scrape(address, ca, token.as_deref()).await;
+            (code == 200).then_some(said)
+        })
+        .await;
+    assert!(told.contains("mcs_source_up 1"), "{told}");
+}
+
+/// `/metrics` by HTTPS: status and body.
+async fn scrape(address: SocketAddr, ca: &[u8], token: Option<&str>) -> (u16, String) {
+    use rustls::pki_types::pem::PemObject as _;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_slice(ca).unwrap()).unwrap();
+    let config = support::client(rustls::DEFAULT_VERSIONS, roots).unwrap();
+    let stream = connect_as("api.lab.test", Ipv4Addr::LOCALHOST.into(), address, config).await.unwrap();
+    let header = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
+    let head = format!("GET /metrics HTTP/1.1\r\nHost: api.lab.test\r\nConnection: close\r\n{header}\r\n");
+    let answer = Answer::to(stream, &head).await.unwrap();
+    (answer.status, String::from_utf8(answer.body.to_vec()).unwrap())
 }
 
 /// The operator runs on: what somebody deletes is there again, and user data has what the server's certificate needs.

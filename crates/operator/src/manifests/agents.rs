@@ -8,6 +8,7 @@
 //! own Node and its events. The role here adds what it reads, and the admission policy limits each node to its own
 //! MachineConfigNode.
 
+use crate::manifests::pods::METRICS;
 use api::names::{GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
@@ -166,7 +167,8 @@ pub(crate) fn daemon_set(image: &str) -> Value {
                         "name": NAME,
                         "image": image,
                         "command": ["/usr/bin/mco"],
-                        "args": ["daemon", "start", "--root-mount=/rootfs"],
+                        "args": ["daemon", "start", "--root-mount=/rootfs", format!("--metrics-secure-listen=:{METRICS}")],
+                        "ports": [{"name": "metrics", "containerPort": METRICS}],
                         "env": [
                             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
                             {"name": "_RJEM_MALLOC_CONF", "value": ALLOCATOR},

@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 
 /// The path of the templates in the image.
 const TEMPLATES: &str = "/usr/share/mco/templates";
-/// The port of the controller's metrics.
-const CONTROLLER_METRICS: u16 = 8797;
+/// The port of the metrics over HTTPS, for who may read them, and of the probes. As the reference's.
+pub(crate) const METRICS: u16 = 9001;
+/// The same of the config server, which shares its host's network with the agent.
+pub(crate) const SERVER_SECURE_METRICS: u16 = 9002;
 /// The port of the server's `/healthz`, `/readyz` and metrics. The server uses its host's network, and serves these on
 /// loopback only.
 const SERVER_METRICS: u16 = 8798;
@@ -112,8 +114,13 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
     })
 }
 
+/// A probe in plain HTTP on this host's address, or by HTTPS on the pod's.
 fn probe(path: &str, port: u16, host: Option<&str>) -> Value {
-    json!({"httpGet": {"path": path, "port": port, "host": host}, "periodSeconds": 10, "timeoutSeconds": 5})
+    let scheme = if host.is_some() { "HTTP" } else { "HTTPS" };
+    json!({
+        "httpGet": {"path": path, "port": port, "host": host, "scheme": scheme},
+        "periodSeconds": 10, "timeoutSeconds": 5,
+    })
 }
 
 fn controller(parts: &Parts<'_>) -> Value {
@@ -121,11 +128,11 @@ fn controller(parts: &Parts<'_>) -> Value {
         "controller".to_owned(),
         "start".to_owned(),
         format!("--templates={TEMPLATES}"),
-        format!("--metrics-listen=0.0.0.0:{CONTROLLER_METRICS}"),
+        format!("--metrics-secure-listen=:{METRICS}"),
     ];
     let more = json!({
-        "ports": [{"name": "metrics", "containerPort": CONTROLLER_METRICS}],
-        "livenessProbe": probe("/healthz", CONTROLLER_METRICS, None),
+        "ports": [{"name": "metrics", "containerPort": METRICS}],
+        "livenessProbe": probe("/healthz", METRICS, None),
     });
     let mut pod = pod(CONTROLLER, parts.image, &args, more);
     // On different nodes, if there are several: the controller drains its own node, too.
@@ -228,6 +235,9 @@ fn server(parts: &Parts<'_>) -> Value {
         "start".to_owned(),
         format!("--apiserver-url={}", parts.api_server_url),
         format!("--metrics-listen=127.0.0.1:{SERVER_METRICS}"),
+        format!("--metrics-secure-listen=:{SERVER_SECURE_METRICS}"),
+        "--metrics-cert=/etc/ssl/mcs/tls.crt".to_owned(),
+        "--metrics-key=/etc/ssl/mcs/tls.key".to_owned(),
     ];
     if parts.require_token {
         args.push("--require-token".to_owned());
@@ -278,12 +288,13 @@ fn service(name: &str, ports: &Value) -> Value {
 }
 
 fn controller_service() -> Value {
-    service(CONTROLLER, &json!([{"name": "metrics", "port": CONTROLLER_METRICS}]))
+    service(CONTROLLER, &json!([{"name": "metrics", "port": METRICS}]))
 }
 
 fn server_service(parts: &Parts<'_>) -> Value {
-    let ports: Vec<Value> =
+    let mut ports: Vec<Value> =
         ports(parts).into_iter().map(|(name, port)| json!({"name": name, "port": port})).collect();
+    ports.push(json!({"name": "metrics", "port": SERVER_SECURE_METRICS}));
     service(SERVER, &json!(ports))
 }
 
@@ -306,7 +317,7 @@ fn policies() -> [Value; 2] {
         })
     };
     let mut controller = policy(CONTROLLER);
-    controller["spec"]["ingress"] = json!([{"ports": [{"protocol": "TCP", "port": CONTROLLER_METRICS}]}]);
+    controller["spec"]["ingress"] = json!([{"ports": [{"protocol": "TCP", "port": METRICS}]}]);
     // No `ingress` field: nothing may connect. An empty list would mean the same, but the API server keeps it after one kind
     // of apply and drops it after the other.
     [controller, policy(OPERATOR)]
@@ -425,7 +436,7 @@ mod tests {
             objects.iter().find(|o| o["kind"] == "NetworkPolicy" && o["metadata"]["name"] == name)
         };
         assert_eq!(of(OPERATOR).unwrap()["spec"].get("ingress"), None);
-        assert_eq!(of(CONTROLLER).unwrap()["spec"]["ingress"][0]["ports"][0]["port"], CONTROLLER_METRICS);
+        assert_eq!(of(CONTROLLER).unwrap()["spec"]["ingress"][0]["ports"][0]["port"], METRICS);
         assert!(of(SERVER).is_none(), "it would not hold for a pod with its host's network");
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[
     let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut all = vec![namespace(provider), namespace(boot)];
     all.extend(account(CONTROLLER));
-    all.push(cluster_role(CONTROLLER, &controller()));
+    all.push(cluster_role(CONTROLLER, &[controller(), who_reads_metrics()].concat()));
     all.push(cluster_binding(CONTROLLER));
     let elsewhere = pull_secret.filter(|(namespace, _)| namespace != NAMESPACE);
     let here = pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
@@ -61,7 +61,7 @@ pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[
         all.extend(role(CONTROLLER, namespace, &[named("", "secrets", &[name], &READ)]));
     }
     all.extend(account(SERVER));
-    all.push(cluster_role(SERVER, &server()));
+    all.push(cluster_role(SERVER, &[server(), who_reads_metrics()].concat()));
     all.push(cluster_binding(SERVER));
     all.extend(role(SERVER, NAMESPACE, &server_here()));
     // Without tokens these two Roles have no rules: applying them removes earlier ones.
@@ -143,6 +143,15 @@ pub fn controller() -> Vec<Value> {
         ),
         rule(config, &["imagepolicies/status"], &["patch"]),
         rule("operator.openshift.io", &["imagecontentsourcepolicies", "machineconfigurations"], &READ),
+    ]
+}
+
+/// The rights to ask whose token a scraper shows, and whether he may read metrics. Nodes have them already: kubelets ask the
+/// same.
+fn who_reads_metrics() -> Vec<Value> {
+    vec![
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     ]
 }
 
@@ -322,7 +331,9 @@ mod tests {
 
     #[test]
     fn without_tokens_the_server_reads_no_secret_and_writes_nothing() {
-        for (_, rule) in rules(SERVER, false) {
+        // Reviews are questions: they are created, and nothing is kept.
+        let question = |rule: &Value| rule["resources"].to_string().contains("reviews");
+        for (_, rule) in rules(SERVER, false).into_iter().filter(|(_, rule)| !question(rule)) {
             let verbs = rule["verbs"].as_array().unwrap();
             assert!(verbs.iter().all(|v| READ.contains(&v.as_str().unwrap())), "{rule}");
             assert!(!rule["resources"].to_string().contains("secrets"), "{rule}");

@@ -6,23 +6,24 @@
 
 mod address_limit;
 mod proxy_protocol;
-pub(crate) mod tls;
 mod write_timeout;
 
-pub use tls::TlsProfile;
+pub use ::listen::tls::TlsProfile;
 
 use crate::answer::respond::{Shared, respond};
 use crate::error::ServerError;
 use crate::listen::address_limit::{AddressLimit, AddressSlot};
 use crate::listen::proxy_protocol::{client, is_balancer};
-use crate::listen::tls::Tls;
 use crate::listen::write_timeout::WriteTimeout;
+use crate::metrics::endpoint;
 use crate::metrics::{Cause, Metrics};
-use crate::metrics::{Scrape, endpoint};
+use ::listen::tls::Tls;
+use ::listen::{Access, Addresses};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ipnet::IpNet;
+use prometheus_client::registry::Registry;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -110,8 +111,10 @@ pub struct ListenOptions {
     pub http2: bool,
     /// The metrics to update; register them with [`Metrics::new`].
     pub metrics: Metrics,
-    /// `--metrics-listen` (ours): where metrics are served; none: nowhere.
-    pub scrape: Option<Scrape>,
+    /// The registry that the metrics are in.
+    pub registry: Arc<Registry>,
+    /// `--metrics-listen` and `--metrics-secure-listen` (ours): where metrics are served.
+    pub metrics_addresses: Addresses,
     /// Limits on clients.
     pub limits: Limits,
 }
@@ -129,7 +132,8 @@ impl Default for ListenOptions {
             balancers: Vec::new(),
             http2: false,
             metrics: Metrics::default(),
-            scrape: None,
+            registry: Arc::default(),
+            metrics_addresses: Addresses::default(),
             limits: Limits::default(),
         }
     }
@@ -141,7 +145,8 @@ pub(crate) struct Listeners {
     secure: TcpListener,
     insecure: Option<TcpListener>,
     tls: Arc<Tls>,
-    scrape: Option<Scrape>,
+    registry: Arc<Registry>,
+    metrics_addresses: Addresses,
     limits: Limits,
     balancers: Arc<[IpNet]>,
 }
@@ -150,14 +155,16 @@ impl Listeners {
     /// Reads the certificate and opens the ports, so that errors show at start and not later.
     pub(crate) fn open(options: &ListenOptions) -> Result<Self, ServerError> {
         raise_file_limit();
-        let tls = Arc::new(Tls::load(options)?);
+        let told = Arc::new(options.metrics.clone());
+        let tls = Arc::new(Tls::load(&options.cert, &options.key, &options.tls, options.http2, told)?);
         let open =
             |port| bind(options.bind_address, port).map_err(|source| ServerError::Listen { port, source });
         Ok(Self {
             secure: open(options.secure_port)?,
             insecure: if options.insecure_port == 0 { None } else { Some(open(options.insecure_port)?) },
             tls,
-            scrape: options.scrape.clone(),
+            registry: Arc::clone(&options.registry),
+            metrics_addresses: options.metrics_addresses.clone(),
             limits: options.limits.clone(),
             balancers: options.balancers.clone().into(),
         })
@@ -174,8 +181,9 @@ impl Listeners {
     }
 
     /// Serves until `stop`, and then until running answers are finished.
-    pub(crate) async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) {
-        let Self { secure, insecure, tls, scrape, limits, balancers } = self;
+    /// `access`: who may read metrics over the network.
+    pub(crate) async fn serve(self, shared: Arc<Shared>, access: Access, stop: CancellationToken) {
+        let Self { secure, insecure, tls, registry, metrics_addresses, limits, balancers } = self;
         let (connections, grace) = (limits.connections, limits.grace);
         let tracker = TaskTracker::new();
         // Running answers go on after `stop`. This token ends them.
@@ -196,9 +204,7 @@ impl Listeners {
             }
         };
         let metrics = async {
-            if let Some(scrape) = scrape {
-                endpoint::serve(scrape, shared, stop.clone()).await;
-            }
+            endpoint::serve(registry, metrics_addresses, access, shared, stop.clone()).await;
         };
         tokio::join!(
             accept(secure, Some(&tls), &context, &slots),

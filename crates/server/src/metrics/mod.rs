@@ -4,8 +4,6 @@
 
 pub(crate) mod endpoint;
 
-pub use endpoint::Scrape;
-
 use crate::answer::refusal::Refusal;
 use crate::prepared::cache::State;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -133,6 +131,15 @@ impl Metrics {
                 self.served_since.get_or_create(&label).set(seconds(since));
             }
         }
+    }
+}
+
+impl listen::tls::CertificateUse for Metrics {
+    fn in_force(&self, not_after: i64) {
+        self.certificate_not_after.set(not_after);
+    }
+    fn unusable(&self) {
+        self.certificate_failures.inc();
     }
 }
 

@@ -10,7 +10,7 @@
 use crate::answer::refusal::Refusal;
 use crate::answer::respond::Shared;
 use crate::error::ServerError;
-use crate::listen::tls::TlsProfile;
+use crate::listen::TlsProfile;
 use crate::listen::{ListenOptions, Listeners};
 use crate::prepared::cache::{Freshness, PreparedConfigs, Update};
 use crate::prepared::prepare::{Mode, Rendered, Source};
@@ -139,7 +139,11 @@ impl BootstrapServer {
                 shared.metrics.source_up.set(1);
             }
         };
-        tokio::join!(listeners.serve(Arc::clone(&shared), shutdown.clone()), follow);
+        tokio::join!(
+            // There is no cluster yet that could say who may read metrics.
+            listeners.serve(Arc::clone(&shared), ::listen::Access::nobody(), shutdown.clone()),
+            follow
+        );
     }
 }
 

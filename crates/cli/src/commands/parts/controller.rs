@@ -7,7 +7,7 @@ use crate::{connect, exit};
 pub(crate) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
     let client = connect::connect_with(&a.cluster, controller::tune).await?;
     let options = controller::Options {
-        metrics_listen: a.metrics_listen.0,
+        metrics_addresses: a.metrics.with(a.metrics_listen),
         leader_elect: a.leader_elect,
         ..controller::Options::new(a.templates)
     };

@@ -34,7 +34,7 @@ pub(crate) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
         kubeconfig: a.cluster.kubeconfig,
         context: a.cluster.context,
         root_mount: a.root_mount,
-        metrics: a.metrics_url.0,
+        metrics: a.metrics.with(a.metrics_url),
         kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
         ..daemon::StartOptions::new(a.node_name)
     };

@@ -4,7 +4,7 @@ use crate::args::{Listening, ServerBootstrap, ServerStart};
 use crate::commands::shell;
 use crate::{connect, exit};
 use prometheus_client::registry::Registry;
-use server::{BootstrapOptions, Limits, ListenOptions, Metrics, Scrape, StartOptions, TlsProfile};
+use server::{BootstrapOptions, Limits, ListenOptions, Metrics, StartOptions, TlsProfile};
 use std::sync::Arc;
 
 pub(crate) async fn start(a: ServerStart) -> anyhow::Result<u8> {
@@ -34,10 +34,10 @@ pub(crate) async fn bootstrap(a: ServerBootstrap) -> anyhow::Result<u8> {
 fn listen(a: Listening) -> ListenOptions {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
-    let registry = Arc::new(registry);
     ListenOptions {
         metrics,
-        scrape: a.metrics_listen.0.map(|address| Scrape { address, registry }),
+        registry: Arc::new(registry),
+        metrics_addresses: a.metrics.with(a.metrics_listen),
         secure_port: a.secure_port,
         insecure_port: a.insecure_port,
         cert: a.cert,

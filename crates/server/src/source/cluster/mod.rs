@@ -15,6 +15,7 @@ use crate::answer::respond::Shared;
 use crate::error::ServerError;
 use crate::listen::{ListenOptions, Listeners};
 use crate::prepared::cache::PreparedConfigs;
+use ::listen::Access;
 use api::boot_token;
 use follow::Follower;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -82,6 +83,7 @@ pub async fn start_with(
 /// A cluster server whose ports are open.
 #[derive(Debug)]
 pub struct StartServer {
+    access: Access,
     listeners: Listeners,
     shared: Arc<Shared>,
     follower: Follower,
@@ -119,8 +121,9 @@ impl StartServer {
         let listeners = Listeners::open(&listen)?;
         let payload = listen.payload_version;
         tracing::info!(apiserver_url, payload, require_token, "serving from the cluster");
+        let access = Access::fixed(client.clone());
         let follower = Follower::new(client, apiserver_url, bootstrap_token_dir);
-        Ok(Self { listeners, shared, follower })
+        Ok(Self { access, listeners, shared, follower })
     }
 
     /// Where HTTPS is served.
@@ -133,14 +136,14 @@ impl StartServer {
 
     /// Serves until `shutdown`, and then until running answers are finished.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { listeners, shared, mut follower } = self;
+        let Self { access, listeners, shared, mut follower } = self;
         let follow = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = follower.follow(&shared) => {}
             }
         };
-        tokio::join!(listeners.serve(Arc::clone(&shared), shutdown.clone()), follow);
+        tokio::join!(listeners.serve(Arc::clone(&shared), access, shutdown.clone()), follow);
     }
 }
 

@@ -1,18 +1,17 @@
 //! TLS: versions and cipher suites, and a certificate that is reloaded when its files change.
 //!
 //! Guarantees: a changed certificate is used for new handshakes; connections and tickets stay valid. If a certificate or
-//! key cannot be used, the old pair stays in use, and a log line and a metric report it. TLS 1.0, 1.1 and CBC suites are
+//! key cannot be used, the old pair stays in use; a log line and [`CertificateUse`] report it. TLS 1.0, 1.1 and CBC suites are
 //! never offered, whatever the profile says.
 
-use crate::error::ServerError;
-use crate::listen::ListenOptions;
-use crate::metrics::Metrics;
+use crate::ListenError;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
+use std::fmt::Debug;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -91,14 +90,22 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
     Terms { versions, suites, notes }
 }
 
+/// Told what becomes of the certificate: a part's metrics.
+pub trait CertificateUse: Debug + Send + Sync {
+    /// A certificate is used from now on. It expires at this time, in seconds since 1970.
+    fn in_force(&self, not_after: i64);
+    /// Changed files cannot be used; the certificate before them stays in use.
+    fn unusable(&self);
+}
+
 /// The certificate and key in use.
 #[derive(Debug)]
 struct Certificate {
-    cert: PathBuf,
-    key: PathBuf,
+    /// Where they are read from; `None`: made by this process.
+    files: Option<(PathBuf, PathBuf)>,
     provider: CryptoProvider,
     current: RwLock<Arc<CertifiedKey>>,
-    metrics: Metrics,
+    told: Arc<dyn CertificateUse>,
 }
 
 impl ResolvesServerCert for Certificate {
@@ -116,17 +123,17 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// Reads a certificate and key, and checks that they belong together.
-fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, ServerError> {
-    let file = |path: &Path| -> Result<Vec<u8>, ServerError> {
-        let unreadable = |source| ServerError::Read { path: path.to_owned(), source };
+fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, ListenError> {
+    let file = |path: &Path| -> Result<Vec<u8>, ListenError> {
+        let unreadable = |source| ListenError::Read { path: path.to_owned(), source };
         let size = std::fs::metadata(path).map_err(unreadable)?.len();
         if size > MAX_PEM {
             let why = format!("larger than {MAX_PEM} bytes");
-            return Err(ServerError::Certificate { path: path.to_owned(), why });
+            return Err(ListenError::Certificate { path: path.to_owned(), why });
         }
         std::fs::read(path).map_err(unreadable)
     };
-    let bad = |path: &Path, why: String| ServerError::Certificate { path: path.to_owned(), why };
+    let bad = |path: &Path, why: String| ListenError::Certificate { path: path.to_owned(), why };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&file(cert)?)
         .collect::<Result<_, _>>()
         .map_err(|e| bad(cert, format!("not a PEM certificate: {e}")))?;
@@ -148,27 +155,38 @@ fn not_after(pair: &CertifiedKey) -> Option<i64> {
 
 impl Certificate {
     /// Reads the pair for the first time.
-    fn load(cert: &Path, key: &Path, metrics: Metrics) -> Result<Self, ServerError> {
+    fn load(cert: &Path, key: &Path, told: Arc<dyn CertificateUse>) -> Result<Self, ListenError> {
         let provider = aws_lc_rs::default_provider();
         let pair = read(cert, key, &provider)?;
-        metrics.certificate_not_after.set(not_after(&pair).unwrap_or_default());
+        told.in_force(not_after(&pair).unwrap_or_default());
         let current = RwLock::new(Arc::new(pair));
-        Ok(Self { cert: cert.to_owned(), key: key.to_owned(), provider, current, metrics })
+        Ok(Self { files: Some((cert.to_owned(), key.to_owned())), provider, current, told })
+    }
+
+    /// Makes a pair that nobody can verify. It encrypts all the same.
+    fn self_signed() -> Result<Self, ListenError> {
+        let failed = |e: &dyn std::fmt::Display| ListenError::Tls(format!("a self-signed certificate: {e}"));
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(|e| failed(&e))?;
+        let provider = aws_lc_rs::default_provider();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(|e| failed(&e))?;
+        let pair =
+            CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).map_err(|e| failed(&e))?;
+        let current = RwLock::new(Arc::new(pair));
+        Ok(Self { files: None, provider, current, told: Arc::new(NotCounted) })
     }
 
     /// Reads the pair again. After an error, the old one stays in use.
-    fn reload(&self) -> Result<(), ServerError> {
-        let pair = read(&self.cert, &self.key, &self.provider).inspect_err(|_| {
-            self.metrics.certificate_failures.inc();
-        })?;
-        self.metrics.certificate_not_after.set(not_after(&pair).unwrap_or_default());
+    fn reload(&self, cert: &Path, key: &Path) -> Result<(), ListenError> {
+        let pair = read(cert, key, &self.provider).inspect_err(|_| self.told.unusable())?;
+        self.told.in_force(not_after(&pair).unwrap_or_default());
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
         Ok(())
     }
 
     /// Follows the files until `stop`.
     async fn follow(&self, stop: CancellationToken) {
-        let stamps = || (stamp(&self.cert), stamp(&self.key));
+        let Some((cert, key)) = &self.files else { return stop.cancelled().await };
+        let stamps = || (stamp(cert), stamp(key));
         let mut seen = stamps();
         loop {
             tokio::select! {
@@ -180,9 +198,9 @@ impl Certificate {
                 continue;
             }
             seen = now;
-            match self.reload() {
+            match self.reload(cert, key) {
                 Ok(()) => {
-                    tracing::info!(path = %self.cert.display(), "the certificate changed; the new one is in force");
+                    tracing::info!(path = %cert.display(), "the certificate changed; the new one is in force");
                 }
                 Err(error) => {
                     tracing::error!(
@@ -194,9 +212,18 @@ impl Certificate {
     }
 }
 
+/// For a certificate that has no metrics.
+#[derive(Debug)]
+pub(crate) struct NotCounted;
+
+impl CertificateUse for NotCounted {
+    fn in_force(&self, _not_after: i64) {}
+    fn unusable(&self) {}
+}
+
 /// The listener's TLS settings now. Certificate and profile may change; connections stay open.
 #[derive(Debug)]
-pub(crate) struct Tls {
+pub struct Tls {
     certificate: Arc<Certificate>,
     http2: bool,
     profile: RwLock<TlsProfile>,
@@ -204,21 +231,42 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Reads the certificate for the first time.
-    pub(crate) fn load(options: &ListenOptions) -> Result<Self, ServerError> {
-        let certificate = Arc::new(Certificate::load(&options.cert, &options.key, options.metrics.clone())?);
-        let config = server_config(&options.tls, options.http2, Arc::clone(&certificate))?;
-        let (profile, config) = (RwLock::new(options.tls.clone()), RwLock::new(config));
-        Ok(Self { certificate, http2: options.http2, profile, config })
+    /// Reads the certificate for the first time. `http2`: HTTP/2 is offered, too.
+    ///
+    /// # Errors
+    /// A certificate, key or profile that cannot be used.
+    pub fn load(
+        cert: &Path,
+        key: &Path,
+        profile: &TlsProfile,
+        http2: bool,
+        told: Arc<dyn CertificateUse>,
+    ) -> Result<Self, ListenError> {
+        Self::with(Certificate::load(cert, key, told)?, profile, http2)
+    }
+
+    /// With a certificate that this process makes for itself and that nobody can verify.
+    ///
+    /// # Errors
+    /// The certificate cannot be made, or the profile cannot be used.
+    pub fn self_signed(profile: &TlsProfile) -> Result<Self, ListenError> {
+        Self::with(Certificate::self_signed()?, profile, false)
+    }
+
+    fn with(certificate: Certificate, profile: &TlsProfile, http2: bool) -> Result<Self, ListenError> {
+        let certificate = Arc::new(certificate);
+        let config = server_config(profile, http2, Arc::clone(&certificate))?;
+        let (profile, config) = (RwLock::new(profile.clone()), RwLock::new(config));
+        Ok(Self { certificate, http2, profile, config })
     }
 
     /// The acceptor for one handshake.
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+    pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Sets the profile for new handshakes. If it cannot be used, the old one stays in use.
-    pub(crate) fn set_profile(&self, profile: TlsProfile) {
+    pub fn set_profile(&self, profile: TlsProfile) {
         if *self.profile.read().unwrap_or_else(PoisonError::into_inner) == profile {
             return;
         }
@@ -238,7 +286,7 @@ impl Tls {
     }
 
     /// Follows the certificate's files until `stop`.
-    pub(crate) async fn follow_certificate(&self, stop: CancellationToken) {
+    pub async fn follow_certificate(&self, stop: CancellationToken) {
         self.certificate.follow(stop).await;
     }
 }
@@ -248,7 +296,7 @@ fn server_config(
     profile: &TlsProfile,
     http2: bool,
     certificate: Arc<Certificate>,
-) -> Result<Arc<ServerConfig>, ServerError> {
+) -> Result<Arc<ServerConfig>, ListenError> {
     let base = aws_lc_rs::default_provider();
     let Terms { versions, suites, notes } = terms(profile, &base.cipher_suites);
     for note in notes {
@@ -257,11 +305,11 @@ fn server_config(
     let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..base });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions)
-        .map_err(|e| ServerError::Tls(e.to_string()))?
+        .map_err(|e| ListenError::Tls(e.to_string()))?
         .with_no_client_auth()
         .with_cert_resolver(certificate);
     // Stateless tickets: ten thousand machines that reconnect take no memory.
-    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| ServerError::Tls(e.to_string()))?;
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| ListenError::Tls(e.to_string()))?;
     config.alpn_protocols =
         if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { vec![b"http/1.1".to_vec()] };
     Ok(Arc::new(config))
@@ -270,6 +318,7 @@ fn server_config(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicI64, Ordering};
 
     fn names(profile: &TlsProfile) -> Vec<String> {
         let all = aws_lc_rs::default_provider().cipher_suites;
@@ -313,6 +362,21 @@ mod tests {
         }
     }
 
+    #[derive(Debug, Default)]
+    struct Counts {
+        not_after: AtomicI64,
+        failures: AtomicI64,
+    }
+
+    impl CertificateUse for Counts {
+        fn in_force(&self, not_after: i64) {
+            self.not_after.store(not_after, Ordering::SeqCst);
+        }
+        fn unusable(&self) {
+            self.failures.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     #[test]
     fn a_pair_that_does_not_match_is_refused_and_the_old_one_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -321,22 +385,22 @@ mod tests {
         let (a, b) = (mk_pair(), mk_pair());
         std::fs::write(&cert, a.cert.pem()).unwrap();
         std::fs::write(&key, a.signing_key.serialize_pem()).unwrap();
-        let metrics = Metrics::default();
-        let certificate = Certificate::load(&cert, &key, metrics.clone()).unwrap();
+        let counts = Arc::new(Counts::default());
+        let certificate = Certificate::load(&cert, &key, counts.clone()).unwrap();
         let in_force = || certificate.current.read().unwrap().cert.first().unwrap().to_vec();
         std::fs::write(&cert, b.cert.pem()).unwrap();
-        certificate.reload().unwrap_err();
+        certificate.reload(&cert, &key).unwrap_err();
         std::fs::write(&cert, "nonsense").unwrap();
-        certificate.reload().unwrap_err();
+        certificate.reload(&cert, &key).unwrap_err();
         std::fs::write(&cert, b.cert.pem()).unwrap();
         std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
-        let told = certificate.reload().unwrap_err().to_string();
+        let told = certificate.reload(&cert, &key).unwrap_err().to_string();
         assert!(!told.contains("AAAA"), "{told}");
         assert_eq!(in_force(), a.cert.der().to_vec());
-        assert_eq!(metrics.certificate_failures.get(), 3);
+        assert_eq!(counts.failures.load(Ordering::SeqCst), 3);
         std::fs::write(&key, b.signing_key.serialize_pem()).unwrap();
-        certificate.reload().unwrap();
+        certificate.reload(&cert, &key).unwrap();
         assert_eq!(in_force(), b.cert.der().to_vec());
-        assert!(metrics.certificate_not_after.get() > 0);
+        assert!(counts.not_after.load(Ordering::SeqCst) > 0);
     }
 }
