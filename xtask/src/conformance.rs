@@ -209,8 +209,8 @@ impl Place<'_> {
         let file = folder.join(format!("random-{seed}.json"));
         let mut cargo = Program::new(env!("CARGO"));
         cargo
-            .args(["test", "-q", "-p", "host", "--test", "random_chains", "--", "--ignored", "--exact"])
-            .arg("a_random_chain_is_written_down")
+            .args(["test", "-q", "-p", "host", "--test", "chains", "--", "--ignored", "--exact"])
+            .arg("random_chains::a_random_chain_is_written_down")
             .env("MCO_CHAIN_FILE", &file)
             .env("MCO_CHAIN_ROOT", machine)
             .env("MCO_CHAIN_FROM", seed.to_string())

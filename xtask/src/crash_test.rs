@@ -1,7 +1,7 @@
 //! `cargo xtask crash-test`: ends changes of a host at any instruction: at all of them, or at a sample that moves.
 //!
-//! Not here: the tests. Those are `crates/host/tests/crash.rs` (every fault point) and `crash_real.rs` (SIGKILL at
-//! random instants; file systems that fill up, become read-only, fail, or lose what was not synced). Every `cargo
+//! Not here: the tests. Those are in `crates/host/tests/crash/`: `points.rs` (every fault point) and `real.rs` (SIGKILL at random
+//! instants; file systems that fill up, become read-only, fail, or lose what was not synced). Every `cargo
 //! test` runs them on small samples. This command runs the rest.
 
 use anyhow::{Context, bail};
@@ -30,20 +30,7 @@ pub(crate) fn run(root: &Path, a: &CrashTest) -> anyhow::Result<()> {
         bail!("the crash test sets owners of files: run it as root");
     }
     let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args([
-            "test",
-            "-p",
-            "host",
-            "--test",
-            "crash",
-            "--test",
-            "crash_real",
-            "--",
-            "--ignored",
-            "--nocapture",
-        ])
-        .current_dir(root);
+    cargo.args(["test", "-p", "host", "--test", "crash", "--", "--ignored", "--nocapture"]).current_dir(root);
     if let Some(points) = a.points {
         // Any number will do that is another one at the next run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?;

@@ -55,3 +55,48 @@ pub fn interrupted(at: &Path) {
     let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
     assert!(host.apply(&plan).unwrap_err().killed());
 }
+
+/// Does something at the first call of a kind on a path.
+pub struct Meanwhile<F> {
+    call: &'static str,
+    on: &'static str,
+    then: std::sync::Mutex<Option<F>>,
+}
+
+impl<F> std::fmt::Debug for Meanwhile<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.on)
+    }
+}
+
+impl<F: FnOnce() + Send> host::fault::Faults for Meanwhile<F> {
+    fn at(&self, p: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+        if p.before
+            && p.call == self.call
+            && p.on == self.on
+            && let Some(then) = self.then.lock().unwrap().take()
+        {
+            then();
+        }
+        Ok(())
+    }
+}
+
+pub fn meanwhile<F: FnOnce() + Send + 'static>(
+    call: &'static str,
+    on: &'static str,
+    then: F,
+) -> Arc<dyn host::fault::Faults> {
+    Arc::new(Meanwhile { call, on, then: std::sync::Mutex::new(Some(then)) })
+}
+
+pub fn core(keys: &[&str], hash: Option<&str>) -> MachineConfigSpec {
+    let mut user = json!({"name": "core", "sshAuthorizedKeys": keys});
+    if let Some(hash) = hash {
+        user["passwordHash"] = json!(hash);
+    }
+    MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "passwd": {"users": [user]}})),
+        ..MachineConfigSpec::default()
+    }
+}

@@ -22,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
 #[path = "../common/mod.rs"]
 mod common;
+mod drains;
 mod model;
 mod state;
 

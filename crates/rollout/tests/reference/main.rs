@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod machine;
+mod recorded;
 
 use api::v1::MachineConfigPoolStatus;
 use machine::{Node, Quorum, Reference};

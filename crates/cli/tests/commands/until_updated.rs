@@ -1,0 +1,165 @@
+//! `mco status -w --until-updated` against a fake API server that refuses or never answers a list.
+//!
+//! What it is not: a cluster that moves; those tests are the lab's.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const GROUP: &str = "machineconfiguration.openshift.io";
+
+/// What the fake server does with a list that it does not answer with objects.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    /// 404, as for a kind that is not there.
+    Absent,
+    /// 403, as for somebody who may not list it.
+    Forbidden,
+    /// None, ever.
+    Silent,
+}
+
+/// Serves these objects by their plural names; `special` says how other lists are answered, and the rest is absent.
+fn serve(objects: Vec<(&'static str, Vec<Value>)>, special: Vec<(&'static str, Answer)>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let all = Arc::new((objects, special));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let all = all.clone();
+            std::thread::spawn(move || connection(&stream, &all.0, &all.1));
+        }
+    });
+    address
+}
+
+fn connection(stream: &TcpStream, objects: &[(&str, Vec<Value>)], special: &[(&str, Answer)]) {
+    let mut out = stream;
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    while let Some(request) = lines.next() {
+        for _ in lines.by_ref().take_while(|line| !line.is_empty()) {}
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let plural = path.rsplit('/').next().unwrap_or_default();
+        if query.contains("watch=true") {
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+            // Nothing happens; the reader goes away at the end of the test.
+            out.write_all(head.as_bytes()).and_then(|()| out.flush()).ok();
+            continue;
+        }
+        let found = objects.iter().find(|(name, _)| *name == plural);
+        let answer = special.iter().find(|(name, _)| *name == plural).map_or(Answer::Absent, |(_, a)| *a);
+        let status = |code: u16, reason: &str| {
+            let message = format!("{plural}: {reason}");
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
+        };
+        let (code, body) = match (found, answer) {
+            (_, Answer::Silent) => continue,
+            (Some((_, items)), _) => {
+                (200, json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
+            }
+            (None, Answer::Forbidden) => (403, status(403, "Forbidden")),
+            (None, Answer::Absent) => (404, status(404, "NotFound")),
+        };
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 {code} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        if out.write_all((head + &body).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A MachineConfig and the pool that has it rendered: its nodes, of which there are none, are updated.
+fn updated() -> Vec<(&'static str, Vec<Value>)> {
+    let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata, "spec": spec});
+    let role = json!({format!("{GROUP}/role"): "worker"});
+    let config = object(
+        "MachineConfig",
+        json!({"name": "50-a", "labels": role, "uid": "1", "resourceVersion": "1"}),
+        json!({"kernelArguments": ["a"]}),
+    );
+    let mut pool = object(
+        "MachineConfigPool",
+        json!({"name": "worker", "uid": "2", "resourceVersion": "1"}),
+        json!({"machineConfigSelector": {"matchLabels": role}, "nodeSelector": {"matchLabels": {"no": "node"}}}),
+    );
+    // The name that the same rule gives where there is no cluster.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("all.yaml");
+    std::fs::write(&path, format!("{config}\n---\n{pool}\n")).unwrap();
+    let said = mco(&["render", "-f", path.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&said.stdout);
+    let name = text.lines().find_map(|line| line.trim().strip_prefix("name: rendered-worker-")).unwrap();
+    pool["spec"]["configuration"] = json!({"name": format!("rendered-worker-{name}")});
+    let condition =
+        json!({"type": "Updated", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    pool["status"] = json!({"conditions": [condition], "configuration": pool["spec"]["configuration"]});
+    vec![
+        ("machineconfigs", vec![config]),
+        ("machineconfigpools", vec![pool]),
+        ("controllerconfigs", vec![]),
+        ("nodes", vec![]),
+        ("pods", vec![]),
+    ]
+}
+
+fn mco(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mco")).args(args).env_remove("KUBECONFIG").output().unwrap()
+}
+
+/// Exit code and standard error.
+fn wait(server: &str, timeout: &str) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
+    );
+    std::fs::write(&kubeconfig, text).unwrap();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let out = mco(&["status", "-w", "--until-updated", "--timeout", timeout, "--kubeconfig", kubeconfig]);
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn kinds_that_may_not_be_listed_count_as_not_there_and_that_is_said_once() {
+    let server =
+        serve(updated(), vec![("featuregates", Answer::Forbidden), ("osimagestreams", Answer::Forbidden)]);
+    let (code, said) = wait(&server, "20s");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.matches("FeatureGate").count(), 1, "{said}");
+    assert_eq!(said.matches("OSImageStream").count(), 1, "{said}");
+    let (code, said) = wait(&serve(updated(), vec![]), "20s");
+    assert!(code == Some(0) && !said.contains("FeatureGate"), "{said}");
+}
+
+#[test]
+fn a_list_that_is_never_answered_does_not_outlast_the_timeout() {
+    let server = serve(updated(), vec![("featuregates", Answer::Silent)]);
+    let start = Instant::now();
+    let (code, said) = wait(&server, "2s");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("not updated in time: whether all is rendered is not known"), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_is_waited_for_is_said_when_it_is_new() {
+    let mut objects = updated();
+    objects[0].1[0]["spec"]["kernelArguments"] = json!(["b"]);
+    let (code, said) = wait(&serve(objects, vec![]), "3s");
+    assert_eq!(code, Some(4), "{said}");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("has not rendered that yet")).collect();
+    assert!(
+        matches!(lines.as_slice(), [first, last] if first.starts_with("mco: waiting: pool worker: ")
+        && last.starts_with("mco: not updated in time: ")),
+        "{said}"
+    );
+}

@@ -1,0 +1,315 @@
+//! A process that ends at any instruction leaves the old state or the new one, never a mixture. The same holds if it
+//! ends again during recovery. Every fault point of a change is tried: before and after each file-system and systemd
+//! call.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::BySpec as _;
+use crate::common::{is_root, mk_host};
+use crate::pairs::pairs;
+use crate::prepared::{Prepared, boot, copy, mk_os, prepare, same, state};
+use host::OsBackend;
+use host::fault::{Fault, Faults, NoFaults, Point};
+use host::{Error, Recovery};
+
+/// What happens at the chosen point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    Nothing,
+    Kill,
+    /// This call fails, others do not.
+    Fail(io::ErrorKind),
+    /// This call and every later one that writes fails.
+    FailOn(io::ErrorKind),
+}
+
+/// Counts the fault points and injects a fault at one of them.
+#[derive(Debug)]
+struct Strike {
+    at: usize,
+    what: What,
+    seen: AtomicUsize,
+}
+
+impl Strike {
+    fn at(at: usize, what: What) -> Arc<Self> {
+        Arc::new(Self { at, what, seen: AtomicUsize::new(0) })
+    }
+
+    fn count(&self) -> usize {
+        self.seen.load(Ordering::Relaxed)
+    }
+}
+
+impl Faults for Strike {
+    fn at(&self, point: Point<'_>) -> Result<(), Fault> {
+        let n = self.seen.fetch_add(1, Ordering::Relaxed);
+        match self.what {
+            What::Kill if n >= self.at => Err(Fault::Killed),
+            What::Fail(kind) if n == self.at && point.before => Err(Fault::Fail(kind.into())),
+            What::FailOn(kind) if n >= self.at && point.before && point.call != "remove" => {
+                Err(Fault::Fail(kind.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Prepared {
+    fn points(&self) -> usize {
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let faults = Strike::at(0, What::Nothing);
+        mk_host(dir.path(), &os, faults.clone()).apply(&self.plan).unwrap();
+        faults.count()
+    }
+
+    /// Ends the process at a point of the change and, when told, at one of the recovery; then recovers. Gives the
+    /// number of points that the recovery passed.
+    fn kill(&self, at: usize, during_recovery: Option<usize>) -> usize {
+        let about = format!("{}: killed at {at}, then at {during_recovery:?}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let error = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).apply(&self.plan).unwrap_err();
+        assert!(error.killed(), "{about}: {error}");
+        if let Some(at) = during_recovery {
+            let again = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).recover();
+            assert!(again.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
+        }
+        let faults = Strike::at(0, What::Nothing);
+        let mut host = mk_host(dir.path(), &os, faults.clone());
+        let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        let passed = faults.count();
+        let now = state(dir.path(), &os);
+        let want = match recovery {
+            Recovery::Finished { .. } | Recovery::AwaitsBoot { .. } => &self.new,
+            Recovery::Undone { .. } | Recovery::RolledBack { .. } => &self.old,
+            Recovery::Nothing if now == self.new => &self.new,
+            Recovery::Nothing => &self.old,
+        };
+        same(&now, want, &format!("{about}: {recovery:?}"));
+        let again = host.recover().unwrap();
+        let waits = matches!(again, Recovery::AwaitsBoot { .. }) && again == recovery;
+        assert!(
+            waits || again == Recovery::Nothing,
+            "{about}: a second recovery has something to do: {again:?}"
+        );
+        same(&state(dir.path(), &os), &now, &format!("{about}: a second recovery"));
+        passed
+    }
+
+    /// Makes a call fail. Afterwards the change is either undone completely or committed.
+    fn fail(&self, at: usize, what: What) {
+        let about = format!("{}: {what:?} at {at}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let mut host = mk_host(dir.path(), &os, Strike::at(at, what));
+        let done = host.apply(&self.plan);
+        if let Err(Error::UndoIncomplete { .. }) = &done {
+            drop(host);
+            host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+            host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        }
+        let now = state(dir.path(), &os);
+        match done {
+            Ok(_) => same(&now, &self.new, &about),
+            Err(e) => same(&now, &self.old, &format!("{about}: {e}")),
+        }
+    }
+}
+
+impl Prepared {
+    /// Ends the process at a point of the change, recovers, lets the machine boot into what is staged or fall back, and ends
+    /// the process again at a point of the recovery after the boot. Disk and operating system agree afterwards. Gives the
+    /// number of points that the recovery after the boot passed.
+    fn kill_and_boot(&self, at: usize, falls_back: bool, after_boot: Option<usize>) -> usize {
+        let about = format!("{}: killed at {at}, falls back {falls_back}, {after_boot:?}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let done = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).apply(&self.plan);
+        assert!(done.is_ok() || done.is_err_and(|e| e.killed()), "{about}");
+        let before = mk_host(dir.path(), &os, Arc::new(NoFaults)).recover().unwrap();
+        let waits = matches!(before, Recovery::AwaitsBoot { .. });
+        assert_eq!(os.clone().status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
+        if falls_back {
+            os.fall_back();
+        }
+        boot(dir.path(), &os);
+        if let Some(point) = after_boot {
+            let killed = mk_host(dir.path(), &os, Strike::at(point, What::Kill)).recover();
+            assert!(killed.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
+        }
+        let faults = Strike::at(0, What::Nothing);
+        let mut host = mk_host(dir.path(), &os, faults.clone());
+        let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
+        let passed = faults.count();
+        let status = os.clone().status().unwrap();
+        let is_new = waits && !falls_back;
+        let want = if is_new { &self.new } else { &self.old };
+        assert_eq!((&status.booted, &status.staged), (want.1.next(), &None), "{about}: {recovery:?}");
+        same(&(state(dir.path(), &os).0, want.1.clone()), want, &format!("{about}: {recovery:?}"));
+        let name = host.current_config().unwrap().unwrap().name;
+        assert_eq!(name, if is_new { "new" } else { "old" }, "{about}: {recovery:?}");
+        let rolled_back = waits && falls_back;
+        assert_eq!(host.os_failure().unwrap().is_some(), rolled_back, "{about}: {recovery:?}");
+        if after_boot.is_none() {
+            let fits = match recovery {
+                Recovery::Finished { .. } => is_new,
+                Recovery::RolledBack { .. } => rolled_back,
+                Recovery::Nothing => !waits,
+                Recovery::Undone { .. } | Recovery::AwaitsBoot { .. } => false,
+            };
+            assert!(fits, "{about}: {recovery:?}");
+        }
+        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{about}");
+        passed
+    }
+}
+
+#[test]
+fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_comes_up_either_way() {
+    if !is_root() {
+        return;
+    }
+    let mut kills = 0;
+    for pair in crate::pairs::os_pairs() {
+        let prepared = prepare(&pair);
+        // One more than there are: the change is through then.
+        for at in (0..=prepared.points()).rev().step_by(5) {
+            for falls_back in [false, true] {
+                let passed = prepared.kill_and_boot(at, falls_back, None);
+                kills += 1;
+                for again in (0..passed).skip(at % 7).step_by(7) {
+                    prepared.kill_and_boot(at, falls_back, Some(again));
+                    kills += 1;
+                }
+            }
+        }
+    }
+    println!("{kills} kills");
+    assert!(kills > 200, "{kills}");
+}
+
+#[test]
+fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_failed_is_not_tried_again() {
+    if !is_root() {
+        return;
+    }
+    let pair = crate::pairs::os_pairs().remove(0);
+    let p = prepare(&pair);
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    host.fetch(&p.plan).unwrap();
+    host.fetch(&p.plan).unwrap();
+    assert_eq!(os.fetches(), 1, "what is there is not fetched again");
+    host.apply(&p.plan).unwrap();
+    // Another one before the boot: the first is undone, and the other planned again.
+    let back = |host: &mut host::Host| {
+        let facts = host.probe(&pair.new, &pair.old).unwrap();
+        crate::common::plan(
+            &pair.new,
+            &pair.old,
+            &crate::prepared::names("new", "old"),
+            &crate::prepared::policy(),
+            &facts,
+        )
+        .unwrap()
+    };
+    let plan = back(&mut host);
+    let error = host.apply(&plan).unwrap_err();
+    assert!(matches!(&error, Error::Interrupted { desired } if desired == "new"), "{error}");
+    same(&state(dir.path(), &os), &p.old, "given up before its boot");
+    // The boot fails: what failed is refused with the reason until somebody removes the record, or another one is wanted.
+    host.apply(&p.plan).unwrap();
+    os.fall_back();
+    crate::prepared::boot(dir.path(), &os);
+    assert!(matches!(host.recover().unwrap(), Recovery::RolledBack { .. }));
+    let again = |host: &mut host::Host, desired: &str| {
+        let facts = host.probe(&pair.old, &pair.new).unwrap();
+        crate::common::plan(
+            &pair.old,
+            &pair.new,
+            &crate::prepared::names("old", desired),
+            &crate::prepared::policy(),
+            &facts,
+        )
+    };
+    let bad = again(&mut host, "new").unwrap_err();
+    let text = bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(bad.len() == 1 && text.contains("fake:1") && text.contains(host::paths::OS_FAILURE), "{text}");
+    let other = again(&mut host, "newer").unwrap();
+    host.apply(&other).unwrap();
+    assert_eq!(host.os_failure().unwrap(), None);
+}
+
+/// Every `nth` point of every pair, and of the recovery after it.
+fn kill_everywhere(nth: usize, nth_of_recovery: usize) -> usize {
+    let mut kills = 0;
+    for (i, pair) in pairs().iter().enumerate() {
+        let prepared = prepare(pair);
+        for at in (0..prepared.points()).skip(i % nth).step_by(nth) {
+            let passed = prepared.kill(at, None);
+            kills += 1;
+            for again in (0..passed).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
+                prepared.kill(at, Some(again));
+                kills += 1;
+            }
+        }
+    }
+    println!("{kills} kill points over {} pairs", pairs().len());
+    kills
+}
+
+#[test]
+fn a_kill_at_a_sample_of_all_points_leaves_the_old_state_or_the_new() {
+    if is_root() {
+        assert!(kill_everywhere(7, 11) > 100);
+    }
+}
+
+/// About `wanted` kills: at points that lie evenly over all pairs, the first of them told by `from`, each once in the
+/// change and once more in the recovery after it.
+fn kill_at_some(wanted: usize, from: usize) -> usize {
+    let prepared: Vec<Prepared> = pairs().iter().map(prepare).collect();
+    let all: Vec<(&Prepared, usize)> =
+        prepared.iter().flat_map(|p| (0..p.points()).map(move |at| (p, at))).collect();
+    let nth = (all.len() * 2 / wanted.max(1)).max(1);
+    let mut kills = 0;
+    for (p, at) in all.iter().skip(from % nth).step_by(nth) {
+        let passed = p.kill(*at, None);
+        kills += 1;
+        if passed > 0 {
+            p.kill(*at, Some((from + at) % passed));
+            kills += 1;
+        }
+    }
+    println!("{kills} kill points of {} over {} pairs, from {from}", all.len(), prepared.len());
+    kills
+}
+
+#[test]
+#[ignore = "takes minutes; run it with: cargo xtask crash-test"]
+fn a_kill_at_every_point_leaves_the_old_state_or_the_new() {
+    if !is_root() {
+        return;
+    }
+    #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
+    let told = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    match told("MCO_CRASH_POINTS") {
+        None => assert!(kill_everywhere(1, 5) > 2000),
+        Some(wanted) => assert!(kill_at_some(wanted, told("MCO_CRASH_FROM").unwrap_or(0)) > 0),
+    }
+}
+
+#[test]
+fn a_call_that_fails_ends_in_the_old_state() {
+    if !is_root() {
+        return;
+    }
+    for (i, pair) in pairs().iter().enumerate() {
+        let prepared = prepare(pair);
+        for at in (0..prepared.points()).skip(i % 9).step_by(9) {
+            prepared.fail(at, What::Fail(io::ErrorKind::PermissionDenied));
+            prepared.fail(at, What::FailOn(io::ErrorKind::StorageFull));
+            prepared.fail(at, What::FailOn(io::ErrorKind::ReadOnlyFilesystem));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What counts as a reboot. Services need not be notified of what was undone before they started. A new `/run` means
+//! that the machine has rebooted, even if the same kernel goes on running.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::{mk_host, mk_host_tree};
+use crate::planning::{file, files, mk, planned};
+use host::fault::{Fault, Faults, NoFaults, Point};
+use host::{
+    DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, Host, Options, PolicyAction, Rationale, RebootStatus,
+    Recovery, Root, ServiceAction, Systemd, SystemdError, UnitFileState,
+};
+
+/// The process ends while it restarts a service.
+#[derive(Debug)]
+struct KillAtRestart;
+
+impl Faults for KillAtRestart {
+    fn at(&self, p: Point<'_>) -> Result<(), Fault> {
+        if p.call == "restart" && !p.before { Err(Fault::Killed) } else { Ok(()) }
+    }
+}
+
+/// Interrupts a change while it restarts services.
+fn cut_while_telling(at: &Path) {
+    let actions = ["kubelet.service", "crio.service"].map(PolicyAction::restart).to_vec();
+    let files_policy = vec![FilePolicy { path: "/etc/told.conf".to_owned(), actions }];
+    let policy = DisruptionPolicy { files: files_policy, ..DisruptionPolicy::empty() };
+    let mut host = mk_host(at, &FakeOs::default(), Arc::new(KillAtRestart));
+    let plan = planned(&mut host, &files(&[file("/etc/told.conf")]), &policy).unwrap();
+    assert!(host.apply(&plan).unwrap_err().killed());
+    assert!(at.join("etc/told.conf").exists());
+}
+
+fn told(host: &Host) -> Vec<String> {
+    let calls = FakeSystemd::new(host.root()).calls().unwrap();
+    calls.into_iter().filter(|c| c.contains("kubelet") || c.contains("crio")).collect()
+}
+
+#[test]
+fn after_a_reboot_no_service_is_waited_for() {
+    let dir = mk_host_tree();
+    cut_while_telling(dir.path());
+    let mut host = mk(dir.path());
+    let before = told(&host);
+    assert_eq!(before, ["restart kubelet.service"]);
+    FakeSystemd::new(host.root()).complete_reboot().unwrap();
+    assert!(matches!(host.recover().unwrap(), Recovery::Undone { .. }));
+    assert!(!dir.path().join("etc/told.conf").exists());
+    // Both start after the recovery and read the restored files. Waiting for them here would be a deadlock.
+    assert_eq!(told(&host), before);
+}
+
+#[test]
+fn a_service_that_started_before_the_recovery_is_told_and_not_waited_for() {
+    let dir = mk_host_tree();
+    cut_while_telling(dir.path());
+    let mut host = mk(dir.path());
+    let mut systemd = FakeSystemd::new(host.root());
+    systemd.complete_reboot().unwrap();
+    systemd.set_started("crio.service").unwrap();
+    host.recover().unwrap();
+    assert_eq!(told(&host), ["restart kubelet.service", "queue restart crio.service"]);
+}
+
+#[test]
+fn another_process_of_the_same_boot_tells_all_again_and_waits_for_none() {
+    let dir = mk_host_tree();
+    cut_while_telling(dir.path());
+    let mut host = mk(dir.path());
+    host.recover().unwrap();
+    let queued = ["queue restart kubelet.service", "queue restart crio.service"];
+    assert_eq!(told(&host)[1..], queued);
+}
+
+#[test]
+fn a_reboot_is_counted_when_it_is_begun_and_not_when_it_is_refused() {
+    let dir = mk_host_tree();
+    let mut host = container(dir.path());
+    let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
+    host.apply(&plan).unwrap();
+    let tries = |host: &mut Host| match host.reboot_status().unwrap() {
+        RebootStatus::Owed(owed) => owed.tries,
+        other => panic!("{other:?}"),
+    };
+    for n in 1..=3 {
+        host.reboot("test").unwrap();
+        FakeSystemd::new(host.root()).complete_reboot().unwrap();
+        assert_eq!(tries(&mut host), n);
+    }
+    #[derive(Debug)]
+    struct Refuses;
+    impl Faults for Refuses {
+        fn at(&self, p: Point<'_>) -> Result<(), Fault> {
+            let refused = p.call == "reboot" && p.before;
+            if refused { Err(Fault::Fail(std::io::ErrorKind::PermissionDenied.into())) } else { Ok(()) }
+        }
+    }
+    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(Refuses));
+    host.reboot("test").unwrap_err();
+    assert_eq!(tries(&mut container(dir.path())), 3);
+}
+
+/// systemd in a container: the kernel is the computer's and keeps running.
+#[derive(Debug)]
+struct Container(FakeSystemd);
+
+impl Systemd for Container {
+    fn daemon_reload(&mut self) -> Result<(), SystemdError> {
+        self.0.daemon_reload()
+    }
+    fn enable(&mut self, units: &[String]) -> Result<(), SystemdError> {
+        self.0.enable(units)
+    }
+    fn disable(&mut self, units: &[String]) -> Result<(), SystemdError> {
+        self.0.disable(units)
+    }
+    fn preset(&mut self, units: &[String]) -> Result<(), SystemdError> {
+        self.0.preset(units)
+    }
+    fn restart(&mut self, unit: &str) -> Result<(), SystemdError> {
+        self.0.restart(unit)
+    }
+    fn reload_if_running(&mut self, unit: &str) -> Result<(), SystemdError> {
+        self.0.reload_if_running(unit)
+    }
+    fn reload(&mut self, unit: &str) -> Result<(), SystemdError> {
+        self.0.reload(unit)
+    }
+    fn run_once(&mut self, program: &str) -> Result<(), SystemdError> {
+        self.0.run_once(program)
+    }
+    fn queue(&mut self, action: ServiceAction, unit: &str) -> Result<(), SystemdError> {
+        self.0.queue(action, unit)
+    }
+    fn was_started(&mut self, unit: &str) -> Result<bool, SystemdError> {
+        self.0.was_started(unit)
+    }
+    fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>, SystemdError> {
+        self.0.state(unit)
+    }
+    fn reboot(&mut self, rationale: &Rationale) -> Result<(), SystemdError> {
+        self.0.reboot(rationale)
+    }
+    fn boot_id(&mut self) -> Result<String, SystemdError> {
+        Ok("the computer's".to_owned())
+    }
+}
+
+fn container(at: &Path) -> Host {
+    let root = Root::open_with(at, Options { sync: false, owners: false }, Arc::new(NoFaults)).unwrap();
+    let systemd = Container(FakeSystemd::new(&root));
+    Host::new(root, Box::new(systemd), Box::new(FakeOs::default()))
+}
+
+#[test]
+fn a_container_that_shares_its_boot_id_has_rebooted_when_run_is_new() {
+    let dir = mk_host_tree();
+    let mut host = container(dir.path());
+    host.recover().unwrap();
+    let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
+    assert!(host.apply(&plan).unwrap().reboot);
+    assert!(matches!(host.reboot_status().unwrap(), RebootStatus::Owed(_)));
+    // Another process of the same boot.
+    let mut host = container(dir.path());
+    host.recover().unwrap();
+    assert!(matches!(host.reboot_status().unwrap(), RebootStatus::Owed(_)));
+    std::fs::remove_dir_all(dir.path().join("run")).unwrap();
+    std::fs::create_dir(dir.path().join("run")).unwrap();
+    for _ in 0..2 {
+        let mut host = container(dir.path());
+        assert!(matches!(host.reboot_status().unwrap(), RebootStatus::Rebooted(_)));
+        host.recover().unwrap();
+        assert!(matches!(host.reboot_status().unwrap(), RebootStatus::Rebooted(_)));
+    }
+}

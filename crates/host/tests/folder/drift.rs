@@ -1,0 +1,447 @@
+//! Drift is seen at once, and only on managed paths. The cases are those of the reference implementation (rewrite,
+//! rename away, delete, replace by rename, chmod, touch) on a file, a compressed file, a unit and a drop-in.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::common::{BySpec as _, plan};
+use crate::common::{mk_host, mk_host_tree};
+use api::v1::MachineConfigSpec;
+use host::fault::NoFaults;
+use host::{DisruptionPolicy, Drift, FakeOs, FakeSystemd, Host, Names, Systemd, Touched, Watch};
+use serde_json::json;
+
+/// "hello\n", packed with gzip.
+const PACKED: &str = "data:;base64,H4sIAAAAAAACA8tIzcnJ5wIAIDA6NgYAAAA=";
+/// Drift is found within this: a loaded machine may need longer than the milliseconds that it takes.
+const SOON: Duration = Duration::from_secs(15);
+
+fn config() -> MachineConfigSpec {
+    let unit = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    MachineConfigSpec {
+        config: Some(json!({
+            "ignition": {"version": "3.5.0"},
+            "storage": {"files": [
+                {"path": "/etc/plain", "contents": {"source": "data:,text"}},
+                {"path": "/etc/deep/er/packed", "contents": {"source": PACKED, "compression": "gzip"}},
+            ]},
+            "systemd": {"units": [
+                {"name": "unittest.service", "contents": unit, "enabled": true, "dropins": [
+                    {"name": "10-unittest-service.conf", "contents": "[Service]\nNice=1\n"},
+                    {"name": "20-unittest-service.conf", "contents": ""},
+                ]},
+                {"name": "masked.service", "contents": unit, "mask": true},
+            ]},
+        })),
+        ..MachineConfigSpec::default()
+    }
+}
+
+fn mk_applied() -> (tempfile::TempDir, Host) {
+    let dir = mk_host_tree();
+    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+    let start = MachineConfigSpec::default();
+    let facts = host.probe(&start, &config()).unwrap();
+    let plan = plan(&start, &config(), &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(host.validate(&config()).unwrap(), Ok(()));
+    (dir, host)
+}
+
+/// The next batch of touched paths, which must come soon.
+fn next(watch: &mut Watch) -> Vec<String> {
+    let start = Instant::now();
+    match watch.wait(Some(SOON)).unwrap() {
+        Touched::Paths(p) => {
+            assert!(start.elapsed() < SOON, "only after {:?}", start.elapsed());
+            p.into_iter().collect()
+        }
+        other => panic!("nothing was seen: {other:?}"),
+    }
+}
+
+#[test]
+fn every_way_of_changing_a_managed_file_is_drift_and_a_touch_is_not() {
+    type Change = fn(&Path);
+    let changes: [(&str, Change, bool); 6] = [
+        ("rewrite", |p| fs::write(p, "other").unwrap(), true),
+        ("rename away", |p| fs::rename(p, p.with_extension("away")).unwrap(), true),
+        ("delete", |p| fs::remove_file(p).unwrap(), true),
+        (
+            "replace by rename",
+            |p| {
+                fs::write(p.with_extension("new"), "other").unwrap();
+                fs::rename(p.with_extension("new"), p).unwrap();
+            },
+            true,
+        ),
+        ("chmod", |p| fs::set_permissions(p, fs::Permissions::from_mode(0o755)).unwrap(), true),
+        (
+            "touch",
+            |p| fs::File::open(p).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap(),
+            false,
+        ),
+    ];
+    for path in [
+        "/etc/plain",
+        "/etc/deep/er/packed",
+        "/etc/systemd/system/unittest.service",
+        "/etc/systemd/system/unittest.service.d/10-unittest-service.conf",
+    ] {
+        for (about, change, drifts) in changes {
+            let (dir, mut host) = mk_applied();
+            let mut watch = Watch::new(host.root(), &config()).unwrap();
+            change(&dir.path().join(path.trim_start_matches('/')));
+            assert_eq!(next(&mut watch), [path], "{about}");
+            let found = host.validate(&config()).unwrap();
+            assert_eq!(found.is_err(), drifts, "{about} of {path}: {found:?}");
+            if let Err(e) = found {
+                let text = e.to_string();
+                assert!(text.contains(path) && !text.contains("other"), "{text}");
+                let named =
+                    ["content mismatch for file \"", "mode mismatch for file: ", "could not stat file"];
+                assert!(named.iter().any(|n| text.starts_with(n)), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_owners_and_enablement_drift_too() {
+    if !crate::common::is_root() {
+        return;
+    }
+    let (dir, mut host) = mk_applied();
+    let mut watch = Watch::new(host.root(), &config()).unwrap();
+    let mask = dir.path().join("etc/systemd/system/masked.service");
+    fs::remove_file(&mask).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/systemd/system/masked.service"]);
+    assert!(matches!(host.validate(&config()).unwrap(), Err(Drift::NotMasked { .. })));
+    std::os::unix::fs::symlink("/dev/null", &mask).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/systemd/system/masked.service"]);
+    assert_eq!(host.validate(&config()).unwrap(), Ok(()));
+
+    FakeSystemd::new(host.root()).disable(&["unittest.service".to_owned()]).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/systemd/system/multi-user.target.wants/unittest.service"]);
+    assert!(matches!(host.validate(&config()).unwrap(), Err(Drift::Enablement { .. })));
+    FakeSystemd::new(host.root()).enable(&["unittest.service".to_owned()]).unwrap();
+
+    std::os::unix::fs::chown(dir.path().join("etc/plain"), Some(1000), None).unwrap();
+    assert!(next(&mut watch).contains(&"/etc/plain".to_owned()));
+    let drift = host.validate(&config()).unwrap().unwrap_err();
+    assert!(matches!(drift, Drift::Owner { .. }), "{drift}");
+}
+
+#[test]
+fn folders_that_go_and_come_back_are_followed() {
+    let (dir, host) = mk_applied();
+    let mut watch = Watch::new(host.root(), &config()).unwrap();
+    fs::remove_dir_all(dir.path().join("etc/deep")).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
+    fs::create_dir(dir.path().join("etc/deep")).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
+    fs::create_dir(dir.path().join("etc/deep/er")).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
+    fs::write(dir.path().join("etc/deep/er/packed"), "hello\n").unwrap();
+    assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
+}
+
+/// What inotify on a file's own folder alone does not tell: the first look after it has happened, and what it says.
+#[test]
+fn what_happens_on_the_way_to_a_file_is_seen_too() {
+    type Change = fn(&Path);
+    let cases: [(&str, &str, Change); 6] = [
+        ("a folder above the folder is moved", "/etc/deep/er/packed", |at| {
+            fs::rename(at.join("etc/deep"), at.join("etc/moved")).unwrap();
+        }),
+        ("a folder above is replaced", "/etc/deep/er/packed", |at| {
+            fs::create_dir_all(at.join("etc/new/er")).unwrap();
+            fs::write(at.join("etc/new/er/packed"), "other").unwrap();
+            fs::rename(at.join("etc/deep"), at.join("etc/old")).unwrap();
+            fs::rename(at.join("etc/new"), at.join("etc/deep")).unwrap();
+        }),
+        ("a folder that is a link leads elsewhere", "/srv/current/conf", |at| {
+            std::os::unix::fs::symlink("releases/2", at.join("srv/next")).unwrap();
+            fs::rename(at.join("srv/next"), at.join("srv/current")).unwrap();
+        }),
+        ("what the link leads to is moved", "/srv/current/conf", |at| {
+            fs::rename(at.join("srv/releases"), at.join("srv/away")).unwrap();
+        }),
+        (
+            "content is put into an emptied drop-in",
+            "/etc/systemd/system/unittest.service.d/20-unittest-service.conf",
+            |at| {
+                let path = "etc/systemd/system/unittest.service.d/20-unittest-service.conf";
+                fs::write(at.join(path), "[Service]\nNice=5\n").unwrap();
+            },
+        ),
+        ("somebody writes by another name of the file", "/etc/plain", |at| {
+            fs::write(at.join("opt/other-name"), "other").unwrap();
+        }),
+    ];
+    for (about, path, change) in cases {
+        let dir = mk_host_tree();
+        let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+        for release in ["srv/releases/1", "srv/releases/2"] {
+            fs::create_dir_all(dir.path().join(release)).unwrap();
+        }
+        std::os::unix::fs::symlink("releases/1", dir.path().join("srv/current")).unwrap();
+        let mut config = config();
+        let files = config.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap();
+        files.push(json!({"path": "/srv/current/conf", "contents": {"source": "data:,x"}}));
+        let start = MachineConfigSpec::default();
+        let facts = host.probe(&start, &config).unwrap();
+        let plan = plan(&start, &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+        host.apply(&plan).unwrap();
+        fs::hard_link(dir.path().join("etc/plain"), dir.path().join("opt/other-name")).unwrap();
+        assert_eq!(host.validate(&config).unwrap(), Ok(()), "{about}");
+        let mut watch = Watch::new(host.root(), &config).unwrap().with_period(Duration::from_millis(100));
+        change(dir.path());
+        let Touched::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
+        assert!(told.contains(path), "{about}: {told:?}");
+        let drift = host.validate(&config).unwrap().unwrap_err();
+        assert!(drift.path() == path, "{about}: {drift}");
+        // It is reported only once.
+        let again = watch.wait(Some(Duration::from_millis(200))).unwrap();
+        assert_eq!(again, Touched::TimedOut, "{about}");
+    }
+}
+
+#[test]
+fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
+    let (dir, host) = mk_applied();
+    let mut watch = Watch::new(host.root(), &config()).unwrap();
+    fs::write(dir.path().join("etc/unmanaged"), "x").unwrap();
+    fs::write(dir.path().join("etc/systemd/system/unittest.service.d/30-x.conf"), "x").unwrap();
+    assert_eq!(watch.wait(Some(Duration::from_millis(200))).unwrap(), Touched::TimedOut);
+    let stop = watch.stopper();
+    let waiting = std::thread::spawn(move || watch.wait(None).unwrap());
+    stop.stop();
+    assert_eq!(waiting.join().unwrap(), Touched::Stopped);
+}
+
+#[test]
+fn before_a_change_only_what_it_does_not_touch_is_compared() {
+    let (dir, mut host) = mk_applied();
+    let mut next = config();
+    let files = next.config.as_mut().unwrap();
+    files["storage"]["files"][0]["contents"]["source"] = json!("data:,new");
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    assert!(host.validate(&config()).unwrap().is_err());
+    assert_eq!(host.validate_before(&config(), &next).unwrap(), Ok(()), "the change writes that very file");
+    fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
+    let drift = host.validate_before(&config(), &next).unwrap().unwrap_err();
+    assert!(drift.to_string().contains("/etc/deep/er/packed"), "{drift}");
+    // A change that takes the file away brings it right too, and so does one of a unit.
+    next.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap().pop();
+    next.config.as_mut().unwrap()["systemd"]["units"][0]["enabled"] = json!(false);
+    FakeSystemd::new(host.root()).disable(&["unittest.service".to_owned()]).unwrap();
+    assert_eq!(host.validate_before(&config(), &next).unwrap(), Ok(()));
+    assert!(host.validate(&config()).unwrap().is_err());
+}
+
+fn current() -> host::CurrentConfig {
+    host::CurrentConfig { name: "rendered-worker-1".to_owned(), spec: config() }
+}
+
+/// Repairs drift as the agent does.
+fn repair(host: &mut Host, policy: Option<&DisruptionPolicy>) -> host::HostPlan {
+    let drifts = host.drifts(&config()).unwrap();
+    assert!(!drifts.is_empty());
+    let plan = host.plan_repair(&current(), &drifts, policy).unwrap().unwrap();
+    host.apply(&plan).unwrap();
+    assert_eq!(host.drifts(&config()).unwrap(), []);
+    plan
+}
+
+#[test]
+fn a_repair_puts_back_exactly_what_drifted() {
+    if !crate::common::is_root() {
+        return;
+    }
+    let (dir, mut host) = mk_applied();
+    let before = crate::common::tree(dir.path(), &["/etc"], &["/etc/machine-config-daemon/currentconfig"]);
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    let damage: [(&str, &dyn Fn()); 8] = [
+        ("contents", &|| fs::write(at("/etc/plain"), "by hand").unwrap()),
+        ("mode", &|| fs::set_permissions(at("/etc/plain"), fs::Permissions::from_mode(0o600)).unwrap()),
+        ("owner", &|| std::os::unix::fs::chown(at("/etc/plain"), Some(7), Some(7)).unwrap()),
+        ("gone with its folder", &|| fs::remove_dir_all(at("/etc/deep")).unwrap()),
+        ("another kind", &|| {
+            fs::remove_file(at("/etc/plain")).unwrap();
+            std::os::unix::fs::symlink("/etc/host.conf", at("/etc/plain")).unwrap();
+        }),
+        ("unit and drop-in", &|| {
+            fs::write(at("/etc/systemd/system/unittest.service"), "[Service]\n").unwrap();
+            fs::remove_file(at("/etc/systemd/system/unittest.service.d/10-unittest-service.conf")).unwrap();
+        }),
+        ("mask", &|| fs::remove_file(at("/etc/systemd/system/masked.service")).unwrap()),
+        ("enablement", &|| {
+            fs::remove_file(at("/etc/systemd/system/multi-user.target.wants/unittest.service")).unwrap();
+        }),
+    ];
+    for (about, harm) in damage {
+        harm();
+        // Somebody's own file beside them is left alone.
+        fs::write(at("/etc/deep-neighbour"), about).unwrap();
+        let plan = repair(&mut host, Some(&DisruptionPolicy::default()));
+        assert!(!plan.disruption.needs_reboot() && !plan.disruption.needs_drain(), "{about}: {plan}");
+        assert_eq!(fs::read_to_string(at("/etc/deep-neighbour")).unwrap(), about);
+        fs::remove_file(at("/etc/deep-neighbour")).unwrap();
+        let now = crate::common::tree(dir.path(), &["/etc"], &["/etc/machine-config-daemon/currentconfig"]);
+        assert_eq!(now, before, "{about}");
+    }
+}
+
+#[test]
+fn a_repair_tells_services_as_an_update_would_but_never_reboots() {
+    let (dir, mut host) = mk_applied();
+    let owed = host.reboot_status().unwrap();
+    let restart = |path: &str, service: &str| host::FilePolicy {
+        path: path.to_owned(),
+        actions: vec![host::PolicyAction::restart(service)],
+    };
+    let policy = DisruptionPolicy {
+        files: vec![restart("/etc/plain", "chronyd.service")],
+        ..DisruptionPolicy::empty()
+    };
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
+    let plan = repair(&mut host, Some(&policy));
+    assert_eq!(plan.disruption.to_string(), "restart chronyd.service (/etc/plain)");
+    assert!(plan.notes.iter().any(|n| n.contains("/etc/deep/er/packed") && n.contains("does not")), "{plan}");
+    assert_eq!(host.reboot_status().unwrap(), owed, "the one of the first config");
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    let plan = repair(&mut host, None);
+    assert!(plan.disruption.is_none(), "{plan}");
+}
+
+#[test]
+fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
+    let (dir, mut host) = mk_applied();
+    let told = |host: &mut Host, found: &str| {
+        fs::write(dir.path().join("etc/plain"), found).unwrap();
+        let drifts = host.drifts(&config()).unwrap();
+        host.explain(&host::applied(&config()).unwrap(), &drifts[0]).unwrap()
+    };
+    assert_eq!(
+        told(&mut host, "text\nmore\n"),
+        "(- config, + host)\n@@ line 1 @@\n-text (no newline at the end)\n+text\n+more"
+    );
+    let hidden = "instead of 4; contents are not shown: a line looks like a secret";
+    assert_eq!(told(&mut host, "text\npassword=hunter2\n"), format!("22 bytes {hidden}"));
+}
+
+/// Whatever is wrong with a file that holds a secret, no report shows any of its contents.
+#[test]
+fn no_state_of_a_file_makes_drift_tell_its_secret() {
+    let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "contents": {"source": text}});
+    let config = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [
+            file("/etc/mail.conf", "data:,host%3Dmail%0ASMTP_PASS%3Dhunter2%0A"),
+            file("/etc/words", "data:,hunter2%0A"),
+            file("/etc/open/words", "data:,hunter2%0A"),
+            file("/srv/link/words", "data:,hunter2%0A"),
+        ]}})),
+        ..MachineConfigSpec::default()
+    };
+    let dir = mk_host_tree();
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    // A link to a folder of a closed one: the path itself says nothing of that.
+    fs::create_dir_all(at("/srv/closed/inner")).unwrap();
+    fs::set_permissions(at("/srv/closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink("closed/inner", at("/srv/link")).unwrap();
+    let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
+    let start = MachineConfigSpec::default();
+    let facts = host.probe(&start, &config).unwrap();
+    let first = plan(&start, &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&first).unwrap();
+    let told = |path: &str, found: &str, mode: u32, folder: u32, why: &str| {
+        let before = fs::read(at(path)).unwrap();
+        fs::write(at(path), found).unwrap();
+        fs::set_permissions(at(path), fs::Permissions::from_mode(mode)).unwrap();
+        let above = at(path).parent().unwrap().to_owned();
+        fs::set_permissions(&above, fs::Permissions::from_mode(folder)).unwrap();
+        // Of a file with another mode the mode is told; its contents would be when that is put back.
+        let text = host
+            .explain(&host::applied(&config).unwrap(), &Drift::Content { path: path.to_owned() })
+            .unwrap();
+        assert!(!text.contains("hunter") && !text.contains("sha256"), "{path}: {text}");
+        assert!(text.ends_with(why), "{path}: {text}");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(at(path), before).unwrap();
+        fs::set_permissions(at(path), fs::Permissions::from_mode(0o644)).unwrap();
+    };
+    let line = "a line looks like a secret";
+    told("/etc/mail.conf", "", 0o644, 0o755, line);
+    told("/etc/mail.conf", "host=other\nSMTP_PASS=hunter2\n", 0o644, 0o755, line);
+    told("/etc/mail.conf", "host=mail\n", 0o644, 0o755, line);
+    told("/etc/words", "", 0o644, 0o755, "it was emptied");
+    told("/etc/words", "PIN=1234 hunter2", 0o644, 0o755, line);
+    told("/etc/words", "hunter2 too\n", 0o600, 0o755, "not everybody may read the file");
+    told("/etc/open/words", "hunter2 too\n", 0o644, 0o700, "not everybody may open its folder");
+    told("/srv/link/words", "hunter2 too\n", 0o644, 0o755, "not everybody may open its folder");
+}
+
+#[test]
+fn an_entry_that_this_version_would_refuse_does_not_keep_the_rest_from_being_looked_at() {
+    let (dir, mut host) = mk_applied();
+    let mut config = config();
+    let files = config.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap();
+    files.push(json!({"path": "/etc/odd", "mode": 0o4755, "contents": {"source": "data:,x"}}));
+    assert_eq!(host.drifts(&config).unwrap(), []);
+    let mut watch = Watch::new(host.root(), &config).unwrap();
+    fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
+    assert_eq!(next(&mut watch), ["/etc/plain"]);
+    assert_eq!(host.drifts(&config).unwrap().len(), 1);
+}
+
+#[test]
+fn a_unit_that_is_enabled_or_masked_in_a_new_place_is_seen() {
+    let (dir, mut host) = mk_applied();
+    let mut config = config();
+    let text = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=new.target\nAlias=other.service\n";
+    let units = config.config.as_mut().unwrap()["systemd"]["units"].as_array_mut().unwrap();
+    units.push(json!({"name": "off.service", "contents": text, "enabled": false}));
+    units.push(json!({"name": "vendor.service", "enabled": true}));
+    let facts = host.probe(&self::config(), &config).unwrap();
+    let plan =
+        plan(&self::config(), &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    let mut watch = Watch::new(host.root(), &config).unwrap();
+    FakeSystemd::new(host.root()).enable(&["off.service".to_owned()]).unwrap();
+    let seen = next(&mut watch);
+    assert!(seen.contains(&"/etc/systemd/system/new.target.wants/off.service".to_owned()), "{seen:?}");
+    assert!(seen.contains(&"/etc/systemd/system/other.service".to_owned()), "{seen:?}");
+    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "disabled", .. }]));
+    FakeSystemd::new(host.root()).disable(&["off.service".to_owned()]).unwrap();
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    std::os::unix::fs::symlink("/dev/null", dir.path().join("etc/systemd/system/vendor.service")).unwrap();
+    assert_eq!(next(&mut watch), ["/etc/systemd/system/vendor.service"]);
+    assert!(matches!(&host.drifts(&config).unwrap()[..], [Drift::Enablement { expected: "enabled", .. }]));
+}
+
+#[test]
+fn a_folder_of_links_that_is_made_later_is_watched_too() {
+    let (dir, host) = mk_applied();
+    let config = {
+        let mut config = config();
+        let units = config.config.as_mut().unwrap()["systemd"]["units"].as_array_mut().unwrap();
+        units.push(json!({"name": "vendor.service", "enabled": false}));
+        config
+    };
+    let mut watch = Watch::new(host.root(), &config).unwrap();
+    let folder = dir.path().join("etc/systemd/system/later.target.wants");
+    fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink("/usr/lib/systemd/system/vendor.service", folder.join("vendor.service"))
+        .unwrap();
+    let link = "/etc/systemd/system/later.target.wants/vendor.service";
+    assert!(next(&mut watch).contains(&link.to_owned()));
+    // From now on the path itself is watched.
+    while !matches!(watch.wait(Some(Duration::from_millis(100))).unwrap(), Touched::TimedOut) {}
+    fs::remove_file(folder.join("vendor.service")).unwrap();
+    assert_eq!(next(&mut watch), [link]);
+}

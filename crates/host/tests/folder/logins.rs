@@ -1,0 +1,536 @@
+//! Who can log in after a change: keys, passwords and the SSH server's configuration, and what an undo takes back of them.
+//!
+//! What it is not: the agent's own watch of logins (see `daemon`).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+
+use crate::common::BySpec as _;
+use crate::common::{is_root, mk_host, mk_host_tree, tree};
+use crate::planning::{SKIP, core, file, files, meanwhile, mk, planned};
+use api::v1::MachineConfigSpec;
+use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Found, PolicyAction, Root};
+use serde_json::json;
+
+#[test]
+fn a_keys_folder_that_is_not_cores_own_is_replaced_and_comes_back_when_undone() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_host_tree();
+    let ssh = dir.path().join("home/core/.ssh");
+    fs::create_dir(&ssh).unwrap();
+    fs::write(ssh.join("config"), "root's").unwrap();
+    let before = tree(dir.path(), &["/"], &SKIP);
+    let new = MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA x"]}]}})),
+        ..MachineConfigSpec::default()
+    };
+    let policy = DisruptionPolicy {
+        sshkey: host::KeyPolicy { actions: vec![PolicyAction::restart("chronyd.service")] },
+        ..DisruptionPolicy::default()
+    };
+    let mut host = mk(dir.path());
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+    let plan = planned(&mut host, &new, &policy).unwrap();
+    assert!(host.apply(&plan).is_err());
+    assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
+    FakeSystemd::new(host.root()).set_failing("chronyd.service", false).unwrap();
+    host.apply(&plan).unwrap();
+    let root: &Root = host.root();
+    assert!(matches!(root.found("/home/core/.ssh/config").unwrap(), Found::Absent));
+    assert!(matches!(
+        root.found("/home/core/.ssh").unwrap(),
+        Found::Dir { mode: 0o700, uid: 1000, gid: 1000 }
+    ));
+    let names = root.list("/home/core").unwrap();
+    assert_eq!(names, [".ssh"], "something is left beside it");
+}
+
+/// A host with an SSH server as Debian brings it, or with another configuration.
+fn mk_with_sshd(config: &str) -> tempfile::TempDir {
+    let dir = mk_host_tree();
+    fs::create_dir_all(dir.path().join("etc/ssh/sshd_config.d")).unwrap();
+    fs::write(dir.path().join("etc/ssh/sshd_config"), config).unwrap();
+    let unit = "[Service]\nExecStart=/bin/true\nExecReload=/bin/true\n";
+    fs::write(dir.path().join("usr/lib/systemd/system/ssh.service"), unit).unwrap();
+    dir
+}
+
+fn go(host: &mut host::Host, old: &MachineConfigSpec, new: &MachineConfigSpec) -> host::HostPlan {
+    let facts = host.probe(old, new).unwrap();
+    let names = host::Names { current: "old".to_owned(), desired: "new".to_owned() };
+    let plan = crate::common::plan(old, new, &names, &DisruptionPolicy::default(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    plan
+}
+
+#[test]
+fn keys_count_where_a_stock_sshd_looks_and_do_not_when_they_are_taken_away() {
+    const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    const OWN: &str = "home/core/.ssh/authorized_keys";
+    if !is_root() {
+        return;
+    }
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n";
+    let read = "AuthorizedKeysFile .ssh/authorized_keys.d/ignition\n";
+    for (about, config, dropin, block) in [
+        ("Debian's", stock, true, false),
+        ("without drop-ins", "UsePAM yes\n", false, true),
+        ("that looks at them", read, false, false),
+    ] {
+        let dir = mk_with_sshd(config);
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir(at("home/core/.ssh")).unwrap();
+        fs::write(at(OWN), "ssh-ed25519 OWN mine\n").unwrap();
+        for path in ["home/core/.ssh", OWN] {
+            std::os::unix::fs::chown(at(path), Some(1000), Some(1000)).unwrap();
+        }
+        let mut host = mk(dir.path());
+        let (one, two) = (core(&["ssh-ed25519 ONE x"], None), core(&["ssh-ed25519 TWO x"], None));
+        let none = MachineConfigSpec::default();
+        let plan = go(&mut host, &none, &one);
+        assert!(plan.warnings.is_empty(), "{about}: {plan}");
+        assert_eq!(plan.to_string().contains("reload ssh.service, if it runs"), dropin, "{about}: {plan}");
+        assert_eq!(at(DROPIN).exists(), dropin, "{about}: {plan}");
+        let text = |path: &str| fs::read_to_string(at(path)).unwrap();
+        assert_eq!(text(OWN).contains("ONE"), block, "{about}");
+        let again = go(&mut host, &one, &one);
+        assert!(again.is_empty(), "{about}: {again}");
+        go(&mut host, &one, &two);
+        let keys = (text(OWN).contains("TWO"), text(OWN).contains("ONE"));
+        assert_eq!((at(DROPIN).exists(), keys), (dropin, (block, false)), "{about}");
+        go(&mut host, &two, &none);
+        assert!(!at(DROPIN).exists(), "{about}");
+        assert_eq!(text(OWN), "ssh-ed25519 OWN mine\n", "{about}");
+        assert_eq!(text("home/core/.ssh/authorized_keys.d/ignition"), "", "{about}");
+    }
+}
+
+#[test]
+fn what_makes_keys_count_is_taken_back_with_a_change_that_fails() {
+    if !is_root() {
+        return;
+    }
+    for config in ["Include /etc/ssh/sshd_config.d/*.conf\n", "UsePAM yes\n"] {
+        let dir = mk_with_sshd(config);
+        let before = tree(dir.path(), &["/"], &SKIP);
+        let policy = DisruptionPolicy {
+            sshkey: host::KeyPolicy { actions: vec![PolicyAction::restart("chronyd.service")] },
+            ..DisruptionPolicy::default()
+        };
+        let mut host = mk(dir.path());
+        FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+        // A server that fails to reload must not block the change.
+        FakeSystemd::new(host.root()).set_failing("ssh.service", true).unwrap();
+        let plan = planned(&mut host, &core(&["ssh-ed25519 ONE x"], None), &policy).unwrap();
+        assert!(matches!(host.apply(&plan).unwrap_err(), Error::Undone { .. }));
+        assert_eq!(tree(dir.path(), &["/"], &SKIP), before, "{config}");
+    }
+}
+
+#[test]
+fn who_is_about_to_lose_the_last_way_in_is_warned() {
+    if !is_root() {
+        return;
+    }
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\n";
+    let none = MachineConfigSpec::default;
+    for (about, own, shadow, other_keys, sshd, new, warned) in [
+        ("the user goes", "# no key\n", "", "", stock, none(), true),
+        ("a password stays", "", "", "", stock, core(&[], Some("$6$a$b")), false),
+        ("core has a key of its own", "ssh-ed25519 A own\n", "", "", stock, none(), false),
+        ("another user has a password", "", "bob:$6$x$y:1::::::\n", "", stock, none(), false),
+        // Other users' home folders may be on file servers that do not answer.
+        ("another user's home is not asked", "", "", "ssh-ed25519 B bob\n", stock, none(), true),
+        (
+            "keys that no server looks at",
+            "",
+            "",
+            "",
+            "AuthorizedKeysFile /keys/%u\n",
+            core(&["ssh-ed25519 TWO x"], None),
+            true,
+        ),
+    ] {
+        let dir = mk_with_sshd(sshd);
+        let at = |path: &str| dir.path().join(path);
+        let append = |path: &str, text: &str| {
+            let old = fs::read_to_string(at(path)).unwrap_or_default();
+            fs::write(at(path), old + text).unwrap();
+        };
+        append("etc/passwd", "bob:x:1001:1001::/home/bob:/bin/sh\n");
+        append("etc/shadow", shadow);
+        for (home, keys, id) in [("home/core", own, 1000), ("home/bob", other_keys, 1001)] {
+            fs::create_dir_all(at(home).join(".ssh")).unwrap();
+            std::os::unix::fs::chown(at(home).join(".ssh"), Some(id), Some(id)).unwrap();
+            fs::write(at(home).join(".ssh/authorized_keys"), keys).unwrap();
+        }
+        let mut host = mk(dir.path());
+        let old = core(&["ssh-ed25519 ONE x"], None);
+        go(&mut host, &none(), &old);
+        let facts = host.probe(&old, &new).unwrap();
+        let names = host::Names::default();
+        let plan = crate::common::plan(&old, &new, &names, &DisruptionPolicy::default(), &facts).unwrap();
+        assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
+    }
+}
+
+#[test]
+fn the_last_way_in_may_be_a_password() {
+    if !is_root() {
+        return;
+    }
+    for (about, root_key, warned) in
+        [("nobody else", "# none\n", true), ("root has a key", "ssh-ed25519 R r\n", false)]
+    {
+        let dir = mk_with_sshd("");
+        fs::create_dir_all(dir.path().join("root/.ssh")).unwrap();
+        fs::write(dir.path().join("root/.ssh/authorized_keys"), root_key).unwrap();
+        let mut host = mk(dir.path());
+        let (none, old) = (MachineConfigSpec::default(), core(&[], Some("$6$a$b")));
+        go(&mut host, &none, &old);
+        let plan = go(&mut host, &old, &none);
+        assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
+    }
+}
+
+/// A config with a key of core and more of `storage`.
+fn with_storage(storage: &serde_json::Value) -> MachineConfigSpec {
+    MachineConfigSpec {
+        config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": storage,
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 ONE x"]}]}})),
+        ..MachineConfigSpec::default()
+    }
+}
+
+#[test]
+fn keys_are_judged_by_the_configuration_that_the_change_leaves() {
+    const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    if !is_root() {
+        return;
+    }
+    let data =
+        |text: &str| json!({"source": format!("data:,{}", text.replace(' ', "%20").replace('\n', "%0A"))});
+    let reads = "AuthorizedKeysFile .ssh/authorized_keys.d/ignition\n";
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\n";
+    let main = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "contents": data(reads)});
+    let more = json!({"path": "/etc/ssh/sshd_config.d/10.conf", "overwrite": true, "contents": data(reads)});
+    let includes = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "contents": data(stock)});
+    let linked = json!({"path": "/etc/ssh/sshd_config", "overwrite": true, "target": "stock_config"});
+    let keys = || with_storage(&json!({}));
+    for (about, one, between, two, last) in [
+        ("its file goes", with_storage(&json!({"files": [main]})), false, keys(), true),
+        ("its drop-in goes", with_storage(&json!({"files": [more]})), false, keys(), true),
+        ("its file comes", keys(), true, with_storage(&json!({"files": [main]})), false),
+        (
+            "a file that includes comes back",
+            with_storage(&json!({"files": [main]})),
+            false,
+            with_storage(&json!({"files": [includes]})),
+            true,
+        ),
+        (
+            "a link comes",
+            with_storage(&json!({"files": [main]})),
+            false,
+            with_storage(&json!({"links": [linked]})),
+            true,
+        ),
+    ] {
+        let dir = mk_with_sshd(stock);
+        fs::write(dir.path().join("etc/ssh/stock_config"), stock).unwrap();
+        let mut host = mk(dir.path());
+        let none = MachineConfigSpec::default();
+        let plan = go(&mut host, &none, &one);
+        assert_eq!((dir.path().join(DROPIN).exists(), &plan.warnings), (between, &vec![]), "{about}: {plan}");
+        let plan = go(&mut host, &one, &two);
+        assert_eq!((dir.path().join(DROPIN).exists(), &plan.warnings), (last, &vec![]), "{about}: {plan}");
+        let again = go(&mut host, &two, &two);
+        assert!(again.is_empty(), "{about}: {again}");
+    }
+}
+
+#[test]
+fn a_block_of_the_administrators_keeps_its_word() {
+    if !is_root() {
+        return;
+    }
+    for (block, by_own) in [("none", false), ("%h/.ssh/authorized_keys", true)] {
+        let stock = "Include /etc/ssh/sshd_config.d/*.conf\nMatch User core Address *,!10.0.0.0/8\nAuthorizedKeysFile ";
+        let dir = mk_with_sshd(&format!("{stock}{block}\n"));
+        let plan =
+            go(&mut mk(dir.path()), &MachineConfigSpec::default(), &core(&["ssh-ed25519 ONE x"], None));
+        assert!(!dir.path().join("etc/ssh/sshd_config.d/00-machine-config-keys.conf").exists(), "{plan}");
+        assert_eq!(dir.path().join("home/core/.ssh/authorized_keys").exists(), by_own, "{plan}");
+        let warned = plan.warnings.iter().any(|w| w.contains("/etc/ssh/sshd_config sets AuthorizedKeysFile"));
+        assert_eq!(warned, !by_own, "{plan}");
+    }
+}
+
+#[test]
+fn odd_things_in_the_folder_of_the_ssh_server_hold_up_nothing() {
+    if !is_root() {
+        return;
+    }
+    let none = MachineConfigSpec::default();
+    let keys = core(&["ssh-ed25519 ONE x"], None);
+    // A folder by the name of a drop-in.
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir(at("etc/ssh/sshd_config.d/sub.conf")).unwrap();
+    let plan = go(&mut mk(dir.path()), &none, &keys);
+    assert!(
+        plan.warnings.is_empty() && at("etc/ssh/sshd_config.d/00-machine-config-keys.conf").exists(),
+        "{plan}"
+    );
+    // A link of another user's.
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile /keys/%u\n");
+    let at = |path: &str| dir.path().join(path);
+    fs::remove_dir(at("etc/ssh/sshd_config.d")).unwrap();
+    symlink("/srv", at("etc/ssh/sshd_config.d")).unwrap();
+    std::os::unix::fs::lchown(at("etc/ssh/sshd_config.d"), Some(1000), Some(1000)).unwrap();
+    let mut host = mk(dir.path());
+    go(&mut host, &none, &files(&[file("/etc/x")]));
+    let plan = go(&mut host, &files(&[file("/etc/x")]), &keys);
+    assert_eq!(plan.warnings.len(), 1, "{plan}");
+    assert_eq!(host.drifts(&keys).unwrap(), []);
+    assert_eq!(fs::read_dir(at("srv")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_password_is_taken_back_alone_and_somebody_elses_is_left() {
+    if !is_root() {
+        return;
+    }
+    let policy = DisruptionPolicy {
+        sshkey: host::KeyPolicy { actions: vec![PolicyAction::restart("chronyd.service")] },
+        ..DisruptionPolicy::default()
+    };
+    let other = "bob:$6$bob:20001:0:99999:7:::\n";
+    for (about, meanwhile_core) in [("another user is added", None), ("core's is changed", Some("$6$new"))] {
+        let dir = mk_host_tree();
+        let shadow = dir.path().join("etc/shadow");
+        let before = fs::read_to_string(&shadow).unwrap();
+        let at = shadow.clone();
+        let change = move || {
+            let mut text = fs::read_to_string(&at).unwrap() + other;
+            if let Some(hash) = meanwhile_core {
+                text = text.replace("$6$ours", hash);
+            }
+            fs::write(&at, text).unwrap();
+        };
+        let faults = meanwhile("restart", "chronyd.service", change);
+        let mut host = mk_host(dir.path(), &FakeOs::default(), faults);
+        FakeSystemd::new(host.root()).set_failing("chronyd.service", true).unwrap();
+        let plan = planned(&mut host, &core(&["k"], Some("$6$ours")), &policy).unwrap();
+        assert!(matches!(host.apply(&plan).unwrap_err(), Error::Undone { .. }), "{about}");
+        let now = fs::read_to_string(&shadow).unwrap();
+        assert!(now.ends_with(other), "{about}: {now}");
+        match meanwhile_core {
+            None => assert_eq!(now, before.clone() + other),
+            Some(hash) => assert!(now.contains(&format!("core:{hash}:")), "{now}"),
+        }
+    }
+}
+
+#[test]
+fn what_the_ssh_server_says_of_its_configuration_counts() {
+    const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    if !is_root() {
+        return;
+    }
+    let stock = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n";
+    // Which of its groups count for core is known to the server alone.
+    let by_group = format!("{stock}Match Group staff\nAuthorizedKeysFile .ssh/authorized_keys.d/ignition\n");
+    let by_address = format!("{stock}Match Address 10.0.0.0/8\nAuthorizedKeysFile none\n");
+    let keys = core(&["ssh-ed25519 ONE x"], None);
+    let none = MachineConfigSpec::default();
+    for (about, config, program, dropin, warned, runs) in [
+        ("stock", stock, Some(STAND_IN), true, false, 2),
+        ("a group that applies", by_group.as_str(), Some(STAND_IN), false, false, 1),
+        ("the same, and nobody to ask", by_group.as_str(), None, false, true, 0),
+        ("a server that fails", stock, Some("#!/bin/sh\necho no hostkeys >&2\nexit 1\n"), true, false, 1),
+        ("what depends on who comes", by_address.as_str(), Some(STAND_IN), false, true, 1),
+    ] {
+        let dir = mk_with_sshd(config);
+        if let Some(text) = program {
+            let at = dir.path().join("usr/sbin/sshd");
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(&at, text).unwrap();
+            fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let ran = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let mut host = mk(dir.path()).with_programs(Box::new(In(dir.path().to_owned(), ran.clone())));
+        let plan = go(&mut host, &none, &keys);
+        assert_eq!(dir.path().join(DROPIN).exists(), dropin, "{about}: {plan}");
+        assert_eq!(!plan.warnings.is_empty(), warned, "{about}: {plan}");
+        assert_eq!(ran.load(std::sync::atomic::Ordering::Relaxed), runs, "{about}");
+        let left = fs::read_dir(dir.path().join("run")).unwrap().map(|e| e.unwrap().file_name());
+        assert!(!left.map(|n| n.into_string().unwrap()).any(|n| n.contains("sshd")), "{about}");
+        go(&mut host, &keys, &none);
+        assert!(!dir.path().join(DROPIN).exists(), "{about}");
+    }
+}
+
+#[test]
+fn the_drop_in_that_keys_depend_on_is_compared_watched_and_put_back() {
+    const DROPIN: &str = "/etc/ssh/sshd_config.d/00-machine-config-keys.conf";
+    if !is_root() {
+        return;
+    }
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
+    let at = dir.path().join(DROPIN.trim_start_matches('/'));
+    let mut host = mk(dir.path());
+    let (none, keys) = (MachineConfigSpec::default(), core(&["ssh-ed25519 ONE x"], None));
+    go(&mut host, &none, &keys);
+    let good = fs::read(&at).unwrap();
+    let mut watch = host::Watch::new(host.root(), &keys).unwrap();
+    for (about, harm) in [("it is gone", None), ("it says something else", Some("# nothing\n"))] {
+        match harm {
+            None => fs::remove_file(&at).unwrap(),
+            Some(text) => fs::write(&at, text).unwrap(),
+        }
+        let told = watch.wait(Some(std::time::Duration::from_secs(30))).unwrap();
+        assert_eq!(told, host::Touched::Paths([DROPIN.to_owned()].into()), "{about}");
+        let drifts = host.drifts(&keys).unwrap();
+        assert!(matches!(drifts.as_slice(), [drift] if drift.path() == DROPIN), "{about}: {drifts:?}");
+        let config = host.current_config().unwrap().unwrap();
+        let plan = host.plan_repair(&config, &drifts, None).unwrap().unwrap();
+        assert!(plan.to_string().contains("reload ssh.service, if it runs"), "{about}: {plan}");
+        host.apply(&plan).unwrap();
+        assert_eq!(fs::read(&at).unwrap(), good, "{about}");
+        assert_eq!(host.drifts(&keys).unwrap(), [], "{about}");
+        watch.wait(Some(std::time::Duration::from_millis(600))).unwrap();
+    }
+    assert!(go(&mut host, &keys, &keys).is_empty());
+    go(&mut host, &keys, &none);
+    assert_eq!(host.drifts(&none).unwrap(), []);
+    let left = tree(dir.path(), &["/etc/machine-config-daemon", "/var/lib/machine-config-daemon"], &[]);
+    assert!(!left.keys().any(|path| path.contains("sshd") || path.contains("00-machine")), "{left:?}");
+}
+
+/// Puts an sshd into a folder: a stand-in, which reads the copy that it is told to read, as the real one does, and decides
+/// by groups that stand in no file.
+const STAND_IN: &str = r#"#!/bin/sh
+[ "$1 $2 $4" = "-T -f -C" ] || exit 9
+case "$5" in user=core,host=*,addr=*,laddr=*,lport=22) ;; *) exit 8 ;; esac
+all=$(cat "$3" $(sed -n 's/^Include //p' "$3"))
+echo "port 22"
+if printf '%s\n' "$all" | grep -q '^Match User core$'; then
+    printf '%s\n' "$all" | sed -n 's/^ *AuthorizedKeysFile/authorizedkeysfile/p' | tail -n 1
+elif printf '%s\n' "$all" | grep -q '^Match Group staff$'; then
+    echo "authorizedkeysfile .ssh/authorized_keys.d/ignition"
+else
+    echo "authorizedkeysfile .ssh/authorized_keys .ssh/authorized_keys2"
+fi
+echo "authorizedkeyscommand none"
+"#;
+
+/// Runs the programs of a folder.
+#[derive(Debug)]
+struct In(std::path::PathBuf, Arc<std::sync::atomic::AtomicUsize>);
+
+impl host::Programs for In {
+    fn run(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        limit: std::time::Duration,
+    ) -> Result<host::Output, host::ProgramError> {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let inside = |path: &str| self.0.join(path.trim_start_matches('/')).display().to_string();
+        let main = inside(args[2]);
+        // The copies name each other by their paths on the host.
+        let text = fs::read_to_string(&main).unwrap();
+        let at = format!("{}/run/", self.0.display());
+        fs::write(&main, text.replace(" /run/", &format!(" {at}"))).unwrap();
+        let args: Vec<&str> = args.iter().map(|a| if *a == args[2] { main.as_str() } else { *a }).collect();
+        host::HostPrograms.run(&inside(program), &args, limit)
+    }
+}
+
+/// A folder on a server that is gone: a file system of FUSE whose program never answers. It goes when it is dropped.
+struct Gone {
+    holder: std::process::Child,
+    at: std::path::PathBuf,
+}
+
+impl Gone {
+    fn mount(at: &std::path::Path) -> Option<Self> {
+        let script = "exec 9<>/dev/fuse || exit 1; \
+            mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none \"$0\" || exit 1; echo mounted; exec sleep 600";
+        let mut holder = std::process::Command::new("sh")
+            .args(["-c", script])
+            .arg(at)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = std::io::BufReader::new(holder.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut said).unwrap();
+        if said != "mounted\n" {
+            holder.wait().unwrap();
+            return None;
+        }
+        Some(Self { holder, at: at.to_owned() })
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // With its last handle the connection ends: whoever waits gets an error.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        let done = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
+        if !done.is_ok_and(|s| s.success()) {
+            eprintln!("{} is left mounted", self.at.display());
+        }
+    }
+}
+
+#[test]
+fn a_home_on_a_server_that_is_gone_holds_up_no_check_and_no_other_change() {
+    if !is_root() {
+        return;
+    }
+    let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
+    let (none, keys) = (MachineConfigSpec::default(), core(&["ssh-ed25519 ONE x"], None));
+    let mut host = mk(dir.path());
+    go(&mut host, &none, &keys);
+    let Some(gone) = Gone::mount(&dir.path().join("home/core")) else {
+        eprintln!("skipped: a file system of FUSE cannot be mounted here");
+        return;
+    };
+    // In a thread, so that an inspection that hangs fails the test instead of blocking it.
+    let (said, answers) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let drifts = host.drifts(&keys).unwrap();
+        said.send(format!("drift {drifts:?}")).unwrap();
+        let mut more = with_storage(&json!({"files": [file("/etc/other")]}));
+        let names = host::Names::default();
+        let facts = host.probe(&keys, &more).unwrap();
+        let plan = crate::common::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap();
+        host.apply(&plan).unwrap();
+        said.send("another file is written".to_owned()).unwrap();
+        more.config.as_mut().unwrap()["passwd"]["users"][0]["sshAuthorizedKeys"] =
+            json!(["ssh-ed25519 TWO x"]);
+        let facts = host.probe(&keys, &more).unwrap();
+        let bad =
+            crate::common::plan(&keys, &more, &names, &DisruptionPolicy::default(), &facts).unwrap_err();
+        said.send(bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")).unwrap();
+    });
+    let next = || answers.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs");
+    assert_eq!(next(), "drift []");
+    assert_eq!(next(), "another file is written");
+    let bad = next();
+    assert!(
+        bad.contains("/home/core has not answered within 5 s") && bad.contains("findmnt -T /home/core"),
+        "{bad}"
+    );
+    assert_eq!(bad.lines().count(), 1, "{bad}");
+    drop(gone);
+    thread.join().unwrap();
+}
