@@ -18,6 +18,8 @@ use crate::kubeadm::images::{ETCD_TAG, REPOSITORY};
 pub(crate) const API_PORT: u16 = 6443;
 /// etcd's `/health` and metrics, plain HTTP, on every control-plane node.
 pub(crate) const ETCD_HEALTH_PORT: u16 = 2381;
+/// The API server's address in the services' subnet: the first one.
+pub(crate) const API_SERVICE: &str = "10.96.0.1";
 /// containerd's socket in the nodes.
 const SOCKET: &str = "unix:///run/containerd/containerd.sock";
 

@@ -102,10 +102,11 @@ fn key(image: &Image) -> Result<String> {
 
 /// kube-proxy with `iptables`, its libraries and its plug-ins from the nodes' root, which is the same Debian everywhere.
 async fn kube_proxy(programs: &Programs, base: &Path, progress: &Reporter) -> Result<Image> {
-    /// Prints each library as it is asked for, and the file that it is in the end. The root's links are absolute.
+    /// Prints each library of the program and of its plug-ins (`statistic`, which kube-proxy balances with, needs another
+    /// one) as it is asked for, and the file that it is in the end. The root's links are absolute.
     const LIBRARIES: &str = r#"set -eu
-ldd "/$1" | grep -o '/[^ ]*' | while read -r name; do echo "$name $(readlink -f "$name")"; done
-for plugin in /usr/lib/*/xtables/*.so; do echo "$plugin $(readlink -f "$plugin")"; done
+{ ldd "/$1" /usr/lib/*/xtables/*.so | grep -v ':$' | grep -o '/[^ ]*'; ls /usr/lib/*/xtables/*.so; } | sort -u |
+    while read -r name; do echo "$name $(readlink -f "$name")"; done
 "#;
     let path = programs.get(Program::KubeProxy, progress).await?;
     let root = base.to_string_lossy();

@@ -31,7 +31,7 @@ use crate::control_plane::programs::{Program, Programs};
 use crate::control_plane::{client, write_private};
 use crate::error::{Error, Result};
 use crate::kubeadm::balancer::Balancer;
-use crate::kubeadm::config::{API_PORT, ETCD_HEALTH_PORT, Member, Ticket};
+use crate::kubeadm::config::{API_PORT, API_SERVICE, ETCD_HEALTH_PORT, Member, Ticket};
 use crate::kubeadm::images::Images;
 use crate::kubeadm::node::{FOLDER, IMAGES_UNIT, NodePrograms, setup};
 use crate::lab::handle::NodeHandle;
@@ -248,8 +248,8 @@ impl Kubeadm {
         Ok(cluster)
     }
 
-    /// Waits until every Node is Ready under the boot id that its machine really has, and every pod of `kube-system` is
-    /// ready.
+    /// Waits until every Node is Ready under the boot id that its machine really has, every pod of `kube-system` is ready, and
+    /// every node reaches the API server by its service's address. kube-proxy is ready whether or not its rules were taken.
     ///
     /// # Errors
     /// Not within `limit`; the error says what is missing.
@@ -267,7 +267,7 @@ impl Kubeadm {
                     let waits: Vec<String> =
                         list.items.iter().filter(|pod| !is_ready(pod)).map(ResourceExt::name_any).collect();
                     if waits.is_empty() && list.items.len() >= due {
-                        return Ok(());
+                        break;
                     }
                     format!("{} of {due} pods are there, not ready: {}", list.items.len(), waits.join(", "))
                 }
@@ -279,6 +279,8 @@ impl Kubeadm {
             }
             tokio::time::sleep(POLL).await;
         }
+        let left = || limit.saturating_sub(start.elapsed());
+        try_join_all(self.nodes.iter().map(|node| service_answers(node, left()))).await.map(drop)
     }
 
     /// The administrator's kubeconfig, as kubeadm made it. Its server is the balancer.
@@ -497,6 +499,29 @@ impl Making {
 
 fn node_at(nodes: &[RealNode], index: usize) -> Result<&RealNode> {
     nodes.get(index).ok_or_else(|| Error::Options(format!("the cluster has no node number {index}")))
+}
+
+/// Waits until a node reaches the API server by its service's address.
+async fn service_answers(node: &RealNode, limit: Duration) -> Result<()> {
+    let start = Instant::now();
+    let connect = format!("timeout 2 bash -c ': < /dev/tcp/{API_SERVICE}/443'");
+    loop {
+        let done = node.machine().exec(["sh", "-c", &connect]).await?;
+        if done.code == 0 {
+            return Ok(());
+        }
+        if start.elapsed() > limit {
+            return Err(Error::Timeout {
+                what: format!("the service of the API server on node {}", node.name()),
+                waited: limit,
+                detail: format!(
+                    "{API_SERVICE} does not take a connection (see the log of its kube-proxy): {}",
+                    done.stderr.trim()
+                ),
+            });
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// Waits until the unit that loads images has ended well.
