@@ -30,6 +30,7 @@ pub use lab::supervise::{Attached, down, running, supervise, up};
 pub use machine::base_root::Distribution;
 pub use machine::first_boot::{BareMachine, IgnitionLog};
 pub use machine::image::{PAUSE_IMAGE, PRODUCT_IMAGE, product_image};
+pub use machine::layout::Layout;
 pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;
 pub use machine::real_kubelet::KUBELET_UNIT;

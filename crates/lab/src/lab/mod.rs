@@ -9,6 +9,7 @@ pub(crate) mod handle;
 pub(crate) mod spec;
 pub(crate) mod supervise;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +28,9 @@ use crate::lab::handle::NodeHandle;
 use crate::lab::spec::{Kubelet, LabBuilder, LabSpec};
 use crate::machine::first_boot::{BareMachine, IgnitionLog};
 use crate::machine::image::pause_archive;
+use crate::machine::layout::Places;
 use crate::machine::network::Bridge;
-use crate::machine::real_kubelet::{KubeletSetup, setup};
+use crate::machine::real_kubelet::{self as kubelet, KubeletSetup};
 use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::{Reporter, Step};
 use crate::proxy::api_proxy::ApiProxy;
@@ -193,18 +195,22 @@ impl Lab {
     async fn start_nodes(&mut self, step: &Step) -> Result<()> {
         let spec = &self.spec;
         let (base, kubelet) = (self.base.as_deref(), self.kubelet.as_ref());
-        let names: Vec<(String, &'static str)> =
-            spec.node_names().enumerate().map(|(index, name)| (name, spec.role(index))).collect();
+        let names: Vec<(String, Roles)> = spec
+            .node_names()
+            .enumerate()
+            .map(|(index, name)| (name, spec.layout.roles(spec.is_master(index))))
+            .collect();
         let pods = &*self.pods.insert(PodStandIn::start(self.client.clone()));
         match (self.spec.kind, &self.bridge, base) {
             (NodeKind::Real, Some(bridge), Some(base)) => {
                 for (index, (name, _)) in names.iter().enumerate() {
+                    let places = self.spec.layout.places(self.spec.is_master(index));
                     let spec = RealNodeSpec {
                         index,
                         base: base.to_owned(),
                         daemon: daemon(&self.spec, &self.plane, name)?,
                         kubelet: kubelet
-                            .map(|kubelet| kubelet.setup(&self.plane, bridge, name, index))
+                            .map(|kubelet| kubelet.setup(&self.plane, bridge, name, (index, &places)))
                             .transpose()?,
                         files: self.spec.node_files.clone(),
                         enable: self.spec.node_units.clone(),
@@ -216,12 +222,12 @@ impl Lab {
                     self.nodes.push(LabNode::Real(Box::new(node)));
                 }
                 let client = &self.client;
-                let roles = names.iter().map(|(_, role)| *role);
-                try_join_all(self.nodes.iter_mut().zip(roles).filter_map(|(node, role)| match node {
+                let roles = names.iter().map(|(_, roles)| *roles);
+                try_join_all(self.nodes.iter_mut().zip(roles).filter_map(|(node, roles)| match node {
                     LabNode::Real(node) => Some(async move {
                         match kubelet {
-                            None => join_real(node, role, client, pods).await,
-                            Some(_) => label_real(node, role, client).await,
+                            None => join_real(node, roles, client, pods).await,
+                            Some(_) => label_real(node, roles, client).await,
                         }
                     }),
                     LabNode::Simulated(_) | LabNode::StandIn(_) => None,
@@ -242,8 +248,8 @@ impl Lab {
                 let daemons = client(&daemons).await?;
                 let heartbeat = heartbeat(names.len(), self.spec.controller_manager);
                 let mut starting =
-                    stream::iter(names.iter().map(|(name, role)| {
-                        let mut spec = NodeSpec { heartbeat, ..NodeSpec::new(name).label(role, "") };
+                    stream::iter(names.iter().map(|(name, roles)| {
+                        let mut spec = NodeSpec { heartbeat, ..labelled(name, roles) };
                         if feeds.is_some() {
                             spec.boot_id = boot_id(0);
                         }
@@ -293,15 +299,16 @@ impl Lab {
         let program = crate::machine::first_boot::program(&Reporter::default()).await?;
         let BareMachine { name, config, files, enable } = machine;
         let index = self.nodes.len();
-        let kubelet =
-            self.kubelet.as_ref().map(|k| k.setup(&self.plane, bridge, &name, index)).transpose()?;
+        let places = self.spec.layout.places(false);
+        let kubelet = self.kubelet.as_ref();
+        let kubelet = kubelet.map(|k| k.setup(&self.plane, bridge, &name, (index, &places))).transpose()?;
         let mut all = crate::machine::first_boot::files();
         all.extend(files);
         let spec = RealNodeSpec {
             index,
             base: base.clone(),
             daemon: daemon(&self.spec, &self.plane, &name)?.map(|d| DaemonSetup { kubeconfig: None, ..d }),
-            kubelet: kubelet.map(KubeletSetup::without_unit),
+            kubelet: kubelet.map(|setup| setup.without_unit(&places)),
             files: all,
             enable,
             boot_args: self.spec.distribution.boot_args(),
@@ -469,10 +476,18 @@ fn daemon(spec: &LabSpec, plane: &ControlPlane, name: &str) -> Result<Option<Dae
     }))
 }
 
+/// The labels of a node's role, with their values.
+type Roles = &'static [(&'static str, &'static str)];
+
+/// A Node with these labels.
+fn labelled(name: &str, roles: Roles) -> NodeSpec {
+    roles.iter().fold(NodeSpec::new(name), |spec, (label, value)| spec.label(label, value))
+}
+
 /// Waits for a machine and registers its stand-in under the boot id that it really has.
-async fn join_real(node: &mut RealNode, role: &str, client: &Client, pods: &PodStandIn) -> Result<()> {
+async fn join_real(node: &mut RealNode, roles: Roles, client: &Client, pods: &PodStandIn) -> Result<()> {
     let boot_id = node.machine().wait_running(NODE_LIMIT).await?;
-    let mut spec = NodeSpec::new(node.name()).label(role, "");
+    let mut spec = labelled(node.name(), roles);
     spec.address = Some(node.address().to_string());
     spec.boot_id = boot_id;
     let kubelet = Arc::new(KubeletStandIn::start(client.clone(), spec).await?);
@@ -488,20 +503,30 @@ struct RealKubelet {
 }
 
 impl RealKubelet {
-    fn setup(&self, plane: &ControlPlane, bridge: &Bridge, name: &str, index: usize) -> Result<KubeletSetup> {
-        let path = plane.identity(&format!("system:node:{name}"), &["system:nodes"])?;
+    fn setup(
+        &self,
+        plane: &ControlPlane,
+        bridge: &Bridge,
+        node: &str,
+        (index, places): (usize, &Places),
+    ) -> Result<KubeletSetup> {
+        let path = plane.identity(&format!("system:node:{node}"), &["system:nodes"])?;
         let kubeconfig = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let address = bridge.node_address(index).map(|address| address.to_string()).unwrap_or_default();
-        Ok(setup(name, &address, index, &kubeconfig, &plane.ca(), &self.program, &self.archive))
+        let (kubeconfig, ca) = (kubeconfig.as_str(), plane.ca());
+        let kubelet = kubelet::Kubelet { node, address: &address, index, kubeconfig, ca: &ca };
+        Ok(kubelet::setup(kubelet, places, &self.program, &self.archive))
     }
 }
 
 /// Waits for a machine whose kubelet registers it, gives the Node its role (a kubelet may not) and waits for Ready.
-async fn label_real(node: &RealNode, role: &str, client: &Client) -> Result<()> {
+async fn label_real(node: &RealNode, roles: Roles, client: &Client) -> Result<()> {
     node.machine().wait_running(NODE_LIMIT).await?;
     let nodes: Api<Node> = Api::all(client.clone());
     let start = Instant::now();
-    let patch = Patch::Merge(serde_json::json!({"metadata": {"labels": {role: ""}}}));
+    let patch = Patch::Merge(
+        serde_json::json!({"metadata": {"labels": roles.iter().copied().collect::<BTreeMap<_, _>>()}}),
+    );
     loop {
         match nodes.patch(node.name(), &PatchParams::default(), &patch).await {
             Ok(_) => break,

@@ -11,16 +11,13 @@ use crate::error::{Error, Result};
 use crate::kubeadm::KubeadmSpec;
 use crate::lab::Lab;
 use crate::machine::base_root::Distribution;
+use crate::machine::layout::Layout;
 use crate::machine::node_file::NodeFile;
 use crate::progress::Reporter;
 use crate::system::folder::NodeKind;
 use crate::system::packages::is_root;
 use crate::system::paths::Environment;
 
-/// The label of the nodes that the pool `worker` selects.
-const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
-/// The label of the nodes that the pool `master` selects.
-const MASTER_LABEL: &str = "node-role.kubernetes.io/master";
 /// A bare real node is away for about this long.
 const REBOOT_MILLIS: u64 = 500;
 
@@ -51,6 +48,8 @@ pub struct LabSpec {
     pub distribution: Distribution,
     /// Who speaks for them.
     pub kubelet: Kubelet,
+    /// Whose nodes they look like, where their kubelet is real.
+    pub layout: Layout,
     /// Run the controller manager.
     pub controller_manager: bool,
     /// Run the scheduler.
@@ -110,6 +109,7 @@ impl Default for LabSpec {
             prefix: "worker-".to_owned(),
             distribution: Distribution::default(),
             kubelet: Kubelet::StandIn,
+            layout: Layout::Plain,
             controller_manager: true,
             scheduler: true,
             mco_binary: None,
@@ -147,9 +147,9 @@ impl LabSpec {
         self.nodes + self.masters
     }
 
-    /// The label of the role of node number `index`.
-    pub(crate) fn role(&self, index: usize) -> &'static str {
-        if index < self.nodes { WORKER_LABEL } else { MASTER_LABEL }
+    /// Whether node number `index` has the role of a control-plane node.
+    pub(crate) fn is_master(&self, index: usize) -> bool {
+        index >= self.nodes
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -161,6 +161,9 @@ impl LabSpec {
             return options(
                 "a real kubelet needs real nodes: add `.real()` (`--kubelet real` goes without `--simulated`)",
             );
+        }
+        if self.layout != Layout::Plain && self.kubelet != Kubelet::Real {
+            return options("a distribution's layout is that of its kubelet: add `.kubelet(Kubelet::Real)`");
         }
         if self.controller && self.mco_binary.is_none() {
             return options("the controller needs the `mco` program: add `.mco_binary(path)`");
@@ -235,6 +238,12 @@ impl LabBuilder {
     /// Who speaks for the nodes.
     pub fn kubelet(mut self, kubelet: Kubelet) -> Self {
         self.spec.kubelet = kubelet;
+        self
+    }
+
+    /// Whose nodes the nodes look like, where their kubelet is real.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.spec.layout = layout;
         self
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod base_root;
 pub(crate) mod cgroup;
 pub(crate) mod first_boot;
 pub(crate) mod image;
+pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod node_file;
 pub(crate) mod real_kubelet;

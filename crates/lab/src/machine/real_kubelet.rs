@@ -8,15 +8,13 @@
 use std::path::{Path, PathBuf};
 
 use crate::machine::image::PAUSE_IMAGE;
+use crate::machine::layout::Places;
 use crate::machine::node_file::NodeFile;
 
 /// The kubelet's unit.
 pub const KUBELET_UNIT: &str = "kubelet.service";
 /// Makes control groups ready for containerd and the kubelet.
 pub(crate) const PREPARE_UNIT: &str = "lab-kubelet-prepare.service";
-const KUBECONFIG: &str = "/etc/kubernetes/kubelet.kubeconfig";
-const CA: &str = "/etc/kubernetes/pki/ca.crt";
-const CONFIG: &str = "/etc/kubernetes/kubelet.conf";
 const ARCHIVE: &str = "/usr/local/share/pause.tar";
 
 /// What is added to a node.
@@ -32,10 +30,11 @@ pub(crate) struct KubeletSetup {
 
 impl KubeletSetup {
     /// For a machine whose kubelet's unit and credentials come from elsewhere.
-    pub(crate) fn without_unit(mut self) -> Self {
-        let unit = format!("etc/systemd/system/{KUBELET_UNIT}");
-        self.files.retain(|file| file.path != unit && file.path != KUBECONFIG.trim_start_matches('/'));
-        self.enable.retain(|unit| unit != KUBELET_UNIT);
+    pub(crate) fn without_unit(mut self, places: &Places) -> Self {
+        let unit = format!("etc/systemd/system/{}", places.unit);
+        let kubeconfig = places.kubeconfig.trim_start_matches('/');
+        self.files.retain(|file| file.path != unit && file.path != kubeconfig);
+        self.enable.retain(|unit| unit != places.unit);
         self
     }
 }
@@ -64,21 +63,30 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
 done
 "#;
 
-/// Everything for one node.
-pub(crate) fn setup(
-    node: &str,
-    address: &str,
-    index: usize,
-    kubeconfig: &str,
-    ca: &str,
-    kubelet: &Path,
-    archive: &Path,
-) -> KubeletSetup {
+/// One node, as its kubelet is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kubelet<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) address: &'a str,
+    /// The node's number, which its pods' addresses have.
+    pub(crate) index: usize,
+    pub(crate) kubeconfig: &'a str,
+    /// The cluster's CA, PEM.
+    pub(crate) ca: &'a str,
+}
+
+/// Everything for one node. `program` and `archive` are files of this computer: the kubelet, and the image of its pods'
+/// sandbox.
+pub(crate) fn setup(kubelet: Kubelet<'_>, places: &Places, program: &Path, archive: &Path) -> KubeletSetup {
+    let Kubelet { node, address, index, kubeconfig, ca } = kubelet;
+    let Places { unit: own, program: inside, kubeconfig: credentials, ca: authority, settings, more } =
+        places;
+    let file = |path: &str, mode, text: &str| NodeFile::new(path.trim_start_matches('/'), mode, text);
     let mut files = containerd(index);
     files.extend([
-        NodeFile::new(KUBECONFIG.trim_start_matches('/'), 0o600, kubeconfig),
-        NodeFile::new(CA.trim_start_matches('/'), 0o644, ca),
-        NodeFile::new(CONFIG.trim_start_matches('/'), 0o644, kubelet_config()),
+        file(credentials, 0o600, kubeconfig),
+        file(authority, 0o644, ca),
+        file(settings, 0o644, &kubelet_config(authority)),
         unit(
             "lab-images.service",
             format!(
@@ -88,27 +96,26 @@ pub(crate) fn setup(
             ),
         ),
         unit(
-            KUBELET_UNIT,
+            own,
             format!(
                 "[Unit]\nDescription=kubelet\nAfter=lab-images.service lab-network.service containerd.service\n\
                  Requires=lab-kubelet-prepare.service lab-images.service\nWants=containerd.service\n\
                  StartLimitIntervalSec=0\n\n[Service]\n\
-                 ExecStart=/usr/local/bin/kubelet --config={CONFIG} --kubeconfig={KUBECONFIG} \
+                 ExecStart={inside} --config={settings} --kubeconfig={credentials} \
                  --hostname-override={node} --node-ip={address} --v=1\nRestart=always\nRestartSec=1\n\
                  KillMode=process\n\n[Install]\nWantedBy=multi-user.target\n"
             ),
         ),
     ]);
+    files.extend(more.iter().cloned());
     KubeletSetup {
         files,
         binds: vec![
-            (kubelet.to_owned(), PathBuf::from("/usr/local/bin/kubelet")),
+            (program.to_owned(), PathBuf::from(inside)),
             (archive.to_owned(), PathBuf::from(ARCHIVE)),
         ],
         own_folders: vec!["/var/lib/containerd", "/var/lib/kubelet"],
-        enable: [PREPARE_UNIT, "containerd.service", "lab-images.service", KUBELET_UNIT]
-            .map(str::to_owned)
-            .to_vec(),
+        enable: [PREPARE_UNIT, "containerd.service", "lab-images.service", own].map(str::to_owned).to_vec(),
     }
 }
 
@@ -135,14 +142,14 @@ pub(crate) fn unit(name: &str, text: String) -> NodeFile {
     NodeFile::new(&format!("etc/systemd/system/{name}"), 0o644, text)
 }
 
-fn kubelet_config() -> String {
+fn kubelet_config(ca: &str) -> String {
     let config = serde_json::json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": false},
-            "x509": {"clientCAFile": CA},
+            "x509": {"clientCAFile": ca},
         },
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -201,13 +208,21 @@ fn cni_config(index: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::layout::Layout;
 
     #[test]
     fn every_unit_that_is_enabled_is_in_the_node() {
-        let setup = setup("n", "10.0.0.2", 3, "", "", Path::new("/k"), Path::new("/a"));
-        for unit in setup.enable.iter().filter(|unit| *unit != "containerd.service") {
-            let path = format!("etc/systemd/system/{unit}");
-            assert!(setup.files.iter().any(|file| file.path == path), "{unit}");
+        for layout in [Layout::Plain, Layout::K3s] {
+            let kubelet = Kubelet { node: "n", address: "10.0.0.2", index: 3, kubeconfig: "", ca: "" };
+            let places = layout.places(true);
+            let setup = setup(kubelet, &places, Path::new("/k"), Path::new("/a"));
+            for unit in setup.enable.iter().filter(|unit| *unit != "containerd.service") {
+                let path = format!("etc/systemd/system/{unit}");
+                assert!(setup.files.iter().any(|file| file.path == path), "{unit}");
+            }
+            let bare = setup.without_unit(&places);
+            assert!(!bare.enable.iter().any(|unit| unit == places.unit), "{bare:?}");
+            assert!(!bare.files.iter().any(|file| file.path.contains("kubelet.kubeconfig")), "{bare:?}");
         }
     }
 }

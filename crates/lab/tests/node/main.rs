@@ -13,6 +13,7 @@ mod drain;
 mod drained;
 mod first_boot;
 mod joining;
+mod k3s;
 mod kubeadm;
 mod kubelet;
 mod machines;

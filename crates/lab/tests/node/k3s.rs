@@ -1,0 +1,54 @@
+//! Nodes laid out as k3s lays them out: roles with the value `true` or none at all, the kubelet's credentials in k3s's own
+//! folder, no unit for the kubelet. The agents are put there by the commands of `docs/getting-started/k3s.md`.
+
+use crate::product::{Cluster, LIMIT, machine_config, note, one_file, repository, text, with_controller};
+use lab::{Kubelet, Layout, PRODUCT_IMAGE, product_image};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_find_their_way_on_hosts_of_k3s() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder.nodes(1).masters(1).real().kubelet(Kubelet::Real).layout(Layout::K3s).daemon(false);
+    let cluster = Cluster::start(builder.controller_manager(true).scheduler(true)).await;
+    let guide = std::fs::read_to_string(repository().join("docs/getting-started/k3s.md")).unwrap();
+    let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+    let on_hosts: Vec<&&str> = commands.iter().filter(|line| line.contains("/var/lib/kubelet")).collect();
+    assert_eq!(on_hosts.len(), 2, "{commands:?}");
+    let folder = cluster.lab.folder().make("image").unwrap();
+    let archive =
+        product_image(&lab::built_mco().unwrap(), &repository().join("templates"), &folder).await.unwrap();
+    for node in cluster.lab.nodes() {
+        for command in &on_hosts {
+            node.run(["sh", "-c", command]).await.unwrap();
+        }
+        node.load_image(&archive).await.unwrap();
+    }
+    let worker = cluster.get("Node", "worker-0").await;
+    let labels = worker["metadata"]["labels"].as_object().unwrap();
+    assert!(!labels.keys().any(|key| key.starts_with("node-role")), "{labels:?}");
+    let server = cluster.get("Node", "master-0").await;
+    assert_eq!(server["metadata"]["labels"]["node-role.kubernetes.io/control-plane"], "true");
+
+    let said = cluster.mco(&["install", "--daemon-image", PRODUCT_IMAGE]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for (pool, index) in [("worker", 0), ("master", 1)] {
+        let name = format!("50-{pool}-k3s");
+        let path = format!("/etc/by-{pool}");
+        cluster.create(machine_config(&name, pool, one_file(&path, "yes"))).await;
+        let config = cluster.settled(pool, 1, &[&name], &[]).await;
+        let node = cluster.lab.node(index);
+        assert_eq!(node.read_file(&path).await.unwrap(), "yes");
+        let object = cluster.get("Node", node.name()).await;
+        assert_eq!(
+            note(&object, "currentConfig"),
+            config,
+            "{} is in another pool",
+            text(&object["metadata"]["name"])
+        );
+        node.wait_ready(&cluster.client, LIMIT).await.unwrap();
+    }
+    cluster.no_panic();
+    cluster.stop().await;
+}
