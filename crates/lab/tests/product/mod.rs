@@ -12,6 +12,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "a call is easier to read without `&` before each `json!`")]
 
 pub mod controllers;
+pub mod objects;
 pub mod observer;
 pub mod pods;
 
@@ -19,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lab::{Lab, LabBuilder, NodeHandle, Reporter};
 use serde_json::{Value, json};
@@ -74,9 +74,14 @@ pub struct Cluster {
     _place: SemaphorePermit<'static>,
 }
 
+/// A place for one more cluster, until it is dropped.
+pub async fn place() -> SemaphorePermit<'static> {
+    PLACES.acquire().await.unwrap()
+}
+
 impl Cluster {
     pub async fn start(builder: LabBuilder) -> Self {
-        let place = PLACES.acquire().await.unwrap();
+        let place = place().await;
         let lab = builder.start().await.unwrap();
         let client = lab.client();
         Self { lab, client, _place: place }
@@ -90,49 +95,16 @@ impl Cluster {
     // ---- objects ----
 
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
-        let (group, version, plural) = match kind {
-            "Node" => ("", "v1", "nodes"),
-            "Namespace" => ("", "v1", "namespaces"),
-            "RolloutPolicy" => ("machineconfig.dev", "v1alpha1", "rolloutpolicies"),
-            "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
-            "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
-            "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),
-            "MachineConfiguration" => ("operator.openshift.io", "v1", "machineconfigurations"),
-            "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
-            "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
-            "KubeletConfig" => ("machineconfiguration.openshift.io", "v1", "kubeletconfigs"),
-            "ContainerRuntimeConfig" => {
-                ("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs")
-            }
-            "ImageDigestMirrorSet" => ("config.openshift.io", "v1", "imagedigestmirrorsets"),
-            "ImageTagMirrorSet" => ("config.openshift.io", "v1", "imagetagmirrorsets"),
-            "Image" => ("config.openshift.io", "v1", "images"),
-            "ClusterImagePolicy" => ("config.openshift.io", "v1", "clusterimagepolicies"),
-            "FeatureGate" => ("config.openshift.io", "v1", "featuregates"),
-            "APIServer" => ("config.openshift.io", "v1", "apiservers"),
-            "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
-            other => panic!("the helper does not know the kind {other}"),
-        };
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        Api::all_with(self.client.clone(), &resource)
+        objects::api(&self.client, kind)
     }
 
     /// The object, or null.
     pub async fn get(&self, kind: &str, name: &str) -> Value {
-        match self.api(kind).get_opt(name).await {
-            Ok(object) => object.map_or(Value::Null, |o| json!(o)),
-            // An outage is part of some tests; each wait has its own end.
-            Err(error) => {
-                eprintln!("get {kind} {name}: {error}");
-                Value::Null
-            }
-        }
+        objects::get(&self.client, kind, name).await
     }
 
     pub async fn list(&self, kind: &str) -> Vec<Value> {
-        let list = self.api(kind).list(&ListParams::default()).await;
-        list.map(|l| l.items.into_iter().map(|o| json!(o)).collect()).unwrap_or_default()
+        objects::list(&self.client, kind).await
     }
 
     pub async fn create(&self, object: Value) {
@@ -216,26 +188,7 @@ impl Cluster {
     /// `without`, and each of its nodes says Done in it. Returns the config's name.
     pub async fn settled(&self, pool: &str, nodes: usize, with: &[&str], without: &[&str]) -> String {
         let what = format!("pool {pool} with {nodes} nodes Updated, with {with:?}, without {without:?}");
-        self.wait(&what, async || {
-            let found = self.get("MachineConfigPool", pool).await;
-            let configuration = &found["spec"]["configuration"];
-            let name = text(&configuration["name"]);
-            let sources: Vec<String> =
-                configuration["source"].as_array().into_iter().flatten().map(|s| text(&s["name"])).collect();
-            let has = |one: &&str| sources.iter().any(|s| s == one);
-            let made = !name.is_empty() && with.iter().all(&has) && !without.iter().any(has);
-            let status = &found["status"];
-            let counted =
-                status["machineCount"] == json!(nodes) && status["updatedMachineCount"] == json!(nodes);
-            let said = condition(&found, "Updated").is_some_and(|m| m.contains(&name));
-            if !made || !counted || !said || status["configuration"]["name"] != json!(name) {
-                return None;
-            }
-            let all = self.list("Node").await;
-            let inside = all.iter().filter(|n| note(n, "currentConfig") == name && is_done(n)).count();
-            (inside >= nodes).then_some(name)
-        })
-        .await
+        self.wait(&what, async || objects::settled(&self.client, pool, nodes, with, without).await).await
     }
 
     /// Waits until the pool's condition is True and its message has all of these words; returns the message.
@@ -265,25 +218,7 @@ impl Cluster {
 
     /// Pools, nodes and the end of the controller's log, for people.
     pub async fn state(&self) -> String {
-        let mut out = String::new();
-        for pool in self.list("MachineConfigPool").await {
-            out += &format!("pool {}: {}\n", pool["metadata"]["name"], pool["spec"]["configuration"]["name"]);
-            let conditions = pool["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            for c in conditions.iter().filter(|c| c["status"] == "True") {
-                out += &format!("    {} {} {}\n", c["type"], c["reason"], c["message"]);
-            }
-        }
-        for node in self.list("Node").await {
-            let notes = node["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
-            out += &format!(
-                "node {} unschedulable={}\n",
-                node["metadata"]["name"], node["spec"]["unschedulable"]
-            );
-            for (key, value) in notes.iter().filter(|(key, _)| key.starts_with(MCO)) {
-                out += &format!("    {} {value}\n", key.trim_start_matches(MCO));
-            }
-        }
-        out + "controller:\n" + &tail(&self.lab.controller_log())
+        objects::state(&self.client).await + "controller:\n" + &tail(&self.lab.controller_log())
     }
 
     /// What no test may leave unseen: a panic in the controller.

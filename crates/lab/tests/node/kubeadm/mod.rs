@@ -1,5 +1,10 @@
-//! Clusters that `kubeadm` made of machines that boot: the clusters themselves, and the product on them.
+//! Clusters that `kubeadm` made of machines that boot: the clusters themselves, and the product on them, installed from its
+//! image by the commands of `docs/getting-started/kubeadm.md`.
 //!
 //! Not here: the lab's other clusters, whose control plane runs beside the nodes.
 
 mod made;
+mod single;
+mod site;
+mod three;
+mod watchers;

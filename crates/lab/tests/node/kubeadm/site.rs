@@ -1,0 +1,204 @@
+//! A cluster of kubeadm with the product in it, as its administrator sees it: commands of the guide, objects, waiting.
+//!
+//! What it is not: `product::Cluster`. There the lab runs the controller; here everything runs in pods.
+
+use crate::product::{self, Said, objects, repository};
+use kube::Client;
+use lab::{Kubeadm, PRODUCT_IMAGE, Reporter, product_image};
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::SemaphorePermit;
+
+/// A pool of three takes a drain and a reboot three times, beside another pool and on two cores.
+pub(crate) const LIMIT: Duration = Duration::from_secs(720);
+/// A command that does not wait for machines.
+const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(500);
+/// Where the parts are.
+pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
+
+pub(crate) struct Site {
+    pub(crate) cluster: Kubeadm,
+    pub(crate) client: Client,
+    /// Given back after the cluster has gone: fields are dropped in this order.
+    _place: SemaphorePermit<'static>,
+}
+
+impl Site {
+    /// A cluster whose nodes have the image. `None`: skipped, and said so.
+    pub(crate) async fn start(control_planes: usize, workers: usize) -> Option<Self> {
+        if !lab::require_root() {
+            return None;
+        }
+        let mco = lab::built_mco();
+        if !lab::require(mco.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned()))
+        {
+            return None;
+        }
+        let place = product::place().await;
+        let builder = Kubeadm::builder().control_planes(control_planes).workers(workers);
+        let cluster = builder.progress(Reporter::stderr()).start().await.unwrap();
+        let client = cluster.client();
+        let folder = cluster.folder().make("image").unwrap();
+        let archive = product_image(&mco?, &repository().join("templates"), &folder).await.unwrap();
+        for node in cluster.handles() {
+            node.load_image(&archive).await.unwrap();
+        }
+        Some(Self { cluster, client, _place: place })
+    }
+
+    pub(crate) async fn stop(self) {
+        drop(self.client);
+        self.cluster.stop().await;
+    }
+
+    /// The guide's installation, up to every node in its pool's config.
+    pub(crate) async fn install(&self) {
+        let start = Instant::now();
+        self.mco(&["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE]).await;
+        // Nodes may reboot by now, the only control-plane node too: the command is given again, as the guide says.
+        self.wait("`mco status --all` shows the nodes", async || {
+            let said = self.run(lab::built_mco().unwrap(), &["status", "--all"], COMMAND_LIMIT).await;
+            (said.code == 0 && said.out.contains("worker-0")).then_some(())
+        })
+        .await;
+        self.until_updated().await;
+        eprintln!(
+            "installed, and every node in its pool's config, after {:.0} s",
+            start.elapsed().as_secs_f64()
+        );
+    }
+
+    /// Waits as the guide does.
+    pub(crate) async fn until_updated(&self) {
+        let args = ["status", "--watch", "--until-updated", "--timeout", "12m"];
+        let said = self.run(lab::built_mco().unwrap(), &args, LIMIT + COMMAND_LIMIT).await;
+        if said.code != 0 {
+            eprintln!("{}", self.state().await);
+            panic!("{args:?}: {said:?}");
+        }
+    }
+
+    async fn run(&self, program: impl AsRef<Path>, args: &[&str], limit: Duration) -> Said {
+        let mut command = tokio::process::Command::new(program.as_ref());
+        command.args(args).env("KUBECONFIG", self.cluster.kubeconfig()).current_dir(repository());
+        command.kill_on_drop(true).stdin(std::process::Stdio::null());
+        let output = tokio::time::timeout(limit, command.output()).await;
+        let output = output.unwrap_or_else(|_| panic!("{args:?} does not end in {limit:?}")).unwrap();
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// A command of the guide; it must do what it is to.
+    pub(crate) async fn mco(&self, args: &[&str]) -> String {
+        let said = self.run(lab::built_mco().unwrap(), args, COMMAND_LIMIT).await;
+        if said.code != 0 {
+            eprintln!("{}", self.state().await);
+            panic!("mco {args:?}: {said:?}");
+        }
+        said.out
+    }
+
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
+        let said = self.run(self.cluster.kubectl(), args, COMMAND_LIMIT).await;
+        assert_eq!(said.code, 0, "kubectl {args:?}: {said:?}");
+        said.out
+    }
+
+    /// The guide's MachineConfig, for this role. Returns its name and its file.
+    pub(crate) async fn apply_the_guides_change(&self, role: &str) -> String {
+        let guide = std::fs::read_to_string(repository().join("docs/getting-started/kubeadm.md")).unwrap();
+        let yaml = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let name = format!("50-{role}-motd");
+        let text = yaml.replace("50-worker-motd", &name).replace("role: worker", &format!("role: {role}"));
+        assert!(text.contains(&name) && text.contains(&format!("role: {role}")), "{text}");
+        let file = self.cluster.folder().join(format!("{name}.yaml"));
+        std::fs::write(&file, text).unwrap();
+        let file = file.to_string_lossy().into_owned();
+        self.mco(&["lint", "-f", &file]).await;
+        self.mco(&["plan", "-f", &file]).await;
+        self.kubectl(&["apply", "-f", &file]).await;
+        name
+    }
+
+    /// Waits until the pool is in a config with this MachineConfig, and reads the guide's file from its nodes.
+    pub(crate) async fn changed(&self, pool: &str, nodes: &[&lab::RealNode], machine_config: &str) {
+        let start = Instant::now();
+        while objects::settled(&self.client, pool, nodes.len(), &[machine_config], &[]).await.is_none() {
+            if start.elapsed() > LIMIT {
+                eprintln!("{}", self.state().await);
+                panic!("pool {pool} is not in {machine_config} after {LIMIT:?}");
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        for node in nodes {
+            let text = node.handle().read_file("/etc/motd").await.unwrap();
+            assert!(text.contains("managed by the Machine Config Operator"), "{}: {text:?}", node.name());
+        }
+    }
+
+    /// Waits until this is found.
+    pub(crate) async fn wait<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            if start.elapsed() > COMMAND_LIMIT {
+                eprintln!("{}", self.state().await);
+                panic!("not within {COMMAND_LIMIT:?}: {what}");
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Objects of a kind in the product's namespace, as JSON.
+    pub(crate) async fn ours(&self, kind: &str) -> Vec<Value> {
+        let text = self.kubectl(&["-n", NAMESPACE, "get", kind, "-o", "json"]).await;
+        let list: Value = serde_json::from_str(&text).unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// No container of the product has ended badly, and none has said that it panicked.
+    pub(crate) async fn no_panic(&self) {
+        for pod in self.ours("pods").await {
+            let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+            let log = self.kubectl(&["-n", NAMESPACE, "logs", &name, "--tail=-1"]).await;
+            assert!(!log.contains("panicked at"), "{name}: {log}");
+            for container in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+                let last = &container["lastState"]["terminated"];
+                // 134 is an abort, 139 a fault of memory; 137 and 143 are the reboot's.
+                assert!(
+                    ![134, 139].contains(&last["exitCode"].as_i64().unwrap_or_default()),
+                    "{name}: {last}"
+                );
+            }
+        }
+    }
+
+    /// Everything that helps to see why a test waits, for people.
+    pub(crate) async fn state(&self) -> String {
+        let mut out = objects::state(&self.client).await;
+        let commands: [&[&str]; 4] = [
+            &["get", "nodes", "-o", "wide"],
+            &["get", "pods", "-A", "-o", "wide"],
+            &["get", "events", "-A", "--sort-by=.lastTimestamp"],
+            &["-n", NAMESPACE, "logs", "deployment/machine-config-controller", "--tail=40"],
+        ];
+        for args in commands {
+            let said = self.run(self.cluster.kubectl(), args, COMMAND_LIMIT).await;
+            let lines: Vec<&str> = said.out.lines().collect();
+            out += &format!(
+                "$ kubectl {}\n{}\n{}",
+                args.join(" "),
+                lines[lines.len().saturating_sub(60)..].join("\n"),
+                said.err
+            );
+        }
+        out
+    }
+}

@@ -1,0 +1,102 @@
+//! Objects of a cluster as JSON, whatever cluster it is: reading them, whether a pool is settled, and a report for people.
+//!
+//! Not here: waiting, and the cluster itself (`mod.rs`, `node/kubeadm`).
+
+use super::{MCO, condition, is_done, note, text};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Requests about objects of a kind, by its name.
+pub fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let (group, version, plural) = match kind {
+        "Node" => ("", "v1", "nodes"),
+        "Namespace" => ("", "v1", "namespaces"),
+        "RolloutPolicy" => ("machineconfig.dev", "v1alpha1", "rolloutpolicies"),
+        "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
+        "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
+        "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),
+        "MachineConfiguration" => ("operator.openshift.io", "v1", "machineconfigurations"),
+        "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
+        "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
+        "KubeletConfig" => ("machineconfiguration.openshift.io", "v1", "kubeletconfigs"),
+        "ContainerRuntimeConfig" => ("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs"),
+        "ImageDigestMirrorSet" => ("config.openshift.io", "v1", "imagedigestmirrorsets"),
+        "ImageTagMirrorSet" => ("config.openshift.io", "v1", "imagetagmirrorsets"),
+        "Image" => ("config.openshift.io", "v1", "images"),
+        "ClusterImagePolicy" => ("config.openshift.io", "v1", "clusterimagepolicies"),
+        "FeatureGate" => ("config.openshift.io", "v1", "featuregates"),
+        "APIServer" => ("config.openshift.io", "v1", "apiservers"),
+        "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+        other => panic!("the helper does not know the kind {other}"),
+    };
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    Api::all_with(client.clone(), &resource)
+}
+
+/// The object, or null.
+pub async fn get(client: &Client, kind: &str, name: &str) -> Value {
+    match api(client, kind).get_opt(name).await {
+        Ok(object) => object.map_or(Value::Null, |o| json!(o)),
+        // An outage is part of some tests; each wait has its own end.
+        Err(error) => {
+            eprintln!("get {kind} {name}: {error}");
+            Value::Null
+        }
+    }
+}
+
+/// All objects of a kind; none when the API server does not answer.
+pub async fn list(client: &Client, kind: &str) -> Vec<Value> {
+    let list = api(client, kind).list(&ListParams::default()).await;
+    list.map(|l| l.items.into_iter().map(|o| json!(o)).collect()).unwrap_or_default()
+}
+
+/// The pool's config, if the pool has this many nodes, is Updated with a config that is made from all of `with` and none
+/// of `without`, and each of its nodes says Done in it.
+pub async fn settled(
+    client: &Client,
+    pool: &str,
+    nodes: usize,
+    with: &[&str],
+    without: &[&str],
+) -> Option<String> {
+    let found = get(client, "MachineConfigPool", pool).await;
+    let configuration = &found["spec"]["configuration"];
+    let name = text(&configuration["name"]);
+    let sources: Vec<String> =
+        configuration["source"].as_array().into_iter().flatten().map(|s| text(&s["name"])).collect();
+    let has = |one: &&str| sources.iter().any(|s| s == one);
+    let made = !name.is_empty() && with.iter().all(&has) && !without.iter().any(has);
+    let status = &found["status"];
+    let counted = status["machineCount"] == json!(nodes) && status["updatedMachineCount"] == json!(nodes);
+    let said = condition(&found, "Updated").is_some_and(|m| m.contains(&name));
+    if !made || !counted || !said || status["configuration"]["name"] != json!(name) {
+        return None;
+    }
+    let all = list(client, "Node").await;
+    let inside = all.iter().filter(|n| note(n, "currentConfig") == name && is_done(n)).count();
+    (inside >= nodes).then_some(name)
+}
+
+/// Pools and nodes, for people.
+pub async fn state(client: &Client) -> String {
+    let mut out = String::new();
+    for pool in list(client, "MachineConfigPool").await {
+        out += &format!("pool {}: {}\n", pool["metadata"]["name"], pool["spec"]["configuration"]["name"]);
+        let conditions = pool["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        for c in conditions.iter().filter(|c| c["status"] == "True") {
+            out += &format!("    {} {} {}\n", c["type"], c["reason"], c["message"]);
+        }
+    }
+    for node in list(client, "Node").await {
+        let notes = node["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+        out +=
+            &format!("node {} unschedulable={}\n", node["metadata"]["name"], node["spec"]["unschedulable"]);
+        for (key, value) in notes.iter().filter(|(key, _)| key.starts_with(MCO)) {
+            out += &format!("    {} {value}\n", key.trim_start_matches(MCO));
+        }
+    }
+    out
+}
