@@ -1,5 +1,6 @@
 //! The cluster itself: what kubeadm leaves on its nodes, a reboot of the only control plane, and nothing left afterwards.
 
+use super::watchers::Quorum;
 use crate::common;
 use crate::product::LIMIT;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
@@ -28,10 +29,13 @@ async fn kubeadm_makes_a_cluster_that_survives_a_reboot_and_leaves_nothing() {
     let node = cluster.handles().remove(0);
     let mut state = cluster.nodes()[0].machine().watch();
     let boot = node.boot_id().await.unwrap();
+    let quorum = Quorum::start(cluster.etcd_members());
     node.run(["systemctl", "reboot"]).await.unwrap();
     let up = state.wait_for(|state| matches!(state, MachineState::Running { boot: 2, .. }));
     tokio::time::timeout(LIMIT, up).await.unwrap().unwrap();
     cluster.wait_ready(LIMIT).await.unwrap();
+    // The only member was away: whoever looks on must have seen it.
+    assert!(quorum.lost().is_some());
     assert_ne!(node.boot_id().await.unwrap(), boot);
     // The pods' control groups of the last boot were removed before the kubelet started.
     let left =

@@ -158,6 +158,12 @@ impl Quorum {
         Self { seen, task: Task(task) }
     }
 
+    /// Ends it. Says when the quorum was lost, where the test itself took it away.
+    pub(super) fn lost(self) -> Option<String> {
+        drop(self.task);
+        self.seen.lock().unwrap().lost.take()
+    }
+
     /// Ends it. More than half of the members must have been there all the time. Returns the longest time in which none could
     /// answer a read that needs a quorum: elections.
     pub(super) fn finish(self) -> Duration {
