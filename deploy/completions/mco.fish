@@ -25,192 +25,192 @@ function __fish_mco_using_subcommand
 end
 
 complete -c mco -n "__fish_mco_needs_command" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_needs_command" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_needs_command" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_needs_command" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
-complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Put namespace, CRDs, ControllerConfig and pools into a cluster'
+complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Install namespace, CRDs, ControllerConfig and pools in a cluster'
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
-complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Say what the controller does now, or what a change would do to the nodes; writes nothing'
-complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Stop giving nodes of a pool new configs'
-complete -c mco -n "__fish_mco_needs_command" -f -a "resume" -d 'Let a paused pool go on'
-complete -c mco -n "__fish_mco_needs_command" -f -a "history" -d 'Show the rendered configs of a pool: since when, and who changed what'
-complete -c mco -n "__fish_mco_needs_command" -f -a "undo" -d 'Take a pool back to a config that it had, until its MachineConfigs are corrected'
-complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Have nodes try again at once what they failed at'
-complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Say which MachineConfig set a file, unit or argument of a pool, and which lost'
+complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Show what the controller does next, or what a change would do to the nodes; writes nothing'
+complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Pause pools: their nodes get no new configs'
+complete -c mco -n "__fish_mco_needs_command" -f -a "resume" -d 'Resume paused pools'
+complete -c mco -n "__fish_mco_needs_command" -f -a "history" -d 'Show the history of a pool\'s rendered configs: when, what changed, and who changed it'
+complete -c mco -n "__fish_mco_needs_command" -f -a "undo" -d 'Roll a pool back to an earlier config, until its MachineConfigs are corrected'
+complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Have nodes retry at once what failed'
+complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Show which MachineConfig set a file, unit or argument of a pool, and which were overridden'
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
-complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: every rule, with the place and the remedy'
+complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: each finding with its place and remedy'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
-complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: hands booting machines their Ignition config'
+complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: serves booting machines their Ignition config'
 complete -c mco -n "__fish_mco_needs_command" -f -a "operator" -d 'The operator: keeps the config server\'s certificates and the machines\' user data'
-complete -c mco -n "__fish_mco_needs_command" -f -a "token" -d 'Boot tokens: who may fetch a pool\'s config'
-complete -c mco -n "__fish_mco_needs_command" -f -a "pointer" -d 'Print the config that a machine is provisioned with: it sends it to the config server'
+complete -c mco -n "__fish_mco_needs_command" -f -a "token" -d 'Boot tokens: which machines may fetch a pool\'s config'
+complete -c mco -n "__fish_mco_needs_command" -f -a "pointer" -d 'Print the pointer config that a machine is provisioned with: it makes the machine fetch its config from the config server'
 complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a shell completion script'
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run controller, config server and operator as pods of this image [default: they run elsewhere]' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; none takes them back; without it those that are there stay' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server, as machines reach it [default: as the kubeconfig says, unless that is this computer\'s own address]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; `none` removes all; without this option the existing ones stay' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server\'s URL, as machines reach it [default: from the kubeconfig, unless that is a loopback address]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-ca -d 'The CA that the API server\'s clients trust, PEM [default: the kubeconfig\'s]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: they run as services of their hosts]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -s o -l output -d 'With --dry-run: how to print the objects' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
-complete -c mco -n "__fish_mco_using_subcommand install" -l output-dir -d 'With --dry-run: write the objects into this folder for kubectl, the CRDs into a file of their own' -r -F
+complete -c mco -n "__fish_mco_using_subcommand install" -l output-dir -d 'With --dry-run: write the objects into this folder for kubectl, with the CRDs in a separate file' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; one that is there stays as it is]'
-complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server gives configs to everybody who reaches it, over plain HTTP (22624) too, as the reference does'
-complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds that are read where they exist'
-complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Say what would be done and do nothing'
+complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server serves configs only to machines with a boot token [default for a new installation; an existing one stays as it is]'
+complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift\'s does'
+complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds, which are read if they exist'
+complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand install" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand status" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -l phase -d 'List only nodes in this phase; may be given several times' -r -f -a "done\t'In the pool\'s config and available'
 unavailable\t'In the pool\'s config, not available'
-goes\t'It is sent to the pool\'s config now'
-moving\t'At work'
-failing\t'It fails to get there'
-waits\t'It is to go, and cannot yet'"
+goes\t'It is given the pool\'s config now'
+moving\t'It is being updated'
+failing\t'Its update fails'
+waits\t'It needs an update and waits'"
 complete -c mco -n "__fish_mco_using_subcommand status" -l node -d 'List only this node; may be given several times' -r
-complete -c mco -n "__fish_mco_using_subcommand status" -l timeout -d 'With --until-updated: end after this time, like 90s, 30m or 2h, with what is waited for' -r
-complete -c mco -n "__fish_mco_using_subcommand status" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand status" -l timeout -d 'With --until-updated: exit after this time, like 90s, 30m or 2h, and print what is still awaited' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand status" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand status" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand status" -l all -d 'List the nodes that are done, too'
+complete -c mco -n "__fish_mco_using_subcommand status" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand status" -l all -d 'Also list the nodes that are done'
 complete -c mco -n "__fish_mco_using_subcommand status" -s w -l watch -d 'Keep showing changes; on a terminal the table is updated in place'
-complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'With --watch: end when every pool shown is updated, or cannot be before a person has changed something'
-complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when something is not as it should be, see below'
+complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'With --watch: exit when every pool shown is updated, or cannot be until somebody changes something'
+complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when something needs attention, see below'
 complete -c mco -n "__fish_mco_using_subcommand status" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand plan" -l from -d 'Read the cluster\'s objects from this file or folder instead; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l from -d 'Read the cluster\'s objects from this file or folder instead of a cluster; may be given several times' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -s f -l filename -d 'Plan a change by these manifests: a file, a folder, or `-`; may be given several times' -r -F
-complete -c mco -n "__fish_mco_using_subcommand plan" -l templates -d 'With -f: the folder of the controller\'s templates, for kinds that become MachineConfigs by them [default: that of the controller\'s image, where it is]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand plan" -l templates -d 'With -f: the folder of the controller\'s templates, for kinds that become MachineConfigs by them [default: that of the controller\'s image, if it exists]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -l pool -d 'Only this pool; may be given several times' -r
-complete -c mco -n "__fish_mco_using_subcommand plan" -l refuse -d 'With -f: exit with 3 when the change costs a node this or more' -r -f -a "reload\t'Refuse what reloads a service, or worse'
-restart\t'Refuse what restarts a service, or worse'
-drain\t'Refuse what drains a node, or worse'
-reboot\t'Refuse what reboots a node'"
-complete -c mco -n "__fish_mco_using_subcommand plan" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand plan" -l refuse -d 'With -f: exit with 3 when the change costs a node this or more' -r -f -a "reload\t'Refuse a change that reloads a service, or worse'
+restart\t'Refuse a change that restarts a service, or worse'
+drain\t'Refuse a change that drains a node, or worse'
+reboot\t'Refuse a change that reboots a node'"
+complete -c mco -n "__fish_mco_using_subcommand plan" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand plan" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand plan" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l delete -d 'With -f: plan that these objects are deleted, as by `kubectl delete -f`'
-complete -c mco -n "__fish_mco_using_subcommand plan" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
+complete -c mco -n "__fish_mco_using_subcommand plan" -l show-secrets -d 'Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand pause" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand pause" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand pause" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand pause" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand pause" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand pause" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand pause" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand pause" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand pause" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand resume" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand resume" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand resume" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand resume" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand resume" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand resume" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand resume" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand resume" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand resume" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand resume" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand history" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand history" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand history" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand history" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand history" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand history" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand history" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand undo" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand undo" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand undo" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand undo" -l to -d 'The rendered config to go back to [default: the one before]; `mco history` lists them' -r
-complete -c mco -n "__fish_mco_using_subcommand undo" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -l to -d 'The rendered config to go back to [default: the previous one]; `mco history` lists them' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand undo" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand undo" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand undo" -l release -d 'Take the pin away: the pool follows its MachineConfigs again'
-complete -c mco -n "__fish_mco_using_subcommand undo" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
-complete -c mco -n "__fish_mco_using_subcommand undo" -s y -l yes -d 'Do not ask'
-complete -c mco -n "__fish_mco_using_subcommand undo" -l dry-run -d 'Say what it would do and do nothing'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand undo" -l release -d 'Remove the pin: the pool follows its MachineConfigs again'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l show-secrets -d 'Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets'
+complete -c mco -n "__fish_mco_using_subcommand undo" -s y -l yes -d 'Do not ask for confirmation'
+complete -c mco -n "__fish_mco_using_subcommand undo" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand undo" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand undo" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand retry" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand retry" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand retry" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand retry" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand retry" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand retry" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand retry" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand retry" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand retry" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand retry" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand retry" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand explain" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand explain" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand explain" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand explain" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand explain" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand explain" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand explain" -l contested -d 'Only what more than one MachineConfig sets'
-complete -c mco -n "__fish_mco_using_subcommand explain" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
+complete -c mco -n "__fish_mco_using_subcommand explain" -l show-secrets -d 'Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets'
 complete -c mco -n "__fish_mco_using_subcommand explain" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand render" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand render" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
-complete -c mco -n "__fish_mco_using_subcommand render" -l templates -d 'The folder of templates that base MachineConfigs are made from' -r -F
+complete -c mco -n "__fish_mco_using_subcommand render" -l templates -d 'The folder of templates that the base MachineConfigs are made from' -r -F
 complete -c mco -n "__fish_mco_using_subcommand render" -l pool -d 'Only this pool; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -l diff-with -d 'Show what differs from the rendering of these manifests, or from rendered configs' -r -F
 complete -c mco -n "__fish_mco_using_subcommand render" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand render" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand render" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand render" -l diff -d 'Show what differs from the live pools instead of the result'
 complete -c mco -n "__fish_mco_using_subcommand render" -l exit-code -d 'With a diff: exit with 3 when there is a difference'
-complete -c mco -n "__fish_mco_using_subcommand render" -l show-secrets -d 'Show contents that may be secret too: of files that not everybody may read, and where a line looks like one'
+complete -c mco -n "__fish_mco_using_subcommand render" -l show-secrets -d 'Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets'
 complete -c mco -n "__fish_mco_using_subcommand render" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand render" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
-complete -c mco -n "__fish_mco_using_subcommand lint" -l templates -d 'The folder of templates that base MachineConfigs are made from: what goes over them is told too' -r -F
-complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand lint" -l templates -d 'The folder of templates that the base MachineConfigs are made from: what overrides these is reported too' -r -F
+complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand lint" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand lint" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand lint" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand lint" -l strict -d 'Exit with 3 for warnings too'
 complete -c mco -n "__fish_mco_using_subcommand lint" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -f -a "start" -d 'Run the controller until SIGTERM'
-complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -f -a "bootstrap" -d 'Render once, from manifests in a folder to files in another'
+complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -f -a "bootstrap" -d 'Render once, from the manifests in one folder to files in another'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l templates -d 'The folder of the templates that the base MachineConfigs are made from' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics and /healthz are served; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
@@ -219,7 +219,7 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l leader-elect -d 'Work only while holding the Lease, so that several may run' -r -f -a "true\t''
 false\t''"
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l manifest-dir -d 'The folder with the manifests: ControllerConfig, pools, MachineConfigs' -r -F
@@ -227,79 +227,79 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l pull-secret -d 'The pull secret\'s manifest' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l templates -d 'The folder of the templates' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "plan" -d 'Say what a config would do on this host: every step, what it costs, or why it cannot be applied'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "plan" -d 'Show what a config would do on this host: every step and what it costs, or why it cannot be applied'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: what Ignition cannot do, before the kubelet starts'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: apply what Ignition cannot, before the kubelet starts'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node [default: the host name]' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'Where the host\'s root folder is' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'The host\'s root folder' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'Where /metrics is served; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-enabled -d 'Ask the kubelet for its health' -r -f -a "true\t''
 false\t''"
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-endpoint -d 'Where it answers: an http URL with an IP address' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-endpoint -d 'The kubelet\'s health endpoint: an http URL with an IP address' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l once-from -d 'Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l skip-reboot -d 'With --once-from: leave the reboot that it may need to others'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l skip-reboot -d 'With --once-from: do not reboot, even if the config needs it'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s f -l filename -d 'The config: a file, or `-`' -r -F
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l policy -d 'A manifest of the MachineConfiguration whose disruption policies count [default: the built-in ones]' -r -F
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l refuse -d 'Exit with 3 when it costs this or more' -r -f -a "reload\t'Refuse what reloads a service, or worse'
-restart\t'Refuse what restarts a service, or worse'
-drain\t'Refuse what drains a node, or worse'
-reboot\t'Refuse what reboots a node'"
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l root-mount -d 'Where the host\'s root folder is' -r -F
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l policy -d 'A manifest of the MachineConfiguration whose disruption policies apply [default: the built-in ones]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l refuse -d 'Exit with 3 when it costs this or more' -r -f -a "reload\t'Refuse a change that reloads a service, or worse'
+restart\t'Refuse a change that restarts a service, or worse'
+drain\t'Refuse a change that drains a node, or worse'
+reboot\t'Refuse a change that reboots a node'"
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l root-mount -d 'The host\'s root folder' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l root-mount -d 'Where the host\'s root folder is' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l root-mount -d 'The host\'s root folder' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l root-mount -d 'Where the host\'s root folder is' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l root-mount -d 'The host\'s root folder' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l machineconfig-file -d 'The config that the config server left for the first boot, below the root folder' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -f -a "start" -d 'Serve from the cluster until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand server; and not __fish_seen_subcommand_from start bootstrap" -f -a "bootstrap" -d 'Serve from a folder until SIGTERM, for the first machines of a cluster'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l secure-port -d 'The HTTPS port' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l insecure-port -d 'The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference\'s is 22624' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l insecure-port -d 'The port for plain HTTP, which exposes configs to anyone on the network path; 0 for none. OpenShift\'s is 22624' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l key -d 'The key (PEM); read again when it changes' -r -F
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-min-version -d 'The oldest TLS version to speak: VersionTLS12 or VersionTLS13' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-min-version -d 'The minimum TLS version: VersionTLS12 or VersionTLS13' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l payload-version -d 'The release that this server belongs to' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bind-address -d 'The address to listen on [default: all]' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It must name one; may be given several times' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l connections-per-address -d 'Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l connections-per-address -d 'The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
@@ -307,21 +307,21 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server as machines reach it; written into the kubeconfig that they are given' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bootstrap-token-dir -d 'Where the Secret with the bootstrap token is mounted' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l http2 -d 'Offer HTTP/2 too'
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l require-token -d 'Give configs only to machines that show a boot token (see `mco token`)'
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l require-token -d 'Serve configs only to machines that send a boot token (see `mco token`)'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l secure-port -d 'The HTTPS port' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l insecure-port -d 'The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference\'s is 22624' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l insecure-port -d 'The port for plain HTTP, which exposes configs to anyone on the network path; 0 for none. OpenShift\'s is 22624' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l cert -d 'The certificate (PEM); read again when it changes' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l key -d 'The key (PEM); read again when it changes' -r -F
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-min-version -d 'The oldest TLS version to speak: VersionTLS12 or VersionTLS13' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-min-version -d 'The minimum TLS version: VersionTLS12 or VersionTLS13' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l tls-cipher-suites -d 'Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l payload-version -d 'The release that this server belongs to' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bind-address -d 'The address to listen on [default: all]' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It must name one; may be given several times' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l connections-per-address -d 'Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l connections-per-address -d 'The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
@@ -330,74 +330,74 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-kubeconfig -d 'The kubeconfig that machines are given' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bootstrap-certs -d 'A registry\'s CA, `REGISTRY=FILE` with the file below the base folder; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l http2 -d 'Offer HTTP/2 too'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep the config server\'s certificates and the machines\' user data, until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Each pool\'s user data holds a boot token: for a config server with --require-token'
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Look once, write what is missing or stale, say what, and end'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Put a boot token into each pool\'s user data: for a config server with --require-token'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Check once, write what is missing or out of date, print it, and exit'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "create" -d 'Make a token and print it: the only time that it can be seen'
-complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "list" -d 'Show tokens: for whom, until when, used or not'
-complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "revoke" -d 'Take tokens back, at once'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "create" -d 'Create a token and print it; it cannot be shown again'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "list" -d 'List tokens: whom they are for, when they expire, whether they were used'
+complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -f -a "revoke" -d 'Revoke tokens, at once'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l ttl -d 'How long it is good, like 90m, 24h or 7d [default: until it is revoked]' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l grace -d 'With --single-use: how long that machine may ask again, when its transfer broke' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l node -d 'The machine that it is for, which a custom pool then expects; told in the server\'s log and in `mco token list`' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l address -d 'Where the machine must ask from: an address or a network; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l ttl -d 'How long the token is valid, like 90m, 24h or 7d [default: until it is revoked]' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l grace -d 'With --single-use: how long that machine may ask again if its transfer was interrupted' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l node -d 'The machine that the token is for: a custom pool then expects its first boot, and the server\'s log and `mco token list` show it' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l address -d 'The address or network that the machine must ask from; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l single-use -d 'For the boot of one machine'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l single-use -d 'Make the token valid for the boot of one machine only'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print' -r -f -a "text\t'For people'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
-complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l spent -d 'All that have expired or were used'
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l spent -d 'Revoke all tokens that have expired or were used'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand token; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
-complete -c mco -n "__fish_mco_using_subcommand pointer" -l kubeconfig-list -d 'What the environment says in place of --kubeconfig: files, of which the first that says something counts' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l token -d 'The boot token to send [default: the pool\'s own, where `mco operator` keeps one]' -r
-complete -c mco -n "__fish_mco_using_subcommand pointer" -l ignition-version -d 'The version to write it in: what the machine\'s Ignition reads' -r
-complete -c mco -n "__fish_mco_using_subcommand pointer" -l host -d 'The server, as machines reach it [default: as the ControllerConfig says]' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l ignition-version -d 'The Ignition version of the config: one that the machine\'s Ignition reads' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l host -d 'The config server\'s host name or address, as machines reach it [default: from the ControllerConfig]' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l port -d 'The server\'s port' -r
-complete -c mco -n "__fish_mco_using_subcommand pointer" -l ca -d 'Whom to trust (PEM) [default: as the ConfigMap machine-config-server-ca says]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l ca -d 'The CA that machines trust (PEM) [default: from the ConfigMap machine-config-server-ca]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand pointer" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand pointer" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand pointer" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand pointer" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand completion" -l no-color -d 'Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself' -r
+complete -c mco -n "__fish_mco_using_subcommand completion" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand completion" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand completion" -s h -l help -d 'Print help'

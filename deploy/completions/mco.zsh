@@ -16,7 +16,7 @@ _mco() {
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -35,12 +35,12 @@ _mco() {
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '*--pool=[A pool to create; may be given several times]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service \[default\: that of Service kube-system/kube-dns, else 10.96.0.10\]]:IP:_default' \
 '--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
-'*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; none takes them back; without it those that are there stay]:IP[/BITS]:_default' \
-'--api-server-url=[The API server, as machines reach it \[default\: as the kubeconfig says, unless that is this computer'\''s own address\]]:URL:_default' \
+'*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; \`none\` removes all; without this option the existing ones stay]:IP[/BITS]:_default' \
+'--api-server-url=[The API server'\''s URL, as machines reach it \[default\: from the kubeconfig, unless that is a loopback address\]]:URL:_default' \
 '--api-server-ca=[The CA that the API server'\''s clients trust, PEM \[default\: the kubeconfig'\''s\]]:FILE:_files' \
 '--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \
 '-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
@@ -49,13 +49,13 @@ yaml\:"For programs and people"))' \
 '--output=[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'(-o --output)--output-dir=[With --dry-run\: write the objects into this folder for kubectl, the CRDs into a file of their own]:DIR:_files' \
+'(-o --output)--output-dir=[With --dry-run\: write the objects into this folder for kubectl, with the CRDs in a separate file]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \
-'(--require-token)--open[With --image\: the config server gives configs to everybody who reaches it, over plain HTTP (22624) too, as the reference does]' \
-'--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds that are read where they exist]' \
-'--dry-run[Say what would be done and do nothing]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--require-token[With --image\: the config server serves configs only to machines with a boot token \[default for a new installation; an existing one stays as it is\]]' \
+'(--require-token)--open[With --image\: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift'\''s does]' \
+'--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds, which are read if they exist]' \
+'--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -65,28 +65,28 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '*--phase=[List only nodes in this phase; may be given several times]:PHASE:((done\:"In the pool'\''s config and available"
 unavailable\:"In the pool'\''s config, not available"
-goes\:"It is sent to the pool'\''s config now"
-moving\:"At work"
-failing\:"It fails to get there"
-waits\:"It is to go, and cannot yet"))' \
+goes\:"It is given the pool'\''s config now"
+moving\:"It is being updated"
+failing\:"Its update fails"
+waits\:"It needs an update and waits"))' \
 '*--node=[List only this node; may be given several times]:NAME:_default' \
-'--timeout=[With --until-updated\: end after this time, like 90s, 30m or 2h, with what is waited for]:TIME:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--timeout=[With --until-updated\: exit after this time, like 90s, 30m or 2h, and print what is still awaited]:TIME:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'(--phase --node)--all[List the nodes that are done, too]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'(--phase --node)--all[Also list the nodes that are done]' \
 '-w[Keep showing changes; on a terminal the table is updated in place]' \
 '--watch[Keep showing changes; on a terminal the table is updated in place]' \
-'--until-updated[With --watch\: end when every pool shown is updated, or cannot be before a person has changed something]' \
-'--exit-code[Exit with 3 when something is not as it should be, see below]' \
+'--until-updated[With --watch\: exit when every pool shown is updated, or cannot be until somebody changes something]' \
+'--exit-code[Exit with 3 when something needs attention, see below]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -97,26 +97,26 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'(--kubeconfig --context)*--from=[Read the cluster'\''s objects from this file or folder instead; may be given several times]:FILE|DIR:_files' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'(--kubeconfig --context)*--from=[Read the cluster'\''s objects from this file or folder instead of a cluster; may be given several times]:FILE|DIR:_files' \
 '*-f+[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
 '*--filename=[Plan a change by these manifests\: a file, a folder, or \`-\`; may be given several times]:FILE|DIR:_files' \
-'--templates=[With -f\: the folder of the controller'\''s templates, for kinds that become MachineConfigs by them \[default\: that of the controller'\''s image, where it is\]]:DIR:_files' \
+'--templates=[With -f\: the folder of the controller'\''s templates, for kinds that become MachineConfigs by them \[default\: that of the controller'\''s image, if it exists\]]:DIR:_files' \
 '*--pool=[Only this pool; may be given several times]:NAME:_default' \
-'--refuse=[With -f\: exit with 3 when the change costs a node this or more]:REFUSE:((reload\:"Refuse what reloads a service, or worse"
-restart\:"Refuse what restarts a service, or worse"
-drain\:"Refuse what drains a node, or worse"
-reboot\:"Refuse what reboots a node"))' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--refuse=[With -f\: exit with 3 when the change costs a node this or more]:REFUSE:((reload\:"Refuse a change that reloads a service, or worse"
+restart\:"Refuse a change that restarts a service, or worse"
+drain\:"Refuse a change that drains a node, or worse"
+reboot\:"Refuse a change that reboots a node"))' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--delete[With -f\: plan that these objects are deleted, as by \`kubectl delete -f\`]' \
-'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
+'--show-secrets[Also show contents that may be secret\: of files that not everybody may read, and lines that look like secrets]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -126,15 +126,15 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -145,15 +145,15 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -164,15 +164,15 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -183,21 +183,21 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'(--release)--to=[The rendered config to go back to \[default\: the one before\]; \`mco history\` lists them]:CONFIG:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'(--release)--to=[The rendered config to go back to \[default\: the previous one\]; \`mco history\` lists them]:CONFIG:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--release[Take the pin away\: the pool follows its MachineConfigs again]' \
-'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
-'-y[Do not ask]' \
-'--yes[Do not ask]' \
-'(-y --yes)--dry-run[Say what it would do and do nothing]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--release[Remove the pin\: the pool follows its MachineConfigs again]' \
+'--show-secrets[Also show contents that may be secret\: of files that not everybody may read, and lines that look like secrets]' \
+'-y[Do not ask for confirmation]' \
+'--yes[Do not ask for confirmation]' \
+'(-y --yes)--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -208,15 +208,15 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -227,17 +227,17 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '()--contested[Only what more than one MachineConfig sets]' \
-'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
+'--show-secrets[Also show contents that may be secret\: of files that not everybody may read, and lines that look like secrets]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -249,17 +249,17 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
 '*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
-'--templates=[The folder of templates that base MachineConfigs are made from]:DIR:_files' \
+'--templates=[The folder of templates that the base MachineConfigs are made from]:DIR:_files' \
 '*--pool=[Only this pool; may be given several times]:NAME:_default' \
 '*--diff-with=[Show what differs from the rendering of these manifests, or from rendered configs]:FILE|DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '(--diff-with)--diff[Show what differs from the live pools instead of the result]' \
 '--exit-code[With a diff\: exit with 3 when there is a difference]' \
-'--show-secrets[Show contents that may be secret too\: of files that not everybody may read, and where a line looks like one]' \
+'--show-secrets[Also show contents that may be secret\: of files that not everybody may read, and lines that look like secrets]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -269,15 +269,15 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
 '*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
-'--templates=[The folder of templates that base MachineConfigs are made from\: what goes over them is told too]:DIR:_files' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--templates=[The folder of templates that the base MachineConfigs are made from\: what overrides these is reported too]:DIR:_files' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--strict[Exit with 3 for warnings too]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -287,7 +287,7 @@ yaml\:"For programs and people"))' \
 (controller)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -305,7 +305,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
 '--metrics-listen=[Where /metrics and /healthz are served; \`off\` for nowhere]:ADDR:_default' \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
@@ -313,7 +313,7 @@ _arguments "${_arguments_options[@]}" : \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -326,7 +326,7 @@ _arguments "${_arguments_options[@]}" : \
 '--pull-secret=[The pull secret'\''s manifest]:FILE:_files' \
 '--templates=[The folder of the templates]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -339,7 +339,7 @@ esac
 (daemon)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -357,9 +357,9 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--node-name=[The name of this host'\''s Node \[default\: the host name\]]:NAME:_default' \
-'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
 '--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
@@ -368,8 +368,8 @@ _arguments "${_arguments_options[@]}" : \
 '--kubelet-healthz-endpoint=[Where it answers\: an http URL with an IP address]:URL:_default' \
 '--once-from=[Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end]:FILE|URL:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--skip-reboot[With --once-from\: leave the reboot that it may need to others]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--skip-reboot[With --once-from\: do not reboot, even if the config needs it]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -379,20 +379,20 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '-f+[The config\: a file, or \`-\`]:FILE:_files' \
 '--filename=[The config\: a file, or \`-\`]:FILE:_files' \
-'--policy=[A manifest of the MachineConfiguration whose disruption policies count \[default\: the built-in ones\]]:FILE:_files' \
-'--refuse=[Exit with 3 when it costs this or more]:REFUSE:((reload\:"Refuse what reloads a service, or worse"
-restart\:"Refuse what restarts a service, or worse"
-drain\:"Refuse what drains a node, or worse"
-reboot\:"Refuse what reboots a node"))' \
-'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--policy=[A manifest of the MachineConfiguration whose disruption policies apply \[default\: the built-in ones\]]:FILE:_files' \
+'--refuse=[Exit with 3 when it costs this or more]:REFUSE:((reload\:"Refuse a change that reloads a service, or worse"
+restart\:"Refuse a change that restarts a service, or worse"
+drain\:"Refuse a change that drains a node, or worse"
+reboot\:"Refuse a change that reboots a node"))' \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -400,9 +400,9 @@ yaml\:"For programs and people"))' \
 ;;
 (recover)
 _arguments "${_arguments_options[@]}" : \
-'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -410,10 +410,10 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (firstboot-complete-machineconfig)
 _arguments "${_arguments_options[@]}" : \
-'--root-mount=[Where the host'\''s root folder is]:DIR:_files' \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
 '--machineconfig-file=[The config that the config server left for the first boot, below the root folder]:FILE:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -426,7 +426,7 @@ esac
 (server)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -444,17 +444,17 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--secure-port=[The HTTPS port]:PORT:_default' \
-'--insecure-port=[The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference'\''s is 22624]:PORT:_default' \
+'--insecure-port=[The port for plain HTTP, which exposes configs to anyone on the network path; 0 for none. OpenShift'\''s is 22624]:PORT:_default' \
 '--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
 '--key=[The key (PEM); read again when it changes]:FILE:_files' \
-'--tls-min-version=[The oldest TLS version to speak\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
+'--tls-min-version=[The minimum TLS version\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
 '*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
-'*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
-'--connections-per-address=[Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)]:N:_default' \
+'*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times]:IP[/BITS]:_default' \
+'--connections-per-address=[The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)]:N:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
@@ -462,9 +462,9 @@ _arguments "${_arguments_options[@]}" : \
 '--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--http2[Offer HTTP/2 too]' \
-'--require-token[Give configs only to machines that show a boot token (see \`mco token\`)]' \
+'--require-token[Serve configs only to machines that send a boot token (see \`mco token\`)]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -473,15 +473,15 @@ _arguments "${_arguments_options[@]}" : \
 (bootstrap)
 _arguments "${_arguments_options[@]}" : \
 '--secure-port=[The HTTPS port]:PORT:_default' \
-'--insecure-port=[The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference'\''s is 22624]:PORT:_default' \
+'--insecure-port=[The port for plain HTTP, which exposes configs to anyone on the network path; 0 for none. OpenShift'\''s is 22624]:PORT:_default' \
 '--cert=[The certificate (PEM); read again when it changes]:FILE:_files' \
 '--key=[The key (PEM); read again when it changes]:FILE:_files' \
-'--tls-min-version=[The oldest TLS version to speak\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
+'--tls-min-version=[The minimum TLS version\: VersionTLS12 or VersionTLS13]:VERSION:_default' \
 '*--tls-cipher-suites=[Cipher suites to offer, by IANA, Go or OpenSSL name \[default\: all that are safe\]]:NAMES:_default' \
 '--payload-version=[The release that this server belongs to]:VERSION:_default' \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
-'*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2\: machines are told apart by the address that it names. It must name one; may be given several times]:IP[/BITS]:_default' \
-'--connections-per-address=[Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of machines boot from behind one address (NAT)]:N:_default' \
+'*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times]:IP[/BITS]:_default' \
+'--connections-per-address=[The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)]:N:_default' \
 '--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
@@ -490,7 +490,7 @@ _arguments "${_arguments_options[@]}" : \
 '--bootstrap-kubeconfig=[The kubeconfig that machines are given]:FILE:_files' \
 '*--bootstrap-certs=[A registry'\''s CA, \`REGISTRY=FILE\` with the file below the base folder; may be given several times]:REGISTRY=FILE:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--http2[Offer HTTP/2 too]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
@@ -504,7 +504,7 @@ esac
 (operator)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -522,11 +522,11 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--require-token[Each pool'\''s user data holds a boot token\: for a config server with --require-token]' \
-'--once[Look once, write what is missing or stale, say what, and end]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--require-token[Put a boot token into each pool'\''s user data\: for a config server with --require-token]' \
+'--once[Check once, write what is missing or out of date, print it, and exit]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -539,7 +539,7 @@ esac
 (token)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -557,33 +557,33 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'--ttl=[How long it is good, like 90m, 24h or 7d \[default\: until it is revoked\]]:TIME:_default' \
-'--grace=[With --single-use\: how long that machine may ask again, when its transfer broke]:TIME:_default' \
-'--node=[The machine that it is for, which a custom pool then expects; told in the server'\''s log and in \`mco token list\`]:NAME:_default' \
-'*--address=[Where the machine must ask from\: an address or a network; may be given several times]:IP[/BITS]:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'--ttl=[How long the token is valid, like 90m, 24h or 7d \[default\: until it is revoked\]]:TIME:_default' \
+'--grace=[With --single-use\: how long that machine may ask again if its transfer was interrupted]:TIME:_default' \
+'--node=[The machine that the token is for\: a custom pool then expects its first boot, and the server'\''s log and \`mco token list\` show it]:NAME:_default' \
+'*--address=[The address or network that the machine must ask from; may be given several times]:IP[/BITS]:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--single-use[For the boot of one machine]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--single-use[Make the token valid for the boot of one machine only]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
-':pool -- The pool whose config it gives:_default' \
+':pool -- The pool whose config the token gives access to:_default' \
 && ret=0
 ;;
 (list)
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
-'-o+[How to print]:OUTPUT:((text\:"For people"
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
-'--output=[How to print]:OUTPUT:((text\:"For people"
+'--output=[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -594,14 +594,14 @@ yaml\:"For programs and people"))' \
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
-'--spent[All that have expired or were used]' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--spent[Revoke all tokens that have expired or were used]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
-'*::ids -- The tokens'\'' IDs\: what stands before the dot:_default' \
+'*::ids -- The tokens'\'' IDs\: the part before the dot:_default' \
 && ret=0
 ;;
         esac
@@ -612,14 +612,14 @@ esac
 _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
-'--kubeconfig-list=[What the environment says in place of --kubeconfig\: files, of which the first that says something counts]:FILES:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--token=[The boot token to send \[default\: the pool'\''s own, where \`mco operator\` keeps one\]]:TOKEN:_default' \
-'--ignition-version=[The version to write it in\: what the machine'\''s Ignition reads]:VERSION:_default' \
-'--host=[The server, as machines reach it \[default\: as the ControllerConfig says\]]:HOST:_default' \
+'--ignition-version=[The Ignition version of the config\: one that the machine'\''s Ignition reads]:VERSION:_default' \
+'--host=[The config server'\''s host name or address, as machines reach it \[default\: from the ControllerConfig\]]:HOST:_default' \
 '--port=[The server'\''s port]:PORT:_default' \
-'--ca=[Whom to trust (PEM) \[default\: as the ConfigMap machine-config-server-ca says\]]:FILE:_files' \
+'--ca=[The CA that machines trust (PEM) \[default\: from the ConfigMap machine-config-server-ca\]]:FILE:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -629,7 +629,7 @@ _arguments "${_arguments_options[@]}" : \
 (completion)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
-'--no-color=[Any text but an empty one\: no colours (<https\://no-color.org>). The help obeys it by itself]:ANY:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -644,23 +644,23 @@ esac
 (( $+functions[_mco_commands] )) ||
 _mco_commands() {
     local commands; commands=(
-'install:Put namespace, CRDs, ControllerConfig and pools into a cluster' \
+'install:Install namespace, CRDs, ControllerConfig and pools in a cluster' \
 'status:Show pools and nodes\: who waits for what, and why' \
-'plan:Say what the controller does now, or what a change would do to the nodes; writes nothing' \
-'pause:Stop giving nodes of a pool new configs' \
-'resume:Let a paused pool go on' \
-'history:Show the rendered configs of a pool\: since when, and who changed what' \
-'undo:Take a pool back to a config that it had, until its MachineConfigs are corrected' \
-'retry:Have nodes try again at once what they failed at' \
-'explain:Say which MachineConfig set a file, unit or argument of a pool, and which lost' \
+'plan:Show what the controller does next, or what a change would do to the nodes; writes nothing' \
+'pause:Pause pools\: their nodes get no new configs' \
+'resume:Resume paused pools' \
+'history:Show the history of a pool'\''s rendered configs\: when, what changed, and who changed it' \
+'undo:Roll a pool back to an earlier config, until its MachineConfigs are corrected' \
+'retry:Have nodes retry at once what failed' \
+'explain:Show which MachineConfig set a file, unit or argument of a pool, and which were overridden' \
 'render:Render manifests without a cluster, or show what they would change' \
-'lint:Check manifests\: every rule, with the place and the remedy' \
+'lint:Check manifests\: each finding with its place and remedy' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
-'server:The config server\: hands booting machines their Ignition config' \
+'server:The config server\: serves booting machines their Ignition config' \
 'operator:The operator\: keeps the config server'\''s certificates and the machines'\'' user data' \
-'token:Boot tokens\: who may fetch a pool'\''s config' \
-'pointer:Print the config that a machine is provisioned with\: it sends it to the config server' \
+'token:Boot tokens\: which machines may fetch a pool'\''s config' \
+'pointer:Print the pointer config that a machine is provisioned with\: it makes the machine fetch its config from the config server' \
 'completion:Print a shell completion script' \
     )
     _describe -t commands 'mco commands' commands "$@"
@@ -674,7 +674,7 @@ _mco__subcmd__completion_commands() {
 _mco__subcmd__controller_commands() {
     local commands; commands=(
 'start:Run the controller until SIGTERM' \
-'bootstrap:Render once, from manifests in a folder to files in another' \
+'bootstrap:Render once, from the manifests in one folder to files in another' \
     )
     _describe -t commands 'mco controller commands' commands "$@"
 }
@@ -692,9 +692,9 @@ _mco__subcmd__controller__subcmd__start_commands() {
 _mco__subcmd__daemon_commands() {
     local commands; commands=(
 'start:Run the agent until SIGTERM' \
-'plan:Say what a config would do on this host\: every step, what it costs, or why it cannot be applied' \
+'plan:Show what a config would do on this host\: every step and what it costs, or why it cannot be applied' \
 'recover:Finish or undo what a crash interrupted; needs no API server' \
-'firstboot-complete-machineconfig:Complete a machine'\''s first boot\: what Ignition cannot do, before the kubelet starts' \
+'firstboot-complete-machineconfig:Complete a machine'\''s first boot\: apply what Ignition cannot, before the kubelet starts' \
     )
     _describe -t commands 'mco daemon commands' commands "$@"
 }
@@ -806,9 +806,9 @@ _mco__subcmd__status_commands() {
 (( $+functions[_mco__subcmd__token_commands] )) ||
 _mco__subcmd__token_commands() {
     local commands; commands=(
-'create:Make a token and print it\: the only time that it can be seen' \
-'list:Show tokens\: for whom, until when, used or not' \
-'revoke:Take tokens back, at once' \
+'create:Create a token and print it; it cannot be shown again' \
+'list:List tokens\: whom they are for, when they expire, whether they were used' \
+'revoke:Revoke tokens, at once' \
     )
     _describe -t commands 'mco token commands' commands "$@"
 }

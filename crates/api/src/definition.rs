@@ -72,7 +72,7 @@ impl Column {
         name: "Age",
         type_: ColumnType::Date,
         json_path: ".metadata.creationTimestamp",
-        description: "How long ago it was made.",
+        description: "The time since it was created.",
         priority: 0,
     };
 

@@ -87,24 +87,24 @@ macro_rules! reasons {
 reasons! {
     /// Events that the controller writes.
     ControllerEvent {
-        /// A new rendered MachineConfig was made for the pool.
+        /// A new rendered MachineConfig was created for the pool.
         RenderedConfigGenerated: Normal, "MachineConfigPool";
         /// A MachineConfig of the pool sets another OS image than the cluster's.
         OSImageURLOverridden: Normal, "MachineConfig";
-        /// A selector of the pool is `{}`, which would take everything and takes nothing. Give it labels.
+        /// A selector of the pool is `{}`, which would select everything, so it selects nothing. Give it labels.
         SelectingAll: Warning, "MachineConfigPool";
-        /// Somebody edited or deleted a MachineConfig that the controller makes, and it was put back. The message says
-        /// where the change belongs.
+        /// Somebody edited or deleted a MachineConfig that the controller generates, and it was restored. The message
+        /// says where to make the change instead.
         PutBack: Warning, "MachineConfig";
-        /// ControllerConfig named another version, and this controller has taken it over.
+        /// ControllerConfig named another controller version; this controller has written its own.
         VersionTakenOver: Normal, "ControllerConfig";
-        /// Nodes were sent to a config.
+        /// Nodes were given a new config.
         SetDesiredConfig: Normal, "MachineConfigPool";
-        /// Nodes were sent to a config and an OS image.
+        /// Nodes were given a new config and OS image.
         SetDesiredConfigAndOSImage: Normal, "MachineConfigPool";
         /// The control-plane node that runs the operator goes last.
         DeferringOperatorNodeUpdate: Normal, "MachineConfigPool";
-        /// The pool's nodes are on their way to a config, or what they wait for has changed.
+        /// The pool's nodes are being updated to a config, or the reason why they wait has changed.
         Updating: Normal, "MachineConfigPool";
         /// All nodes of the pool are in its config.
         Completed: Normal, "MachineConfigPool";
@@ -131,27 +131,27 @@ reasons! {
         Cordon: Normal, "Node";
         /// The agent has asked for a drain; the message says why the update needs one.
         Drain: Normal, "Node";
-        /// The drain that was asked for has not ended within an hour. The node is Degraded and goes on waiting.
+        /// The drain has not ended within an hour. The node is Degraded and continues to wait.
         FailedToDrain: Warning, "Node";
-        /// The update is over and the node takes pods again.
+        /// The update is complete, and the node is uncordoned.
         Uncordon: Normal, "Node";
-        /// The controller has not given the node back in time.
+        /// The controller has not uncordoned the node in time.
         FailedToUncordon: Warning, "Node";
-        /// The node is in its config.
+        /// The node has reached its config.
         NodeDone: Normal, "Node";
         /// The node is about to reboot, or did so while the API server could not be reached.
         Reboot: Normal, "Node";
         /// The update needed no reboot.
         SkipReboot: Normal, "Node";
-        /// A running machine cannot follow this change. The node is Unreconcilable; take that part of the change back.
+        /// A running machine cannot apply this change. The node is Unreconcilable; revert that part of the change.
         FailedToReconcile: Warning, "Node";
         /// The host is not in the config that it should be in. The message names the paths.
         OnDiskStateValidationFailed: Warning, "Node";
-        /// An update was refused because the host had drifted in a path that the update does not write.
+        /// An update was refused because of drift in a path that the update does not write.
         PreflightConfigDriftCheckFailed: Warning, "Node";
         /// Somebody changed a managed file, unit or link; see the page on drift.
         ConfigDriftDetected: Warning, "Node";
-        /// Drift was put back, as the pool's drift rules say.
+        /// Drift was repaired, as the pool's drift rules say.
         ConfigDriftRepaired: Normal, "Node";
         /// A path was changed again after five repairs within ten minutes. Find out who changes it.
         ConfigDriftRepairGivenUp: Warning, "Node";
@@ -165,11 +165,11 @@ reasons! {
         ServiceReload: Normal, "Node";
         /// An update restarted services.
         ServiceRestart: Normal, "Node";
-        /// The agent was told to end during a change. It finishes the change first.
+        /// The agent was told to stop during a change. It finishes the change first.
         GotSigtermDuringUpdate: Warning, "Node";
         /// A certificate of the cluster could not be written on the host; the message has path and remedy.
         CertificatesNotWritten: Warning, "Node";
-        /// The config can be applied, and somebody should know this about it.
+        /// The config can be applied, but the message names something to check.
         ConfigWarning: Warning, "Node";
     }
 }
@@ -177,13 +177,13 @@ reasons! {
 reasons! {
     /// Events that the operator writes.
     OperatorEvent {
-        /// A pool has no user data, because no pointer config can be made for it.
+        /// A pool has no user data, because no pointer config can be written for it.
         NoUserData: Warning, "Secret";
-        /// The API server refuses the user data. Machines that are made with it get what stood in it before.
+        /// The API server refuses the user data. Machines that are created with it get its previous contents.
         UserDataNotWritten: Warning, "Secret";
         /// The config server's CA cannot be put into this user data.
         UserDataWithoutCA: Warning, "Secret";
-        /// No boot token can be put into this user data: machines that are made with it are refused.
+        /// No boot token can be put into this user data: machines that are created with it are refused.
         UserDataWithoutToken: Warning, "Secret";
     }
 }

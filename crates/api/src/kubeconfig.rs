@@ -51,13 +51,16 @@ pub fn check(text: &str) -> Result<(), ShapeError> {
 fn document(document: &Value) -> Result<(), ShapeError> {
     let wrong = |path: &str, what: &str| ShapeError { path: path.to_owned(), what: what.to_owned() };
     let Some(fields) = document.as_object() else {
-        return Err(wrong("", "is no kubeconfig: fields such as clusters, contexts and users are expected"));
+        return Err(wrong(
+            "",
+            "is not a kubeconfig: fields such as clusters, contexts and users are expected",
+        ));
     };
     if fields.get("kind").is_some_and(|kind| kind != "Config") {
-        return Err(wrong("kind", "is not Config: this file is something else than a kubeconfig"));
+        return Err(wrong("kind", "must be Config: this file is not a kubeconfig"));
     }
     if fields.get("current-context").is_some_and(|c| !c.is_string() && !c.is_null()) {
-        return Err(wrong("current-context", "must be a text: the name of a context"));
+        return Err(wrong("current-context", "must be a string: the name of a context"));
     }
     for (list, field) in LISTS {
         let entries = match fields.get(list) {
@@ -68,13 +71,13 @@ fn document(document: &Value) -> Result<(), ShapeError> {
         for (i, entry) in entries.iter().enumerate() {
             let at = format!("{list}[{i}]");
             if !entry.get("name").is_some_and(Value::is_string) {
-                return Err(wrong(&format!("{at}.name"), "must be there, and a text"));
+                return Err(wrong(&format!("{at}.name"), "is required, and must be a string"));
             }
             match entry.get(field) {
                 Some(Value::Object(_)) => {}
                 // `kubectl config` writes users without credentials like this.
                 None | Some(Value::Null) if field == "user" => continue,
-                _ => return Err(wrong(&format!("{at}.{field}"), "must be there, with fields of its own")),
+                _ => return Err(wrong(&format!("{at}.{field}"), "is required, and must be a mapping")),
             }
             texts(&at, field, entry.get(field).unwrap_or(&Value::Null))?;
         }
@@ -95,7 +98,7 @@ fn texts(at: &str, field: &str, object: &Value) -> Result<(), ShapeError> {
             Some(_) => {
                 return Err(ShapeError {
                     path: path(),
-                    what: "must be a text; write it in quotes".to_owned(),
+                    what: "must be a string; write it in quotes".to_owned(),
                 });
             }
         }
@@ -139,11 +142,11 @@ mod tests {
             (user("{}"), ""),
             (user("null"), ""),
             (String::new(), ""),
-            (user("{token: [hunter2]}"), "users[0].user.token: must be a text"),
+            (user("{token: [hunter2]}"), "users[0].user.token: must be a string"),
             (user("hunter2"), "users[0].user: must be there"),
             (user("{client-key-data: 'hunter2?'}"), "users[0].user.client-key-data: is not base64"),
             (user("{token: 'hunter2\n"), "is not YAML, line "),
-            ("hunter2".to_owned(), "is no kubeconfig"),
+            ("hunter2".to_owned(), "is not a kubeconfig"),
             ("users: hunter2".to_owned(), "users: must be a list"),
             ("users: [{user: {token: hunter2}}]".to_owned(), "users[0].name: must be there"),
             ("clusters: [{name: c}]".to_owned(), "clusters[0].cluster: must be there"),
@@ -153,7 +156,7 @@ mod tests {
                 "contexts[0].context.cluster: is missing",
             ),
             ("kind: KubeletConfiguration\npassword: hunter2".to_owned(), "kind: is not Config"),
-            ("current-context: [hunter2]".to_owned(), "current-context: must be a text"),
+            ("current-context: [hunter2]".to_owned(), "current-context: must be a string"),
         ];
         for (text, want) in rows {
             let said = check(&text).err().map(|m| m.to_string()).unwrap_or_default();

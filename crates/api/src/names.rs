@@ -59,18 +59,18 @@ pub mod annotation {
     pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
     /// On rendered MachineConfigs: which MachineConfig set what in it, packed. Ours alone; no other implementation reads it.
     pub const PROVENANCE: &str = "machineconfiguration.openshift.io/provenance";
-    /// On MachineConfigs that the controller makes: a digest of what it wrote. Where it does not fit what stands, somebody
-    /// else has written since. Ours alone.
+    /// On MachineConfigs that the controller makes: a digest of what it wrote. If it does not match the object,
+    /// somebody else has changed it since. Ours alone.
     pub const WRITTEN: &str = "machineconfiguration.openshift.io/written";
-    /// On ControllerConfig: how many rendered MachineConfigs a pool keeps that nobody names; a whole number. Ours alone.
+    /// On ControllerConfig: how many unused rendered MachineConfigs of a pool are kept; a whole number. Ours alone.
     pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
-    /// On the ControllerConfig and on the controller's Deployment: values that were found out or guessed, see
+    /// On the ControllerConfig and on the controller's Deployment: values that were detected or guessed, see
     /// [`crate::found`]. Ours alone.
     pub const FOUND_OUT: &str = "machineconfiguration.openshift.io/found-out";
-    /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of what it makes; empty for the
+    /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of the MachineConfigs generated from it; empty for the
     /// first one of a pool. Written once by the controller, never changed.
     pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
-    /// On ControllerConfig: layers of the template directory that count beside those of the platform, separated by
+    /// On ControllerConfig: layers of the template directory that are used in addition to those of the platform, separated by
     /// commas, the last one winning. Ours alone.
     pub const TEMPLATE_LAYERS: &str = "machineconfiguration.openshift.io/template-layers";
     /// Node: the rendered MachineConfig in effect. Written by the daemon.
@@ -88,8 +88,8 @@ pub mod annotation {
     pub const REASON: &str = "machineconfiguration.openshift.io/reason";
     /// Node: the rendered MachineConfig that the machine first booted into.
     pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
-    /// MachineConfigPool: nodes, by name and separated by commas, that are given the labels of the pool's selector when they
-    /// have first booted into its config. Each is taken off the list when it has them. Ours alone.
+    /// MachineConfigPool: nodes, by name and separated by commas, that are given the labels of the pool's selector
+    /// after they have first booted into its config. Each is removed from the list when it has them. Ours alone.
     pub const FIRST_BOOT_NODES: &str = "machineconfiguration.openshift.io/first-boot-nodes";
     /// Node: the labels of the custom pool that it booted into were applied.
     pub const CUSTOM_POOL_LABELS_APPLIED: &str = "machineconfiguration.openshift.io/customPoolLabelsApplied";
@@ -100,8 +100,8 @@ pub mod annotation {
     /// MachineConfigPool, and copied from it to its Nodes: what happens to managed paths that are changed by hand, see
     /// [`crate::drift`]. Ours alone.
     pub const DRIFT: &str = "machineconfiguration.openshift.io/drift";
-    /// Node: a copy of the infrastructure's control-plane topology. Outside OpenShift only nodes of the control plane are
-    /// told `SingleReplica`: the others have each other.
+    /// Node: a copy of the infrastructure's control-plane topology. Outside OpenShift only control-plane nodes get
+    /// `SingleReplica`; pods of other nodes can move to each other.
     pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
     /// Node: `Rebooting` between the reboot's start and the first sync after it, else empty.
     pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
@@ -113,11 +113,11 @@ pub mod annotation {
         "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
     /// ControllerConfig: `true` while the API server's CA is being rotated.
     pub const SERVICE_CA_ROTATE: &str = "machineconfiguration.openshift.io/service-ca-rotate";
-    /// Node: somebody has logged in by SSH; its value is [`SSH_ACCESSED`].
+    /// Node: a user has logged in by SSH; its value is [`SSH_ACCESSED`].
     pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
     /// The one value of [`SSH`].
     pub const SSH_ACCESSED: &str = "accessed";
-    /// MachineOSConfig: the build in force. Written by whoever builds images.
+    /// MachineOSConfig: the build in force. Written by the program that builds images.
     pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
     /// Rendered MachineConfig: the image that a machine boots straight into.
     pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
@@ -132,20 +132,19 @@ pub mod own {
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.
     pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
-    /// Node: when a controller that took over from one that died wrote to the node, to make void what that one had sent.
+    /// Node: when a new leader wrote to the node to fence off writes of the one before, which had crashed or lost its connection.
     pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
-    /// Node: any text; another one than before makes its agent try at once what it failed at (`mco retry`).
+    /// Node: any text; a change of it makes the agent retry at once what failed (`mco retry`).
     pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
-    /// MachineConfigPool: the rendered config that it is held in whatever its MachineConfigs say (`mco undo`).
+    /// MachineConfigPool: the rendered config that the pool is pinned to, whatever its MachineConfigs say (`mco undo`).
     pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
-    /// MachineConfigPool: the rendered configs that it was to be in, oldest first, with times (`mco history`). At most
-    /// twenty.
+    /// MachineConfigPool: the rendered configs that the pool had, oldest first, with times (`mco history`). At most twenty.
     pub const CONFIG_HISTORY: &str = "machineconfiguration.openshift.io/config-history";
-    /// The controller's Lease, when it was given up: requests of its last holder may still be on their way.
+    /// On the controller's Lease, when it was released: requests of its last holder may still be in flight.
     pub const REQUESTS_UNDER_WAY: &str = "machineconfiguration.openshift.io/requests-under-way";
     /// On the Secret with the config server's certificate: the CA that has signed it.
     pub const SIGNER: &str = "machineconfiguration.openshift.io/signer";
-    /// On a boot token's Secret in the namespace of before: it was copied to the namespace of boot tokens.
+    /// On a boot token's Secret in the previous version's namespace: the token was copied to the namespace of boot tokens.
     pub const BOOT_TOKEN_MOVED: &str = "machineconfiguration.openshift.io/boot-token-moved";
 }
 
@@ -155,9 +154,9 @@ pub mod state {
     pub const WORKING: &str = "Working";
     /// The node is in the config that its current annotation names.
     pub const DONE: &str = "Done";
-    /// The last sync failed; it is tried again.
+    /// The last sync failed; it is retried.
     pub const DEGRADED: &str = "Degraded";
-    /// The desired config asks for what cannot be done to a running machine.
+    /// The desired config needs something that cannot be done on a running machine.
     pub const UNRECONCILABLE: &str = "Unreconcilable";
     /// The only value of [`super::annotation::POST_CONFIG_ACTION`].
     pub const REBOOTING: &str = "Rebooting";
@@ -165,7 +164,7 @@ pub mod state {
 
 /// Labels.
 pub mod label {
-    /// On MachineConfigs: the role that they are for; pools select by it.
+    /// On MachineConfigs: the role that they apply to; pools select by it.
     pub const ROLE: &str = "machineconfiguration.openshift.io/role";
     /// On the built-in pools.
     pub const BUILT_IN: &str = "machineconfiguration.openshift.io/mco-built-in";
@@ -179,15 +178,15 @@ pub mod label {
     pub const MASTER_ROLE: &str = "node-role.kubernetes.io/master";
     /// The control plane's role of kubeadm and k3s.
     pub const CONTROL_PLANE_ROLE: &str = "node-role.kubernetes.io/control-plane";
-    /// A member of etcd: k3s and RKE2 give it beside the other two, or alone.
+    /// A member of etcd: k3s and RKE2 set it in addition to the other two, or alone.
     pub const ETCD_ROLE: &str = "node-role.kubernetes.io/etcd";
-    /// A worker's role on OpenShift; elsewhere people give it, with any value, or nobody does.
+    /// A worker's role on OpenShift; elsewhere people may set it, with any value.
     pub const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
     /// On the Secret of a boot token; also its type.
     pub const BOOT_TOKEN: &str = "machineconfiguration.openshift.io/boot-token";
     /// On a MachineOSBuild: the rendered MachineConfig that it builds an image for.
     pub const BUILD_OF: &str = "machineconfiguration.openshift.io/rendered-machine-config";
-    /// A node's operating system; `windows` nodes are not ours.
+    /// A node's operating system; `windows` nodes are not managed.
     pub const OS: &str = "kubernetes.io/os";
     /// A node's zone: rollouts go zone by zone.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
@@ -197,21 +196,21 @@ pub mod label {
 pub mod pool_condition {
     /// All machines are in the pool's config.
     pub const UPDATED: &str = "Updated";
-    /// Machines are on their way to the pool's config.
+    /// Machines are being updated to the pool's config.
     pub const UPDATING: &str = "Updating";
-    /// Something is wrong; see the more specific ones.
+    /// Something is wrong; see the more specific conditions.
     pub const DEGRADED: &str = "Degraded";
     /// At least one node reports Degraded or Unreconcilable.
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     /// The pool's config could not be rendered.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";
-    /// Nodes that two custom pools want, or a selector that cannot be read. Present once it was true.
+    /// Two custom pools select a node, or a selector cannot be read. Absent until it was true once.
     pub const MEMBERSHIP_CONFLICT: &str = "MembershipConflict";
-    /// The pool is held in an older config by an annotation (`mco undo`). Present once it was true.
+    /// The pool is pinned to an older config by an annotation (`mco undo`). Absent until it was true once.
     pub const CONFIG_PINNED: &str = "ConfigPinned";
-    /// The image build of the pool failed; set `True` by whoever builds.
+    /// The image build of the pool failed; set `True` by the program that builds images.
     pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
-    /// Pinned images could not be fetched; set `True` by whoever fetches them.
+    /// Pinned images could not be fetched; set `True` by the program that fetches them.
     pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
 }
 
@@ -225,7 +224,7 @@ pub mod node_condition {
     pub const UPDATE_EXECUTED: &str = "UpdateExecuted";
     /// Reload, restart or reboot.
     pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
-    /// The update is over and the node takes pods again.
+    /// The update is complete and the node is uncordoned.
     pub const UPDATE_COMPLETE: &str = "UpdateComplete";
     /// The daemon is back in normal operation.
     pub const RESUMED: &str = "Resumed";
@@ -233,9 +232,9 @@ pub mod node_condition {
     pub const DRAINED: &str = "Drained";
     /// Files, units and the OS were changed.
     pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
-    /// The node takes no new pods.
+    /// The node is cordoned: it accepts no new pods.
     pub const CORDONED: &str = "Cordoned";
-    /// The node takes pods again.
+    /// The node is uncordoned: it accepts pods again.
     pub const UNCORDONED: &str = "Uncordoned";
     /// The node rebooted.
     pub const REBOOTED_NODE: &str = "RebootedNode";

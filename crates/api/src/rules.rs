@@ -23,7 +23,7 @@ const fn rule(kind: &'static str, at: &'static str, rule: &'static str, message:
 const ONLY_CLUSTER: &str = "self.metadata.name == 'cluster'";
 const ONLY_CLUSTER_MESSAGE: &str = "there is one object of this kind; name it cluster";
 const ALONE: &str = "size(self) < 2 || !self.exists(a, a.type in ['Reboot', 'None'])";
-const ALONE_MESSAGE: &str = "Reboot and None stand alone; remove the other actions";
+const ALONE_MESSAGE: &str = "Reboot and None cannot be combined with other actions; remove the others";
 const SERVICE: &str =
     "has(self.reload) == (self.type == 'Reload') && has(self.restart) == (self.type == 'Restart')";
 const SERVICE_MESSAGE: &str =
@@ -45,7 +45,7 @@ const RULES: [Rule; 11] = [
         "MachineConfigNode",
         "",
         "self.metadata.name == self.spec.node.name",
-        "spec.node.name and metadata.name are the same: the node's name",
+        "spec.node.name and metadata.name must be the same: the node's name",
     ),
     rule("OSImageStream", "", ONLY_CLUSTER, ONLY_CLUSTER_MESSAGE),
     rule("InternalReleaseImage", "", ONLY_CLUSTER, ONLY_CLUSTER_MESSAGE),
@@ -57,7 +57,7 @@ const RULES: [Rule; 11] = [
             "",
             "self.metadata.name == self.spec.machineConfigPool.name || (oldSelf.hasValue() && \
              oldSelf.value().spec.machineConfigPool.name == self.spec.machineConfigPool.name)",
-            "metadata.name and spec.machineConfigPool.name are the same: the pool's name",
+            "metadata.name and spec.machineConfigPool.name must be the same: the pool's name",
         )
     },
     rule(

@@ -82,7 +82,7 @@ fn kind(found: Unexpected<'_>) -> &'static str {
 impl de::Error for ShapeError {
     /// The message may quote the value: it is left out.
     fn custom<T: fmt::Display>(_: T) -> Self {
-        Self::new("does not have the form of this field".to_owned())
+        Self::new("has the wrong type for this field".to_owned())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {

@@ -17,10 +17,10 @@ impl YamlError {
             // The parser's own words. All other messages may quote.
             Error::ExternalMessage { msg, .. } => msg.as_str(),
             Error::Eof { .. } => "the text ends too early",
-            Error::DuplicateMappingKey { .. } => "a key stands twice in the same object",
+            Error::DuplicateMappingKey { .. } => "a key occurs twice in the same object",
             Error::UnknownAnchor { .. } => "an alias has no anchor",
-            Error::MultipleDocuments { .. } => "one document is expected, and there are several",
-            _ => "a value does not have the form that is expected there",
+            Error::MultipleDocuments { .. } => "one document is expected, but there are several",
+            _ => "a value has the wrong type",
         };
         Self(format!("{what}, {}", place(error)))
     }
@@ -29,7 +29,7 @@ impl YamlError {
 fn place(error: &serde_saphyr::Error) -> String {
     match error.location() {
         Some(at) => format!("line {}, column {}", at.line(), at.column()),
-        None => "at a place that the parser does not tell".to_owned(),
+        None => "at an unknown position".to_owned(),
     }
 }
 

@@ -122,7 +122,7 @@ impl Files {
                 None => one,
                 Some(all) => all.merge(one).map_err(|e| {
                     anyhow!(
-                        "the kubeconfig {} does not go with those before it: {}",
+                        "the kubeconfig {} cannot be merged with those before it: {}",
                         path.display(),
                         unusable(&e)
                     )
@@ -155,11 +155,11 @@ fn choose(kubeconfig: &Kubeconfig, wanted: Option<&str>, from: &str) -> anyhow::
     };
     let context = context.context.clone().unwrap_or_default();
     if !kubeconfig.clusters.iter().any(|c| c.name == context.cluster) {
-        bail!("{from}: context {name:?} names the cluster {:?}, which is not there", context.cluster);
+        bail!("{from}: context {name:?} names the cluster {:?}, which does not exist in it", context.cluster);
     }
     let user = context.user.filter(|user| !user.is_empty());
     if let Some(user) = user.filter(|user| !kubeconfig.auth_infos.iter().any(|u| u.name == *user)) {
-        bail!("{from}: context {name:?} names the user {user:?}, which is not there");
+        bail!("{from}: context {name:?} names the user {user:?}, which does not exist in it");
     }
     Ok(name.to_owned())
 }
@@ -167,7 +167,7 @@ fn choose(kubeconfig: &Kubeconfig, wanted: Option<&str>, from: &str) -> anyhow::
 /// Why a kubeconfig cannot be used. The text of parser errors is left out: it quotes what was read.
 fn unusable(error: &KubeconfigError) -> String {
     match error {
-        KubeconfigError::Parse(_) => "has another form than a kubeconfig".to_owned(),
+        KubeconfigError::Parse(_) => "is not a valid kubeconfig".to_owned(),
         KubeconfigError::ReadConfig(source, _) => source.to_string(),
         KubeconfigError::ParseClusterUrl(_) => "the cluster's server is not a URL".to_owned(),
         KubeconfigError::ParseProxyUrl(_) => "the cluster's proxy-url is not a URL".to_owned(),
@@ -188,7 +188,7 @@ fn told(error: &kube::Error) -> String {
             "the credential plugin did not answer with an ExecCredential; run it by hand to see why"
                 .to_owned()
         }
-        AuthError::ParseTokenKey(_) => "the user's auth-provider holds no token that can be read".to_owned(),
+        AuthError::ParseTokenKey(_) => "the user's auth-provider holds no usable token".to_owned(),
         other => other.to_string(),
     }
 }

@@ -30,7 +30,7 @@ pub enum CallError {
         after: Duration,
     },
     /// An answer that does not fit its kind.
-    #[error("{what}: {why}; has its CustomResourceDefinition another version?")]
+    #[error("{what}: {why}; does its CustomResourceDefinition have another version?")]
     Malformed {
         /// What was tried, with the object's kind and name.
         what: String,

@@ -15,7 +15,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
     // The parser's own message quotes what it could not read, which may be a secret.
     if let Some(kube::Error::SerdeError(json)) = answer {
-        return Some((place("the answer is not as its kind has it", json), true));
+        return Some((place("the answer does not match the kind's schema", json), true));
     }
     if let Some(json) = error.downcast_ref::<serde_json::Error>() {
         return Some((place("cannot be read", json), true));
@@ -49,11 +49,11 @@ mod tests {
         assert!(json().to_string().contains("hunter2"));
         let call = || kube::Error::SerdeError(json());
         assert_eq!(chain(&json()), "cannot be read: line 1, column 10");
-        assert_eq!(chain(&call()), "the answer is not as its kind has it: line 1, column 10");
+        assert_eq!(chain(&call()), "the answer does not match the kind's schema: line 1, column 10");
         let list = watcher::Error::InitialListFailed(call());
-        assert_eq!(chain(&list), "list: the answer is not as its kind has it: line 1, column 10");
+        assert_eq!(chain(&list), "list: the answer does not match the kind's schema: line 1, column 10");
         let get = crate::CallError::Api { what: "get Node n".to_owned(), source: Box::new(call()) };
-        assert_eq!(get.chain(), "get Node n: the answer is not as its kind has it: line 1, column 10");
+        assert_eq!(get.chain(), "get Node n: the answer does not match the kind's schema: line 1, column 10");
     }
     use kube::core::Status;
 

@@ -180,7 +180,7 @@ mod tests {
         for (objects, says) in [
             (one(), None),
             (changed, Some(new.as_str())),
-            (added, Some("has not rendered that yet")),
+            (added, Some("has not created yet")),
             (deleted, Some("pool worker: its MachineConfigs give rendered-worker-")),
             // Of no pool that is shown, or nothing that is rendered.
             (elsewhere, None),

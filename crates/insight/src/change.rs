@@ -272,9 +272,7 @@ impl PoolChange {
                 None if start.is_empty() => {
                     Outcome::Unknown { because: "no daemon has reported there".to_owned() }
                 }
-                None => {
-                    Outcome::Unknown { because: format!("MachineConfig {start} is not among what was read") }
-                }
+                None => Outcome::Unknown { because: format!("MachineConfig {start} is not in the input") },
             };
             Cost { from: start.to_owned(), nodes, outcome }
         };

@@ -19,7 +19,7 @@ const REQUESTS: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// The pool does not exist.
-    #[error("there is no pool {pool:?}; there is: {}", there.join(", "))]
+    #[error("there is no pool {pool:?}; the pools are: {}", there.join(", "))]
     NoPool {
         /// What was asked for.
         pool: String,
@@ -35,7 +35,7 @@ pub enum ExplainError {
         why: String,
     },
     /// The pool's rendered config was deleted.
-    #[error("pool {pool} names {config}, which does not exist; the controller makes it anew")]
+    #[error("pool {pool} names {config}, which does not exist; the controller creates it again")]
     Gone {
         /// The pool.
         pool: String,
@@ -43,7 +43,7 @@ pub enum ExplainError {
         config: String,
     },
     /// Nothing is stored, and one of the MachineConfigs that the config was rendered from was deleted.
-    #[error("nothing stored says who set what, and MachineConfig {0} is gone; wait for the next rendering")]
+    #[error("no provenance is stored, and MachineConfig {0} no longer exists; wait for the next rendering")]
     SourceGone(String),
     /// A request failed.
     #[error(transparent)]
@@ -98,8 +98,8 @@ fn named(pool: &MachineConfigPool) -> Result<&str, ExplainError> {
 /// What is stored on a rendered config, or why that cannot be used.
 fn stored(rendered: &MachineConfig) -> Result<Provenance, String> {
     match rendered.annotations().get(annotation::PROVENANCE) {
-        None => Err("nothing is stored on it".to_owned()),
-        Some(packed) => Provenance::unpack(packed).map_err(|e| format!("what is stored {e}")),
+        None => Err("no provenance is stored on it".to_owned()),
+        Some(packed) => Provenance::unpack(packed).map_err(|e| format!("its provenance {e}")),
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
             config.metadata.annotations = Some(packed.into_iter().collect());
             config
         };
-        assert_eq!(stored(&config(None)).unwrap_err(), "nothing is stored on it");
+        assert_eq!(stored(&config(None)).unwrap_err(), "no provenance is stored on it");
         assert!(stored(&config(Some("?"))).unwrap_err().starts_with("what is stored "));
     }
 }

@@ -95,8 +95,9 @@ pub(crate) fn of(pools: &[PoolRow], plan: &RolloutPlan, only: &[String]) -> Vec<
         }
     }
     for node in plan.pool_alerts.iter().filter(|_| only.is_empty()) {
-        let message =
-            format!("node {node} is a control-plane node that a custom pool wants too; that pool is ignored");
+        let message = format!(
+            "node {node} is a control-plane node that a custom pool selects too; that pool is ignored"
+        );
         add(Problem::Conflict, None, Some(node), message);
     }
     all

@@ -90,7 +90,10 @@ pub enum FollowError {
     #[error("no answer from the API server within {} s; is the kubeconfig the right one?", FIRST_LISTS.as_secs())]
     Late,
     /// The kinds of `machineconfiguration.openshift.io` are not installed.
-    #[error("the cluster does not serve our kinds; `mco install` puts them there")]
+    #[error(
+        "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
+        `mco install`"
+    )]
     NotInstalled(#[source] Box<watcher::Error>),
     /// A list was refused, or failed.
     #[error("cannot list pools, nodes and MachineConfigs")]
@@ -190,7 +193,9 @@ impl Followed {
                 Some(Err(error)) => {
                     if !std::mem::replace(&mut told, true) {
                         let why = client::chain(&error);
-                        tracing::warn!("what is shown may be old; asking the API server again: {why}");
+                        tracing::warn!(
+                            "what is shown may be out of date; asking the API server again: {why}"
+                        );
                     }
                 }
                 // Watches do not end.

@@ -21,7 +21,7 @@ const LISTS: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The pool does not exist.
-    #[error("there is no pool {0:?}; `mco status` shows those that there are")]
+    #[error("there is no pool {0:?}; `mco status` lists the pools")]
     NoPool(String),
     /// A request failed.
     #[error(transparent)]

@@ -97,13 +97,13 @@ pub enum Phase {
     Done,
     /// In the pool's config, not available.
     Unavailable,
-    /// It is sent to the pool's config now.
+    /// It is given the pool's config now.
     Goes,
     /// At work.
     Moving,
-    /// It fails to get there.
+    /// Its update fails.
     Failing,
-    /// It is to go, and cannot yet.
+    /// It needs an update and waits.
     Waits,
 }
 
@@ -142,10 +142,10 @@ impl Phase {
         match self {
             Self::Done => "In the pool's config and available",
             Self::Unavailable => "In the pool's config, not available",
-            Self::Goes => "It is sent to the pool's config now",
-            Self::Moving => "At work",
-            Self::Failing => "It fails to get there",
-            Self::Waits => "It is to go, and cannot yet",
+            Self::Goes => "It is given the pool's config now",
+            Self::Moving => "It is being updated",
+            Self::Failing => "Its update fails",
+            Self::Waits => "It needs an update and waits",
         }
     }
 }

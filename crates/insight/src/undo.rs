@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoWayBack {
     /// The pool is pinned, and nobody said to what else.
-    #[error("pool {pool} is pinned to {config} already; --release it, or say --to which config")]
+    #[error(
+        "pool {pool} is pinned to {config} already; release it with --release, or name another config with --to"
+    )]
     Pinned {
         /// The pool.
         pool: String,
@@ -23,7 +25,7 @@ pub enum NoWayBack {
         config: String,
     },
     /// The pool has no other rendered config.
-    #[error("there is no other rendered config of pool {pool} than {current:?}: nothing to go back to")]
+    #[error("pool {pool} has no rendered config other than {current:?}; there is nothing to go back to")]
     OnlyOne {
         /// The pool.
         pool: String,
@@ -31,7 +33,7 @@ pub enum NoWayBack {
         current: String,
     },
     /// The config that was named is not one of the pool's.
-    #[error("{config} is no rendered config of pool {pool}; `mco history {pool}` lists those that there are")]
+    #[error("{config} is not a rendered config of pool {pool}; `mco history {pool}` lists them")]
     NotOfPool {
         /// The pool.
         pool: String,

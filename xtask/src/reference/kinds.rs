@@ -12,7 +12,8 @@ const EMBEDDED: [(&str, &str); 2] = [("infra", "Infrastructure"), ("dns", "DNS")
 fn role(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "MachineConfig" => {
-            "A part of what nodes are to have. Pools select MachineConfigs by label; the controller merges those that a \
+            "A part of the configuration of nodes. Pools select MachineConfigs by label; the controller \
+             merges those that a \
              pool selects, in the order of their names, into one rendered MachineConfig."
         }
         "MachineConfigPool" => {
@@ -38,11 +39,11 @@ fn role(kind: &str) -> Option<&'static str> {
         }
         "PinnedImageSet" => "Not acted on: nothing here pins images.",
         "MachineOSConfig" | "MachineOSBuild" => {
-            "Image builds by somebody else: a rollout waits for them. Nothing here builds images. See \
+            "Image builds by another program: a rollout waits for them. Nothing here builds images. See \
              [The OS](../os.md)."
         }
         "OSImageStream" => {
-            "The OS images that pools can name. Its status is written by whoever ships the images, and read here."
+            "The OS images that pools can name. Its status is written by the vendor of the images, and read here."
         }
         "InternalReleaseImage" => "Not acted on: it needs a registry on each control-plane host.",
         _ => return None,
@@ -53,8 +54,7 @@ pub(super) fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let all = api::crds::all()?;
     let mut pages = vec![];
     let mut index = head("Kinds", "crates/api/schemas");
-    index +=
-        "\n## Installed\n\n`mco install` puts these into the cluster; `deploy/crds` has them as files.\n\n";
+    index += "\n## Installed\n\n`mco install` installs these; `deploy/crds` has them as files.\n\n";
     index += &columns(&["kind", "group", "short names", "what is done with it"]);
     for crd in all.iter().filter(|c| c.ours) {
         let kind = text(&crd.object, "/spec/names/kind");

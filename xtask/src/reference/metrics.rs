@@ -20,14 +20,14 @@ pub(super) fn page() -> anyhow::Result<String> {
     for (title, note, text) in [
         (
             "Controller",
-            "A controller that does not lead says nothing about pools and nodes.",
+            "A controller that is not the leader has no metrics of pools and nodes.",
             controller::metrics_sample()?,
         ),
         ("Agent", "Each is about the agent's own node.", daemon::metrics_sample()?),
         (
             "Config server",
-            "Of `mcs_connections_cut_total`, the cause `address` means that one address (an IPv6 /64) has all the connections \
-             that it may have.",
+            "Of `mcs_connections_cut_total`, the cause `address` means that one address (an IPv6 /64) has \
+             reached its limit of connections.",
             server::metrics_sample()?,
         ),
     ] {

@@ -146,8 +146,8 @@ fn plain(names: &[Name], first: &str) -> String {
 
 pub(super) fn annotations(names: &Names) -> anyhow::Result<String> {
     let mut out = head("Annotations", SOURCE);
-    out += "\n## Shared with OpenShift's operator\n\nEither implementation's controller works with the other's agent \
-            because of these. A few are ours; their text says so.\n\n";
+    out += "\n## Shared with OpenShift's operator\n\nThanks to these, either implementation's controller \
+        works with the other's agent. A few are ours alone; their text says so.\n\n";
     // The one value of an annotation is not an annotation.
     let shared: Vec<Name> =
         names.of("annotation")?.iter().filter(|n| n.value.contains('/')).cloned().collect();
@@ -170,8 +170,7 @@ pub(super) fn conditions(names: &Names) -> anyhow::Result<String> {
     let mut out = head("Conditions", "crates/api");
     out += "\n## MachineConfigPool\n\n";
     out += &plain(names.of("pool_condition")?, "condition");
-    out += "\nWhat to do about `Degraded`, `NodeDegraded` and `RenderDegraded` stands under \
-            [Troubleshooting](../troubleshooting.md).\n";
+    out += "\nFor `Degraded`, `NodeDegraded` and `RenderDegraded` see [Troubleshooting](../troubleshooting.md).\n";
     out += "\n## MachineConfigNode\n\nThe steps of an update, as `kubectl describe machineconfignode NODE` shows them.\n\n";
     out += &plain(names.of("node_condition")?, "condition");
     Ok(out)

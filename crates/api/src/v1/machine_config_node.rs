@@ -37,7 +37,7 @@ pub struct DesiredConfigVersion {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfigNodeStatus {
-    /// The generation that this speaks of.
+    /// The generation of the object that this condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// One for each step of an update.

@@ -65,13 +65,13 @@ pub struct Condition {
     /// `True`, `False` or `Unknown`.
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub status: String,
-    /// The generation of the object that this speaks of.
+    /// The generation of the object that this condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
     /// When `status` last changed.
     pub last_transition_time: Time,
-    /// Why, as one word for programs.
+    /// The reason, as one word for programs.
     #[schemars(length(min = 1, max = 1024))]
     pub reason: String,
     /// Why, for people, with the remedy.
@@ -90,7 +90,7 @@ fn label_selector(_: &mut SchemaGenerator) -> Schema {
                 "type": "object", "maxProperties": 16, "additionalProperties": {"type": "string", "maxLength": 63},
             },
             "matchExpressions": {
-                "description": "Further demands, all of which an object must meet.",
+                "description": "Further requirements, all of which an object must meet.",
                 "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
                 "items": {
                     "type": "object", "required": ["key", "operator"],

@@ -22,7 +22,7 @@ kind! {
             Column::text(
                 "Ready",
                 ".status.conditions[?(@.type==\"Ready\")].status",
-                "Whether the policy is sound and in force.",
+                "Whether the policy is valid and in force.",
             ),
             Column::text(
                 "Reason",
@@ -37,16 +37,16 @@ kind! {
 
 const ONE_TARGET: Cel = Cel {
     rule: "has(self.names) != has(self.selector)",
-    message: "name the pools in names, or pick them by labels in selector; one of the two",
+    message: "give either names, or a selector that selects pools by their labels",
 };
 const SELECTS: Cel = Cel {
     rule: "!has(self.selector) || (has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) || \
            (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
-    message: "an empty selector picks no pool; give it matchLabels or matchExpressions",
+    message: "an empty selector selects no pool; give it matchLabels or matchExpressions",
 };
 const ONE_SIZE: Cel = Cel {
     rule: "!(has(self.nodeSelector) && has(self.size))",
-    message: "a wave has a nodeSelector or a size, not both; make two waves of it",
+    message: "a wave has a nodeSelector or a size, not both; split it into two waves",
 };
 const REST_IS_LAST: Cel = Cel {
     rule: "self.all(w, has(w.nodeSelector) || has(w.size) || w.name == self[size(self) - 1].name)",
@@ -59,11 +59,11 @@ const AT_MOST_ALL: Cel = Cel {
 const ONE_GATE: Cel = Cel {
     rule: "[has(self.nodeCondition), has(self.workloads), has(self.prometheus), has(self.http), \
            has(self.job)].filter(g, g).size() == 1",
-    message: "a gate is one of nodeCondition, workloads, prometheus, http and job; make a gate of each",
+    message: "a gate has exactly one of nodeCondition, workloads, prometheus, http and job; write one gate for each",
 };
 const ALWAYS_ALONE: Cel = Cel {
     rule: "!('Always' in self.when) || size(self.when) == 1",
-    message: "Always holds before waves and while they soak, too; write it alone",
+    message: "Always includes BeforeWave and Soak; write it alone",
 };
 const JOB_NOT_ALWAYS: Cel = Cel {
     rule: "!has(self.job) || !('Always' in self.when)",
@@ -76,20 +76,20 @@ const TIMEOUT_FITS: Cel = Cel {
 const WORKLOADS_SELECT: Cel = Cel {
     rule: "(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) || \
            (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
-    message: "an empty selector picks no workload; give it matchLabels or matchExpressions",
+    message: "an empty selector selects no workload; give it matchLabels or matchExpressions",
 };
-const SOME_TIME: Cel =
-    Cel { rule: "duration(self) > duration('0s')", message: "must be more than no time at all" };
+const SOME_TIME: Cel = Cel { rule: "duration(self) > duration('0s')", message: "must be longer than 0s" };
 const ENDS_LATER: Cel =
-    Cel { rule: "self.from < self.to", message: "to is not after from; the freeze is never" };
+    Cel { rule: "self.from < self.to", message: "to must be after from, or the freeze never takes effect" };
 const NEEDS_WINDOWS: Cel = Cel {
     rule: "!has(self.maxDisruption) || (has(self.windows) && size(self.windows) > 0)",
-    message: "maxDisruption is for the time outside of windows, and there are none; add windows, or take it out",
+    message: "maxDisruption applies outside of windows, but there are none; add windows, or remove maxDisruption",
 };
 const SOAK_GATES_NEED_A_SOAK: Cel = Cel {
     rule: "!has(self.gates) || size(self.gates) == 0 || !has(self.waves) || size(self.waves) == 0 || \
            self.gates.exists(g, !('Soak' in g.when) || size(g.when) > 1) || self.waves.exists(w, has(w.soak))",
-    message: "all gates are for the soak, and no wave soaks; give a wave a soak, or check the gates at other times",
+    message: "all gates are checked during the soak, but no wave has a soak; give a wave a soak, or check \
+        the gates at other times",
 };
 
 /// The pools, and how their nodes move.

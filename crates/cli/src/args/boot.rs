@@ -8,12 +8,12 @@ use k8s_openapi::jiff::SignedDuration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Token {
-    /// Make a token and print it: the only time that it can be seen
+    /// Create a token and print it; it cannot be shown again
     Create(TokenCreate),
-    /// Show tokens: for whom, until when, used or not
+    /// List tokens: whom they are for, when they expire, whether they were used
     #[command(after_help = "Example:\n  mco token list -o json | jq '.items[] | select(.state == \"used\")'")]
     List(TokenList),
-    /// Take tokens back, at once
+    /// Revoke tokens, at once
     Revoke(TokenRevoke),
 }
 
@@ -24,22 +24,23 @@ pub(crate) enum Token {
 pub(crate) struct TokenCreate {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// The pool whose config it gives
+    /// The pool whose config the token gives access to
     #[arg(value_name = "POOL")]
     pub(crate) pool: String,
-    /// How long it is good, like 90m, 24h or 7d [default: until it is revoked]
+    /// How long the token is valid, like 90m, 24h or 7d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<SignedDuration>,
-    /// For the boot of one machine
+    /// Make the token valid for the boot of one machine only
     #[arg(long)]
     pub(crate) single_use: bool,
-    /// With --single-use: how long that machine may ask again, when its transfer broke
+    /// With --single-use: how long that machine may ask again if its transfer was interrupted
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15m", requires = "single_use")]
     pub(crate) grace: SignedDuration,
-    /// The machine that it is for, which a custom pool then expects; told in the server's log and in `mco token list`
+    /// The machine that the token is for: a custom pool then expects its first boot, and the server's log and `mco
+    /// token list` show it
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// Where the machine must ask from: an address or a network; may be given several times
+    /// The address or network that the machine must ask from; may be given several times
     #[arg(long = "address", value_name = "IP[/BITS]", value_parser = network)]
     pub(crate) addresses: Vec<IpNet>,
 }
@@ -51,22 +52,23 @@ pub(crate) struct TokenList {
     /// Only tokens of this pool
     #[arg(value_name = "POOL")]
     pub(crate) pool: Option<String>,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  mco token revoke 3f9c0d1e22aa\n  mco token revoke --spent      all that give nothing any more"
+    after_help = "Examples:\n  mco token revoke 3f9c0d1e22aa\n  mco token revoke --spent      all that are \
+        used or have expired"
 )]
 pub(crate) struct TokenRevoke {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// The tokens' IDs: what stands before the dot
+    /// The tokens' IDs: the part before the dot
     #[arg(value_name = "ID", required_unless_present = "spent")]
     pub(crate) ids: Vec<String>,
-    /// All that have expired or were used
+    /// Revoke all tokens that have expired or were used
     #[arg(long)]
     pub(crate) spent: bool,
 }
@@ -84,16 +86,16 @@ pub(crate) struct Pointer {
     /// The boot token to send [default: the pool's own, where `mco operator` keeps one]
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
-    /// The version to write it in: what the machine's Ignition reads
+    /// The Ignition version of the config: one that the machine's Ignition reads
     #[arg(long, value_name = "VERSION", default_value = "3.5.0")]
     pub(crate) ignition_version: String,
-    /// The server, as machines reach it [default: as the ControllerConfig says]
+    /// The config server's host name or address, as machines reach it [default: from the ControllerConfig]
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Option<String>,
     /// The server's port
     #[arg(long, value_name = "PORT", default_value_t = api::user_data::PORT)]
     pub(crate) port: u16,
-    /// Whom to trust (PEM) [default: as the ConfigMap machine-config-server-ca says]
+    /// The CA that machines trust (PEM) [default: from the ConfigMap machine-config-server-ca]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<std::path::PathBuf>,
 }
@@ -111,10 +113,10 @@ pub(crate) enum Operator {
 pub(crate) struct OperatorStart {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// Each pool's user data holds a boot token: for a config server with --require-token
+    /// Put a boot token into each pool's user data: for a config server with --require-token
     #[arg(long)]
     pub(crate) require_token: bool,
-    /// Look once, write what is missing or stale, say what, and end
+    /// Check once, write what is missing or out of date, print it, and exit
     #[arg(long)]
     pub(crate) once: bool,
 }

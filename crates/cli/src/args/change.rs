@@ -7,11 +7,12 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The newest comes first. \"Last written by\" names the field manager of the MachineConfig's last write, as its \
-    managedFields have it: a program, such as kubectl-client-side-apply or argocd-controller, and the time. \"Kept by\" names \
-    the Argo CD application, Flux object or Helm release that its labels and annotations point to: the person who made the \
-    change stands in the history of that source. A cluster by itself knows a person's name in the API server's audit log \
-    only, where that is on.\n\nExamples:\n  mco history worker\n  \
+    after_help = "The newest comes first. \"Last written by\" names the field manager of the MachineConfig's \
+        last write and its time, from managedFields: a program, such as kubectl-client-side-apply or \
+        argocd-controller. \"Kept by\" names \
+    the Argo CD application, Flux object or Helm release that its labels and annotations point to; the history \
+    of that source names the person who made the change. The cluster itself records persons only in the API \
+    server's audit log, if that is enabled.\n\nExamples:\n  mco history worker\n  \
     mco history worker -o json | jq '.configs[] | {config, rendered, current}'"
 )]
 pub(crate) struct History {
@@ -20,19 +21,21 @@ pub(crate) struct History {
     /// The pool
     #[arg(value_name = "POOL")]
     pub(crate) pool: String,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A pool's config follows from its MachineConfigs, and GitOps tools put those back; so undo changes none of them. It \
-    pins the pool to a rendered config that it had (annotation machineconfiguration.openshift.io/pinned-config), names the \
-    MachineConfigs that differ, and the controller sends the nodes there by the usual rules. While the pin stands, changes are \
-    rendered and not rolled out; `mco status` and the pool's condition ConfigPinned say so. Correct the MachineConfigs, then \
-    release the pin.\n\nExit codes: 0 done, or nothing to do; 1 failed; 2 wrong command line, or nobody to ask and no --yes; 3 no \
-    running host can apply it, or the answer was no.\n\nExamples:\n  mco undo worker                 says what it costs, and asks\n  \
+    after_help = "A pool's config follows from its MachineConfigs. GitOps tools would revert a change of \
+        these, so undo changes none of them. It pins the pool to an earlier rendered config (annotation \
+        machineconfiguration.openshift.io/pinned-config) and lists the MachineConfigs that differ. The \
+        controller rolls that config out by the usual rules. While the pool is pinned, changes are rendered but \
+        not rolled out; `mco status` and the pool's condition ConfigPinned say so. Correct the MachineConfigs, then \
+    release the pin.\n\nExit codes: 0 done, or nothing to do; 1 failed; 2 wrong command line, or no terminal to \
+    ask on and no --yes; 3 no running host can apply it, or the answer was no.\n\nExamples:\n  mco undo \
+    worker                 says what it costs, and asks\n  \
     mco undo worker --dry-run\n  mco undo worker --to rendered-worker-0123456789abcdef0123456789abcdef --yes\n  \
     mco undo worker --release       follow the MachineConfigs again"
 )]
@@ -42,29 +45,30 @@ pub(crate) struct Undo {
     /// The pool
     #[arg(value_name = "POOL")]
     pub(crate) pool: String,
-    /// The rendered config to go back to [default: the one before]; `mco history` lists them
+    /// The rendered config to go back to [default: the previous one]; `mco history` lists them
     #[arg(long, value_name = "CONFIG", conflicts_with = "release")]
     pub(crate) to: Option<String>,
-    /// Take the pin away: the pool follows its MachineConfigs again
+    /// Remove the pin: the pool follows its MachineConfigs again
     #[arg(long)]
     pub(crate) release: bool,
     #[command(flatten)]
     pub(crate) show: ShowSecrets,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Say what it would do and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An agent that fails tries again by itself, after ever longer waits. This ends the wait, once; what failed is not \
-    changed by it. It costs nothing where nothing failed.\n\nExamples:\n  mco retry worker-1\n  \
+    after_help = "An agent that fails retries by itself, with growing delays. This command makes it retry \
+        now, once. It does not fix the cause, and does nothing on a node where nothing \
+        failed.\n\nExamples:\n  mco retry worker-1\n  \
     mco status --phase failing -o json | jq -r '.pools[].nodes[].name' | xargs -r mco retry"
 )]
 pub(crate) struct Retry {
@@ -73,7 +77,7 @@ pub(crate) struct Retry {
     /// The nodes
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }

@@ -13,26 +13,29 @@ use std::path::PathBuf;
 pub(crate) enum Daemon {
     /// Run the agent until SIGTERM
     #[command(
-        after_help = "In a pod that mounts the host's root folder at /rootfs it enters that folder first, and runs there as on \
-        the host itself.\n\nExamples:\n  as a systemd service on the host:\n    mco daemon start --root-mount /\n  with another identity than the kubelet's:\n    \
+        after_help = "In a pod, mount the host's root folder at /rootfs: the agent changes its root to that \
+            folder and runs as on the host itself.\n\nExamples:\n  as a systemd service on the host:\n    mco \
+            daemon start --root-mount /\n  with another identity than the kubelet's:\n    \
         mco daemon start --root-mount / --kubeconfig /etc/mco/agent.kubeconfig --node-name worker-0"
     )]
     Start(DaemonStart),
-    /// Say what a config would do on this host: every step, what it costs, or why it cannot be applied
+    /// Show what a config would do on this host: every step and what it costs, or why it cannot be applied
     #[command(
-        after_help = "The config is a rendered MachineConfig, or any other as if it were the whole of what the host is to be; an Ignition \
-        config will do too. It is compared with the config that the host is in. Nothing is changed.\n\nExit codes: 0 it can be \
+        after_help = "The config is a rendered MachineConfig or an Ignition config; any other MachineConfig \
+            is taken as the complete config of the host. It is compared with the config that the host is in. \
+            Nothing is changed.\n\nExit codes: 0 it can be \
         applied; 1 failed; 2 wrong command line; 3 it cannot be applied here, or costs what --refuse names or more.\n\nExamples:\n  \
         mco daemon plan -f rendered.yaml\n  kubectl get machineconfig rendered-worker-0123 -o yaml | mco daemon plan -f - --refuse reboot"
     )]
     Plan(DaemonPlan),
     /// Finish or undo what a crash interrupted; needs no API server
     Recover(DaemonRecover),
-    /// Complete a machine's first boot: what Ignition cannot do, before the kubelet starts
+    /// Complete a machine's first boot: apply what Ignition cannot, before the kubelet starts
     #[command(
         name = "firstboot-complete-machineconfig",
-        after_help = "Returns at once on a machine that is through with its first boot. What fails is tried again each minute, and \
-        the kubelet's unit waits for this one.\n\nExample (in machine-config-daemon-firstboot.service):\n  mco daemon firstboot-complete-machineconfig --root-mount /"
+        after_help = "Returns at once on a machine whose first boot is complete. A failure is retried every \
+            minute; the kubelet's unit waits for this one.\n\nExample (in \
+            machine-config-daemon-firstboot.service):\n  mco daemon firstboot-complete-machineconfig --root-mount /"
     )]
     FirstBoot(DaemonFirstBoot),
 }
@@ -44,7 +47,7 @@ pub(crate) struct DaemonStart {
     /// The name of this host's Node [default: the host name]
     #[arg(long, env = "NODE_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) node_name: String,
-    /// Where the host's root folder is
+    /// The host's root folder
     #[arg(long, value_name = "DIR", default_value = "/rootfs", overrides_with = "root_mount")]
     pub(crate) root_mount: PathBuf,
     /// Where /metrics is served; `off` for nowhere
@@ -55,13 +58,13 @@ pub(crate) struct DaemonStart {
     /// Ask the kubelet for its health
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) kubelet_healthz_enabled: bool,
-    /// Where it answers: an http URL with an IP address
+    /// The kubelet's health endpoint: an http URL with an IP address
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10248/healthz")]
     pub(crate) kubelet_healthz_endpoint: Endpoint,
     /// Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end
     #[arg(long, value_name = "FILE|URL")]
     pub(crate) once_from: Option<String>,
-    /// With --once-from: leave the reboot that it may need to others
+    /// With --once-from: do not reboot, even if the config needs it
     #[arg(long, requires = "once_from")]
     pub(crate) skip_reboot: bool,
 }
@@ -90,30 +93,30 @@ pub(crate) struct DaemonPlan {
     /// The config: a file, or `-`
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// A manifest of the MachineConfiguration whose disruption policies count [default: the built-in ones]
+    /// A manifest of the MachineConfiguration whose disruption policies apply [default: the built-in ones]
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
     /// Exit with 3 when it costs this or more
     #[arg(long, value_enum)]
     pub(crate) refuse: Option<Refuse>,
-    /// Where the host's root folder is
+    /// The host's root folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) root_mount: PathBuf,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DaemonRecover {
-    /// Where the host's root folder is
+    /// The host's root folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) root_mount: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DaemonFirstBoot {
-    /// Where the host's root folder is
+    /// The host's root folder
     #[arg(long, value_name = "DIR", default_value = "/rootfs", overrides_with = "root_mount")]
     pub(crate) root_mount: PathBuf,
     /// The config that the config server left for the first boot, below the root folder

@@ -30,7 +30,11 @@ use std::path::PathBuf;
     arguments and the OS image of every node, from MachineConfig objects, rolled out a few nodes at a time."
 )]
 #[command(
-    after_help = "Start here:\n  mco install                      put CRDs, settings and pools into the cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start --root-mount /   run the agent of this host, as root\n  mco status -w                    watch a rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (where asked for), 4 the time that was given is over."
+    after_help = "Start here:\n  mco install                      install CRDs, settings and pools in the \
+        cluster\n  mco controller start --templates DIR   run the controller\n  mco daemon start \
+        --root-mount /   run the agent of this host, as root\n  mco status -w                    watch a \
+        rollout\n\nExit codes: 0 done, 1 failed, 2 wrong command line, 3 findings (if asked for), 4 the \
+        given time is over."
 )]
 pub struct Mco {
     #[command(subcommand)]
@@ -51,7 +55,7 @@ pub struct Log {
     /// One JSON object per log line
     #[arg(long, global = true, env = "MCO_LOG_JSON", value_parser = FalseyValueParser::new())]
     pub(crate) log_json: bool,
-    /// Any text but an empty one: no colours (<https://no-color.org>). The help obeys it by itself
+    /// Any text but an empty one turns colours off (<https://no-color.org>)
     #[arg(long, global = true, hide = true, env = "NO_COLOR", value_name = "ANY")]
     pub(crate) no_color: Option<OsString>,
 }
@@ -65,27 +69,27 @@ impl Log {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Put namespace, CRDs, ControllerConfig and pools into a cluster
+    /// Install namespace, CRDs, ControllerConfig and pools in a cluster
     Install(Install),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
-    /// Say what the controller does now, or what a change would do to the nodes; writes nothing
+    /// Show what the controller does next, or what a change would do to the nodes; writes nothing
     Plan(Plan),
-    /// Stop giving nodes of a pool new configs
+    /// Pause pools: their nodes get no new configs
     Pause(Pause),
-    /// Let a paused pool go on
+    /// Resume paused pools
     Resume(Pause),
-    /// Show the rendered configs of a pool: since when, and who changed what
+    /// Show the history of a pool's rendered configs: when, what changed, and who changed it
     History(History),
-    /// Take a pool back to a config that it had, until its MachineConfigs are corrected
+    /// Roll a pool back to an earlier config, until its MachineConfigs are corrected
     Undo(Undo),
-    /// Have nodes try again at once what they failed at
+    /// Have nodes retry at once what failed
     Retry(Retry),
-    /// Say which MachineConfig set a file, unit or argument of a pool, and which lost
+    /// Show which MachineConfig set a file, unit or argument of a pool, and which were overridden
     Explain(Explain),
     /// Render manifests without a cluster, or show what they would change
     Render(Render),
-    /// Check manifests: every rule, with the place and the remedy
+    /// Check manifests: each finding with its place and remedy
     Lint(Lint),
     /// The controller: renders configs, rolls them out, drains nodes
     #[command(subcommand)]
@@ -93,16 +97,17 @@ pub(crate) enum Command {
     /// The node agent: applies configs to this host
     #[command(subcommand)]
     Daemon(Daemon),
-    /// The config server: hands booting machines their Ignition config
+    /// The config server: serves booting machines their Ignition config
     #[command(subcommand)]
     Server(Server),
     /// The operator: keeps the config server's certificates and the machines' user data
     #[command(subcommand)]
     Operator(Operator),
-    /// Boot tokens: who may fetch a pool's config
+    /// Boot tokens: which machines may fetch a pool's config
     #[command(subcommand)]
     Token(Token),
-    /// Print the config that a machine is provisioned with: it sends it to the config server
+    /// Print the pointer config that a machine is provisioned with: it makes the machine fetch its config from the
+    /// config server
     Pointer(Pointer),
     /// Print a shell completion script
     #[command(after_help = "Example:\n  mco completion bash > /etc/bash_completion.d/mco")]
@@ -118,14 +123,19 @@ pub(crate) struct Cluster {
     /// The context of the kubeconfig to use [default: its current-context]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// What the environment says in place of --kubeconfig: files, of which the first that says something counts
+    /// The environment's kubeconfig files, used without --kubeconfig: for each setting the first file that has it
+    /// counts
     #[arg(long, hide = true, env = "KUBECONFIG", value_name = "FILES")]
     pub(crate) kubeconfig_list: Option<OsString>,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Running it again upgrades the CRDs and the parts. Pools stay as they are. Of the ControllerConfig that changes\nwhich you say now, and what was found out before and is otherwise now.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
+    after_help = "Run it again to upgrade the CRDs and components. Existing pools stay as they are. In the \
+        ControllerConfig it changes\nonly the settings that you give now, and detected settings whose value \
+        has changed.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install \
+        --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image \
+        registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
 )]
 pub(crate) struct Install {
     #[command(flatten)]
@@ -139,19 +149,19 @@ pub(crate) struct Install {
     /// Run controller, config server and operator as pods of this image [default: they run elsewhere]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
-    /// With --image: the config server gives configs only to machines with a boot token [default for a new installation;
-    /// one that is there stays as it is]
+    /// With --image: the config server serves configs only to machines with a boot token [default for a new
+    /// installation; an existing one stays as it is]
     #[arg(long, requires = "image")]
     pub(crate) require_token: bool,
-    /// With --image: the config server gives configs to everybody who reaches it, over plain HTTP (22624) too, as the
-    /// reference does
+    /// With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as
+    /// OpenShift's does
     #[arg(long, requires = "image", conflicts_with = "require_token")]
     pub(crate) open: bool,
-    /// With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given
-    /// several times; none takes them back; without it those that are there stay
+    /// With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be
+    /// given several times; `none` removes all; without this option the existing ones stay
     #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = balancer, requires = "image")]
     pub(crate) balancers: Vec<Balancer>,
-    /// The API server, as machines reach it [default: as the kubeconfig says, unless that is this computer's own address]
+    /// The API server's URL, as machines reach it [default: from the kubeconfig, unless that is a loopback address]
     #[arg(long, value_name = "URL")]
     pub(crate) api_server_url: Option<String>,
     /// The CA that the API server's clients trust, PEM [default: the kubeconfig's]
@@ -160,16 +170,16 @@ pub(crate) struct Install {
     /// Run the node agents as pods of this image [default: they run as services of their hosts]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) daemon_image: Option<String>,
-    /// Also install the CRDs of OpenShift's config and operator kinds that are read where they exist
+    /// Also install the CRDs of OpenShift's config and operator kinds, which are read if they exist
     #[arg(long)]
     pub(crate) openshift_config_crds: bool,
-    /// Say what would be done and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// With --dry-run: how to print the objects
     #[arg(short, long, value_enum, default_value_t, requires = "dry_run")]
     pub(crate) output: Format,
-    /// With --dry-run: write the objects into this folder for kubectl, the CRDs into a file of their own
+    /// With --dry-run: write the objects into this folder for kubectl, with the CRDs in a separate file
     #[arg(long, value_name = "DIR", requires = "dry_run", conflicts_with = "output")]
     pub(crate) output_dir: Option<PathBuf>,
 }
@@ -181,7 +191,7 @@ pub(crate) enum Controller {
         after_help = "Example:\n  mco controller start --kubeconfig ~/.kube/config --templates /usr/share/mco/templates"
     )]
     Start(ControllerStart),
-    /// Render once, from manifests in a folder to files in another
+    /// Render once, from the manifests in one folder to files in another
     Bootstrap(ControllerBootstrap),
 }
 
@@ -274,8 +284,7 @@ pub(crate) struct Listening {
     /// The HTTPS port
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub(crate) secure_port: u16,
-    /// The port for the same over plain HTTP, which shows configs to everybody on the way; 0 for none. The reference's
-    /// is 22624
+    /// The port for plain HTTP, which exposes configs to anyone on the network path; 0 for none. OpenShift's is 22624
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) insecure_port: u16,
     /// The certificate (PEM); read again when it changes
@@ -284,7 +293,7 @@ pub(crate) struct Listening {
     /// The key (PEM); read again when it changes
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.key")]
     pub(crate) key: PathBuf,
-    /// The oldest TLS version to speak: VersionTLS12 or VersionTLS13
+    /// The minimum TLS version: VersionTLS12 or VersionTLS13
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     pub(crate) tls_min_version: String,
     /// Cipher suites to offer, by IANA, Go or OpenSSL name [default: all that are safe]
@@ -296,12 +305,12 @@ pub(crate) struct Listening {
     /// The address to listen on [default: all]
     #[arg(long, value_name = "IP")]
     pub(crate) bind_address: Option<std::net::IpAddr>,
-    /// A load balancer that speaks PROXY protocol, version 2: machines are told apart by the address that it names. It
-    /// must name one; may be given several times
+    /// A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header,
+    /// which is then required; may be given several times
     #[arg(long = "proxy-protocol-from", value_name = "IP[/BITS]", value_parser = network)]
     pub(crate) balancers: Vec<ipnet::IpNet>,
-    /// Connections at once of one address, an IPv6 /64 counting as one; 0 for no limit. Raise it where thousands of
-    /// machines boot from behind one address (NAT)
+    /// The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if
+    /// thousands of machines boot behind one address (NAT)
     #[arg(long, value_name = "N", default_value_t = server::Limits::default().per_address)]
     pub(crate) connections_per_address: usize,
     /// Offer HTTP/2 too
@@ -323,13 +332,13 @@ pub(crate) struct ServerStart {
     pub(crate) cluster: Cluster,
     #[command(flatten)]
     pub(crate) listen: Listening,
-    /// The API server as machines reach it; written into the kubeconfig that they are given
+    /// The API server's URL as machines reach it; written into the kubeconfig that they are given
     #[arg(long, value_name = "URL")]
     pub(crate) apiserver_url: String,
     /// Where the Secret with the bootstrap token is mounted
     #[arg(long, value_name = "DIR", default_value = "/etc/mcs/bootstrap-token")]
     pub(crate) bootstrap_token_dir: PathBuf,
-    /// Give configs only to machines that show a boot token (see `mco token`)
+    /// Serve configs only to machines that send a boot token (see `mco token`)
     #[arg(long)]
     pub(crate) require_token: bool,
 }

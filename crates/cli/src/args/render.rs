@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Whether contents that may be secret are shown.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ShowSecrets {
-    /// Show contents that may be secret too: of files that not everybody may read, and where a line looks like one
+    /// Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets
     #[arg(long)]
     show_secrets: bool,
 }
@@ -31,8 +31,9 @@ pub(crate) struct Manifests {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without manifests of pools, each role in the MachineConfigs' labels is one; without a ControllerConfig, \
-    that of a plain cluster is taken.\nWith --diff the manifests are laid over what the cluster has.\n\nExamples:\n  \
+    after_help = "Without manifests of pools, each role in the MachineConfigs' labels is a pool; without a \
+        ControllerConfig, that of a plain cluster is used.\nWith --diff the manifests are merged over the \
+        cluster's objects.\n\nExamples:\n  \
     mco render -f manifests/ --pool worker\n  mco render -f new/ --diff-with old/ --exit-code\n  \
     mco render -f 50-motd.yaml --diff --pool worker      what would change in the cluster"
 )]
@@ -41,7 +42,7 @@ pub(crate) struct Render {
     pub(crate) cluster: Cluster,
     #[command(flatten)]
     pub(crate) manifests: Manifests,
-    /// The folder of templates that base MachineConfigs are made from
+    /// The folder of templates that the base MachineConfigs are made from
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: Option<PathBuf>,
     /// Only this pool; may be given several times
@@ -68,13 +69,13 @@ pub(crate) struct Render {
 pub(crate) struct Lint {
     #[command(flatten)]
     pub(crate) manifests: Manifests,
-    /// The folder of templates that base MachineConfigs are made from: what goes over them is told too
+    /// The folder of templates that the base MachineConfigs are made from: what overrides these is reported too
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: Option<PathBuf>,
     /// Exit with 3 for warnings too
     #[arg(long)]
     pub(crate) strict: bool,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
@@ -98,7 +99,7 @@ pub(crate) struct Explain {
     pub(crate) contested: bool,
     #[command(flatten)]
     pub(crate) show: ShowSecrets,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 /// How much a change may disturb a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Refuse {
-    /// Refuse what reloads a service, or worse
+    /// Refuse a change that reloads a service, or worse
     Reload,
-    /// Refuse what restarts a service, or worse
+    /// Refuse a change that restarts a service, or worse
     Restart,
-    /// Refuse what drains a node, or worse
+    /// Refuse a change that drains a node, or worse
     Drain,
-    /// Refuse what reboots a node
+    /// Refuse a change that reboots a node
     Reboot,
 }
 
@@ -33,14 +33,15 @@ impl Refuse {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without -f: what the controller does now, node by node: which node goes to which config, what is cordoned, \
-    drained and tainted, the status of each pool, and why every other node waits. It goes as far as the controller does \
-    without waiting for a node, a pod or a person. Nothing is written anywhere.\nWith -f: what these manifests would \
-    change, pool by pool: the rendered difference, what it costs the nodes (nothing, reloads, restarts, a drain, a \
-    reboot) and which path asks for it, and the order of the nodes. What only a machine can say (a unit that is not \
-    installed, a link in the way) is not seen. KubeletConfigs, ContainerRuntimeConfigs, mirrors, registries, signature \
-    policies and the ControllerConfig become MachineConfigs by the controller's templates: name these with \
-    --templates.\nWith --from, objects come from files instead of a cluster: a folder is \
+    after_help = "Without -f: shows what the controller does next, node by node: which node gets which \
+        config, what is cordoned, drained and tainted, the status of each pool, and why every other node waits. \
+        The forecast ends where the controller waits for a node, a pod or a person. Nothing is written.\nWith \
+        -f: shows what these manifests would change, pool by pool: the rendered difference, what it costs the \
+        nodes (nothing, reloads, restarts, a drain, a reboot) and which path causes it, and the order of the \
+        nodes. Obstacles that only the machine knows of (a unit that is not installed, a link in the way) are \
+        not seen. KubeletConfigs, ContainerRuntimeConfigs, mirrors, registries, signature policies and the \
+        ControllerConfig become MachineConfigs by the controller's templates: pass these with --templates.\nWith \
+        --from, objects come from files instead of a cluster: a folder is \
     read with its subfolders, such as a must-gather dump or what `kubectl get -o yaml` wrote.\n\nExit codes: 0 done; 1 \
     failed; 2 wrong command line; 3 the change costs what --refuse names or more, or no running host can apply \
     it.\n\nExamples:\n  mco plan\n  mco plan --from must-gather/ --pool worker -o json\n  \
@@ -49,7 +50,7 @@ impl Refuse {
 pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// Read the cluster's objects from this file or folder instead; may be given several times
+    /// Read the cluster's objects from this file or folder instead of a cluster; may be given several times
     #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub(crate) from: Vec<PathBuf>,
     /// Plan a change by these manifests: a file, a folder, or `-`; may be given several times
@@ -58,8 +59,8 @@ pub(crate) struct Plan {
     /// With -f: plan that these objects are deleted, as by `kubectl delete -f`
     #[arg(long, requires = "files")]
     pub(crate) delete: bool,
-    /// With -f: the folder of the controller's templates, for kinds that become MachineConfigs by them [default: that of
-    /// the controller's image, where it is]
+    /// With -f: the folder of the controller's templates, for kinds that become MachineConfigs by them [default: that
+    /// of the controller's image, if it exists]
     #[arg(long, value_name = "DIR", requires = "files")]
     pub(crate) templates: Option<PathBuf>,
     /// Only this pool; may be given several times
@@ -70,24 +71,23 @@ pub(crate) struct Plan {
     pub(crate) refuse: Option<Refuse>,
     #[command(flatten)]
     pub(crate) show: ShowSecrets,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 /// `pause` and `resume`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A paused pool gives no node a new config. Nodes that were sent before finish what they began; rendering \
-    goes on.\nDoing it twice is doing it once.\n\nExamples:\n  mco pause worker\n  mco resume worker infra -o json"
-)]
+#[command(after_help = "A paused pool gives no node a new config. Nodes whose update has begun finish it; \
+        rendering goes on.\nPausing a paused pool, or resuming a running one, changes \
+        nothing.\n\nExamples:\n  mco pause worker\n  mco resume worker infra -o json")]
 pub(crate) struct Pause {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
     /// The pools
     #[arg(value_name = "POOL", required = true)]
     pub(crate) pools: Vec<String>,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }

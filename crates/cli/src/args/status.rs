@@ -11,17 +11,20 @@ use k8s_openapi::jiff::SignedDuration;
 fn phase() -> impl TypedValueParser<Value = Phase> {
     let names = Phase::ALL.map(|phase| PossibleValue::new(phase.name()).help(phase.about()));
     PossibleValuesParser::new(names)
-        .try_map(|name| Phase::ALL.into_iter().find(|phase| phase.name() == name).ok_or("it is no phase"))
+        .try_map(|name| Phase::ALL.into_iter().find(|phase| phase.name() == name).ok_or("unknown phase"))
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nodes that are done are counted and not listed: --all lists them, --phase and --node list what they say. \
-    JSON and YAML hold all nodes, or those that --phase and --node say.\n\nExit codes:\n  0  shown; with --until-updated: every pool shown is updated\n  1  failed\n  2  wrong command line\n  \
-    3  with --exit-code: a pool is degraded or held, a node fails, a drain has been waiting for more than 10 s, several \
-    pools want one node, or a node is in no pool (field findings of the JSON)\n     with --until-updated: a pool cannot get \
-    to its config before a person has changed something; the reason is on standard error\n  \
-    4  --timeout is over; what is waited for is on standard error\n\nExamples:\n  mco status\n  mco status worker -w\n  \
+    after_help = "Nodes that are done are counted but not listed: --all lists all nodes, --phase and --node \
+        select some. JSON and YAML hold all nodes, or those that --phase and --node select.\n\nExit codes:\n  0  \
+        shown; with --until-updated: every pool shown is updated\n  1  failed\n  2  wrong command line\n  \
+    3  with --exit-code: a pool is degraded or held, a node fails, a drain has been waiting for more than 10 s, \
+    several pools select one node, or a node is in no pool (field findings of the JSON)\n     with \
+    --until-updated: a pool cannot reach its config until somebody changes something; the reason is on standard \
+    error\n  \
+    4  --timeout is over; standard error says what is still awaited\n\nExamples:\n  mco status\n  mco status \
+    worker -w\n  \
     mco status --phase failing --phase moving\n  mco status worker -w --until-updated --timeout 30m\n  \
     mco status -o json | jq '.pools[] | {name, updated, machines}'\n  mco status -o json | jq '.findings[].message'\n  \
     mco status --exit-code || alert"
@@ -32,7 +35,7 @@ pub(crate) struct Status {
     /// Only these pools
     #[arg(value_name = "POOL")]
     pub(crate) pools: Vec<String>,
-    /// List the nodes that are done, too
+    /// Also list the nodes that are done
     #[arg(long, conflicts_with_all = ["phases", "nodes"])]
     pub(crate) all: bool,
     /// List only nodes in this phase; may be given several times
@@ -44,16 +47,16 @@ pub(crate) struct Status {
     /// Keep showing changes; on a terminal the table is updated in place
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// With --watch: end when every pool shown is updated, or cannot be before a person has changed something
+    /// With --watch: exit when every pool shown is updated, or cannot be until somebody changes something
     #[arg(long, requires = "watch")]
     pub(crate) until_updated: bool,
-    /// With --until-updated: end after this time, like 90s, 30m or 2h, with what is waited for
+    /// With --until-updated: exit after this time, like 90s, 30m or 2h, and print what is still awaited
     #[arg(long, requires = "until_updated", value_name = "TIME", value_parser = crate::args::boot::duration)]
     pub(crate) timeout: Option<SignedDuration>,
-    /// Exit with 3 when something is not as it should be, see below
+    /// Exit with 3 when something needs attention, see below
     #[arg(long)]
     pub(crate) exit_code: bool,
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }

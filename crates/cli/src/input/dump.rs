@@ -99,11 +99,11 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Dump> {
         let named: Vec<String> = archives.iter().take(NAMED).map(|p| p.display().to_string()).collect();
         let more = archives.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        dump.notes.push(format!("archives are not looked into: {}{more}", named.join(", ")));
+        dump.notes.push(format!("archives were skipped: {}{more}", named.join(", ")));
     }
     if !any {
         let notes: String = dump.notes.iter().map(|n| format!("; {n}")).collect();
-        bail!("there is no .yaml, .yml or .json file in what --from names{notes}");
+        bail!("no .yaml, .yml or .json file was found in what --from names{notes}");
     }
     Ok(dump)
 }
@@ -127,7 +127,7 @@ fn below(
         } else if path.is_file() {
             files.push(path);
         } else if matches!(Sort::of(&path), Sort::Plain | Sort::Gzip) {
-            notes.push(format!("{}: passed over, it is a link to nothing or no file", path.display()));
+            notes.push(format!("{}: skipped, because it is a dangling link or not a file", path.display()));
         }
     }
     Ok(())
@@ -142,7 +142,7 @@ fn from_folder(dump: &mut Dump, path: &Path, gzip: bool) -> anyhow::Result<()> {
             "{error:#}\nit names the kind {kind}, which the plan depends on: repair the file, or move it away"
         );
     }
-    dump.notes.push(format!("{}: passed over, it is no YAML or JSON of objects", path.display()));
+    dump.notes.push(format!("{}: skipped, because it holds no objects in YAML or JSON", path.display()));
     Ok(())
 }
 
@@ -166,7 +166,7 @@ fn bytes(path: &Path, gzip: bool) -> anyhow::Result<(Vec<u8>, anyhow::Result<()>
 /// The objects of one file: all of them, or none where a part cannot be read.
 fn objects(all: &mut Vec<(String, Value)>, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let origin = path.display().to_string();
-    let text = std::str::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{origin}: is no text"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{origin}: is not UTF-8 text"))?;
     let text = text.trim_start_matches('\u{feff}');
     let documents = match json(text) {
         Some(documents) => documents,

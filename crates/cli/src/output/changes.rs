@@ -39,7 +39,7 @@ fn pool(change: &PoolChange) -> String {
     }
     let count = p.nodes.len();
     let _ = match &p.held {
-        _ if count == 0 => writeln!(out, "  no node of the pool is to move"),
+        _ if count == 0 => writeln!(out, "  no node of the pool has to move"),
         Some(why) => writeln!(out, "  {count} nodes, none of them now: {why}"),
         None => writeln!(out, "  {count} nodes, at most {} at once, in this order:", p.max_unavailable),
     };
@@ -71,11 +71,11 @@ pub(crate) fn undo(plan: &UndoPlan) -> String {
         (Some(config), false) => writeln!(out, "pool {name} would be pinned to {config}"),
     };
     if !plan.machine_configs.is_empty() {
-        out += "the MachineConfigs still say otherwise; correct these where they come from:\n";
+        out += "these MachineConfigs still differ; correct them at their source:\n";
         plan.machine_configs.iter().for_each(|c| out += &format!("  {}\n", line(c)));
     }
     if plan.pin.is_some() {
-        let _ = writeln!(out, "until `mco undo {name} --release` no change of them is rolled out");
+        let _ = writeln!(out, "no change of them is rolled out until `mco undo {name} --release`");
     }
     out
 }

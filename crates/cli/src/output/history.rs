@@ -24,7 +24,7 @@ pub(crate) fn history(past: &PoolHistory) -> String {
             let _ = writeln!(out, "    {}", line(change));
         }
         if let Some(unknown) = &row.step.unknown {
-            let _ = writeln!(out, "    what differs cannot be told: {unknown}");
+            let _ = writeln!(out, "    the difference is not known: {unknown}");
         }
     }
     if past.configs.is_empty() {

@@ -78,7 +78,7 @@ pub fn explanation(answer: &Explanation) -> String {
     }
     let mut out = format!("pool {}: {}\n", answer.pool, answer.config);
     if let Some(why) = &answer.worked_out_because {
-        out += &format!("worked out from the MachineConfigs as they are now, because {why}\n");
+        out += &format!("computed from the present MachineConfigs, because {why}\n");
     }
     let lines: Vec<String> = table.lines().map(|l| l.trim_end().to_owned()).collect();
     format!("{out}\n{}\n", lines.join("\n"))
@@ -200,7 +200,7 @@ mod tests {
         };
         let stored = Explanation::new("worker", "rendered-worker-1", all(), &Source::Stored);
         insta::assert_snapshot!(explanation(&stored));
-        let why = Source::WorkedOut("nothing is stored on it".to_owned());
+        let why = Source::WorkedOut("no provenance is stored on it".to_owned());
         let worked_out = Explanation::new("worker", "rendered-worker-1", all(), &why);
         insta::assert_snapshot!(explanation(&worked_out.only(Some("nosmt"), false).unwrap()));
     }

@@ -62,7 +62,7 @@ fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_no
     let rows: [(&str, &[&str], &[&str]); 12] = [
         (&half, &[], &[&half, "from KUBECONFIG", "is not YAML, line"]),
         ("", &["--kubeconfig", &half], &[&half, "is not YAML, line"]),
-        (&shape, &[], &[&shape, "users[0].user.token: must be a text"]),
+        (&shape, &[], &[&shape, "users[0].user.token: must be a string"]),
         (&scalar, &[], &[&scalar, "users[0].user: must be there"]),
         (&data, &[], &[&data, "users[0].user.client-key-data: is not base64"]),
         (&other, &[], &[&other, "kind: is not Config"]),
@@ -93,7 +93,7 @@ fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_no
     let agent = ["daemon", "start", "--root-mount", "/", "--metrics-url", "off", "--kubeconfig", &shape];
     let said = mco(&agent);
     let text = String::from_utf8_lossy(&said.stderr);
-    assert!(text.contains("users[0].user.token: must be a text") && !text.contains("hunter2"), "{text}");
+    assert!(text.contains("users[0].user.token: must be a string") && !text.contains("hunter2"), "{text}");
 }
 
 #[test]

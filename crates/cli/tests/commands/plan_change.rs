@@ -315,7 +315,7 @@ fn settings_and_deletions_are_planned_like_any_other_change() {
         for want in wants {
             assert!(said.out.contains(want), "{args:?}: {want:?} in {}", said.out);
         }
-        assert!(!said.out.contains("are they the controller's?"), "{}", said.out);
+        assert!(!said.out.contains("is not what these templates generate"), "{}", said.out);
     }
     // A setting that is refused is no plan.
     let bad = file(

@@ -146,7 +146,10 @@ fn a_list_that_is_never_answered_does_not_outlast_the_timeout() {
     let start = Instant::now();
     let (code, said) = wait(&server, "2s");
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("not updated in time: whether all is rendered is not known"), "{said}");
+    assert!(
+        said.contains("not updated in time: cannot tell whether all MachineConfigs are rendered"),
+        "{said}"
+    );
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
@@ -156,7 +159,7 @@ fn what_is_waited_for_is_said_when_it_is_new() {
     objects[0].1[0]["spec"]["kernelArguments"] = json!(["b"]);
     let (code, said) = wait(&serve(objects, vec![]), "3s");
     assert_eq!(code, Some(4), "{said}");
-    let lines: Vec<&str> = said.lines().filter(|line| line.contains("has not rendered that yet")).collect();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("has not created yet")).collect();
     assert!(
         matches!(lines.as_slice(), [first, last] if first.starts_with("mco: waiting: pool worker: ")
         && last.starts_with("mco: not updated in time: ")),

@@ -29,7 +29,7 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     if ask(pools.get_opt(&a.pool)).await?.is_none() {
-        bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);
+        bail!("there is no MachineConfigPool {:?}: `mco status` lists the pools", a.pool);
     }
     let host = match a.host {
         Some(host) => host,
@@ -43,8 +43,8 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     };
     if user_data::is_loopback(&host) {
         bail!(
-            "{host} is each machine's own address: it would ask itself for its config. Pass --host with an address that \
-            machines reach, or tell the cluster by `mco install --api-server-url`"
+            "{host} is a loopback address: each machine would ask itself for its config. Pass --host with an \
+             address that machines can reach, or set one with `mco install --api-server-url`"
         );
     }
     let ca = match a.ca {

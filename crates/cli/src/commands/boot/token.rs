@@ -34,11 +34,11 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     if tokio::time::timeout(CALL, pools.get_opt(&a.pool)).await.context("no answer")??.is_none() {
-        bail!("there is no MachineConfigPool {:?}: `mco status` shows those that are", a.pool);
+        bail!("there is no MachineConfigPool {:?}: `mco status` lists the pools", a.pool);
     }
     let mut entropy = [0; ENTROPY];
     let random = rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(&mut entropy);
-    random.map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
+    random.map_err(|_| anyhow::anyhow!("the system's random number generator failed"))?;
     let token = Token::new(&entropy);
     let record = Record {
         node: a.node,
@@ -61,7 +61,8 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
     if let Some(node) = expected.filter(|_| ![MASTER, WORKER].contains(&a.pool.as_str())) {
         expect(&pools, &a.pool, &node).await.with_context(|| {
             format!(
-                "the token is good, but node {node} will not be given the labels of pool {}: name it in the pool's annotation {FIRST_BOOT_NODES}, or label the node",
+                "the token is valid, but node {node} will not be given the labels of pool {}: name the node \
+                 in the pool's annotation {FIRST_BOOT_NODES}, or label the node",
                 a.pool
             )
         })?;
@@ -81,8 +82,8 @@ fn left_over(node: &Node, pool: &str) -> Option<String> {
     node.annotations().get(CUSTOM_POOL_LABELS_APPLIED)?;
     let name = node.name_any();
     Some(format!(
-        "Node {name} of an earlier installation is still there and has had its labels: delete it (`kubectl delete node \
-         {name}`) before the machine boots, then make the token again, or the new node is not given the labels of pool {pool}"
+        "Node {name} of an earlier installation still exists, so the new node would not be given the labels \
+         of pool {pool}: delete it (`kubectl delete node {name}`) before the machine boots, then create the token again"
     ))
 }
 
@@ -102,7 +103,7 @@ async fn expect(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> anyho
             Err(e) => return Err(e).with_context(|| format!("MachineConfigPool {pool} cannot be changed")),
         }
     }
-    bail!("MachineConfigPool {pool} is changed by others again and again")
+    bail!("MachineConfigPool {pool} keeps being changed by others; try again")
 }
 
 /// The list of expected nodes with one more; `None`: it has that one already.
@@ -241,7 +242,7 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
         if found {
             output::write(&format!("revoked {id}\n"))?;
         } else {
-            eprintln!("mco: there is no boot token {id:?}");
+            eprintln!("mco: there is no boot token {id:?}; `mco token list` lists them");
             missing += 1;
         }
     }

@@ -77,7 +77,8 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     let with_tokens = options.image.is_some() && options.require_token;
     if options.image.is_some() && !with_tokens && !a.open {
         eprintln!(
-            "mco: the config server gives configs to all that reach it, as before; --require-token asks for boot tokens"
+            "mco: the config server still serves configs to anyone who can reach it; pass --require-token to \
+             require boot tokens"
         );
     }
     if with_tokens {
@@ -147,18 +148,17 @@ async fn ask<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> a
     match tokio::time::timeout(CALL, request).await {
         Ok(Ok(answer)) => Ok(Some(answer)),
         Ok(Err(kube::Error::Api(e))) if e.code == 404 => Ok(None),
-        Ok(Err(error)) => Err(error).with_context(|| format!("cannot look at {what}")),
-        Err(_) => bail!(
-            "cannot look at {what}: no answer within {} s; is the API server reachable?",
-            CALL.as_secs()
-        ),
+        Ok(Err(error)) => Err(error).with_context(|| format!("cannot read {what}")),
+        Err(_) => {
+            bail!("cannot read {what}: no answer within {} s; is the API server reachable?", CALL.as_secs())
+        }
     }
 }
 
 fn read_ca(path: &Path) -> anyhow::Result<Vec<u8>> {
     let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
-        bail!("--api-server-ca {}: holds no certificate in PEM", path.display());
+        bail!("--api-server-ca {}: contains no PEM certificate", path.display());
     }
     Ok(pem)
 }
@@ -166,7 +166,7 @@ fn read_ca(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// What kubectl applies: one file after the other, each in one go.
 fn write_files(folder: &Path, steps: &[Step]) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
     let [crds, objects] = FILES.map(|name| folder.join(name));
     for (path, steps) in [(&crds, definitions), (&objects, rest)] {

@@ -36,7 +36,7 @@ pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let mut cluster = Followed::start(&client).await?;
     let before = cluster.snapshot(&a.pools);
     if let Some(missing) = a.pools.iter().find(|p| !before.pools.iter().any(|row| row.name == **p)) {
-        bail!("there is no pool {missing:?}; `mco status` shows those that there are");
+        bail!("there is no pool {missing:?}; `mco status` lists the pools");
     }
     let pools: Api<MachineConfigPool> = Api::all(client);
     let mut all = vec![];
@@ -77,10 +77,10 @@ fn text(all: &[Done]) -> String {
         let already = if d.changed { "" } else { " already" };
         let _ = writeln!(out, "pool {} is{already} {word}", d.pool);
         if !d.under_way.is_empty() {
-            let _ = writeln!(out, "  under way, and finish: {}", named(&d.under_way));
+            let _ = writeln!(out, "  already under way, and will finish: {}", named(&d.under_way));
         }
         if !d.waiting.is_empty() {
-            let what = if d.paused { "stay as they are until `mco resume`" } else { "go in turn" };
+            let what = if d.paused { "wait for `mco resume`" } else { "will be updated in turn" };
             let _ = writeln!(out, "  {what}: {}", named(&d.waiting));
         }
     }
@@ -112,10 +112,11 @@ mod tests {
         let rows = [
             (
                 done(true, true, 1, 6),
-                "pool worker is paused\n  under way, and finish: n0\n  stay as they are until `mco resume`: n0, n1, n2, n3, n4 and 1 more\n",
+                "pool worker is paused\n  already under way, and will finish: n0\n  wait for `mco resume`: \
+                 n0, n1, n2, n3, n4 and 1 more\n",
             ),
             (done(true, false, 0, 0), "pool worker is already paused\n"),
-            (done(false, true, 0, 2), "pool worker is resumed\n  go in turn: n0, n1\n"),
+            (done(false, true, 0, 2), "pool worker is resumed\n  will be updated in turn: n0, n1\n"),
             (done(false, false, 0, 0), "pool worker is already resumed\n"),
         ];
         for (done, want) in rows {

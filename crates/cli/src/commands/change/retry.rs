@@ -34,15 +34,13 @@ pub(crate) async fn run(a: Retry) -> anyhow::Result<u8> {
     let mut all = vec![];
     for name in &a.nodes {
         let node = tokio::time::timeout(CALL, nodes.get_opt(name)).await.context("no answer")??;
-        let Some(node) = node else {
-            bail!("there is no node {name:?}; `mco status --all` shows those that there are")
-        };
+        let Some(node) = node else { bail!("there is no node {name:?}; `mco status --all` lists the nodes") };
         let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
         let asked =
             Asked { node: name.clone(), state: note(annotation::STATE), reason: note(annotation::REASON) };
         if asked.state.is_empty() {
             bail!(
-                "no agent has reported on node {name}: there is nobody to try again; does `mco daemon start` run there?"
+                "no agent has reported on node {name}, so nothing can be retried; is `mco daemon start` running there?"
             );
         }
         all.push(asked);
@@ -63,7 +61,7 @@ fn text(asked: &Asked) -> String {
     let Asked { node, state, reason } = asked;
     let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     match state.as_str() {
-        "Degraded" | "Unreconcilable" => format!("node {node}: tries again now; it was {state}{why}\n"),
-        _ => format!("node {node}: is {state}; where it waits to try something again, it does so now\n"),
+        "Degraded" | "Unreconcilable" => format!("node {node}: retries now; it was {state}{why}\n"),
+        _ => format!("node {node}: is {state}; anything that it waits to retry is retried now\n"),
     }
 }

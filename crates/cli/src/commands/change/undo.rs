@@ -29,7 +29,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
     let situation = insight::situation(&objects)?;
     let Some(pool) = situation.pools.get(&a.pool).cloned() else {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
-        bail!("there is no pool {:?}; there is: {}", a.pool, there.join(", "));
+        bail!("there is no pool {:?}; the pools are: {}", a.pool, there.join(", "));
     };
     let configs = insight::configs(&objects)?;
     let all: Vec<MachineConfig> = configs.values().cloned().collect();
@@ -59,7 +59,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
     };
     if undoing.is_impossible() {
         output::print(a.output, Kind::Undo, &undoing, || output::changes::undo(&undoing))?;
-        eprintln!("mco: nothing was done: no running host can apply it");
+        eprintln!("mco: nothing was done: no running host can apply this config");
         return Ok(exit::FINDINGS);
     }
     if !a.dry_run {
@@ -67,7 +67,10 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
             eprint!("{}", output::changes::undo(&undoing));
             match ask(&undoing)? {
                 None => {
-                    eprintln!("mco: nobody can be asked here: add --yes, or --dry-run to look");
+                    eprintln!(
+                        "mco: cannot ask for confirmation without a terminal: add --yes, or --dry-run \
+                        to see what would be done"
+                    );
                     return Ok(exit::USAGE);
                 }
                 Some(false) => return Ok(exit::FINDINGS),
@@ -109,7 +112,7 @@ async fn write(client: &kube::Client, seen: &MachineConfigPool, pin: Option<&str
             && rollout::pinned(&pool) == rollout::pinned(seen)
             && pool.metadata.uid == seen.metadata.uid;
         if !same {
-            bail!("pool {name} has moved on meanwhile; look again");
+            bail!("pool {name} changed in the meantime; run the command again");
         }
         let version = &pool.metadata.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version, "annotations": {own::PINNED: pin}}});
@@ -121,5 +124,5 @@ async fn write(client: &kube::Client, seen: &MachineConfigPool, pin: Option<&str
             other => return other.map(drop).with_context(what),
         }
     }
-    bail!("pool {name} changes all the time: nothing was written; try again")
+    bail!("pool {name} keeps changing: nothing was written; try again")
 }

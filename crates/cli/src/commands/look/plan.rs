@@ -32,12 +32,12 @@ pub(crate) async fn run(a: Plan) -> anyhow::Result<u8> {
     let mut situation = insight::situation(&objects)?;
     if situation.pools.is_empty() {
         let notes: String = notes.iter().map(|n| format!("; {n}")).collect();
-        bail!("there is no MachineConfigPool in what was read{notes}");
+        bail!("the input has no MachineConfigPool{notes}");
     }
     situation.notes.splice(0..0, notes);
     if let Some(missing) = a.pools.iter().find(|p| !situation.pools.contains_key(*p)) {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
-        bail!("there is no pool {missing:?}; there is: {}", there.join(", "));
+        bail!("there is no pool {missing:?}; the pools are: {}", there.join(", "));
     }
     if a.files.is_empty() {
         let mut forecast = situation.forecast(&now);
@@ -56,7 +56,7 @@ pub(crate) async fn run(a: Plan) -> anyhow::Result<u8> {
 fn changes(a: &Plan, objects: &Objects, situation: &Situation, now: &Time) -> anyhow::Result<ChangePlan> {
     let given = manifests::read(&a.files)?;
     if given.is_empty() {
-        bail!("there is no manifest in what -f names");
+        bail!("no manifest was found in what -f names");
     }
     let templates = templates(a.templates.as_deref(), &given)?;
     let change = insight::Manifests {

@@ -25,7 +25,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
         Some(end) => match tokio::time::timeout_at(end, start).await {
             Ok(started) => started?,
             Err(_) => {
-                eprintln!("mco: not updated in time: the API server has not told yet what there is");
+                eprintln!("mco: not updated in time: the API server has not answered yet");
                 return Ok(exit::TIMEOUT);
             }
         },
@@ -38,7 +38,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
         let now = cluster.snapshot(&a.pools);
         for wanted in &a.pools {
             if !now.pools.iter().any(|p| p.name == *wanted) {
-                anyhow::bail!("there is no pool {wanted:?}; `mco status` shows those that there are");
+                anyhow::bail!("there is no pool {wanted:?}; `mco status` lists the pools");
             }
         }
         // Later one may be deleted: that is news, no mistake.
@@ -46,8 +46,8 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
             && let Some(wanted) = a.nodes.iter().find(|n| !now.has_node(n))
         {
             anyhow::bail!(
-                "there is no node {wanted:?} in the pools that are shown; `mco status --all` shows those that there are, and at \
-                 its end the nodes that are in no pool"
+                "there is no node {wanted:?} in the pools that are shown; `mco status --all` lists all \
+                 nodes, and at the end those that are in no pool"
             );
         }
         let (mut outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
@@ -85,7 +85,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
         output::not_allowed(&forbidden);
         if let Some((code, why)) = outcome {
             if let Some(why) = why {
-                eprintln!("mco: it cannot get there: {why}");
+                eprintln!("mco: the update cannot complete: {why}");
             }
             return Ok(code);
         }

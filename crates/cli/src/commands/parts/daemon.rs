@@ -24,9 +24,9 @@ pub(crate) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
         let next = match (once.reboot, a.skip_reboot) {
             (false, _) => "",
             (true, false) => "; rebooting",
-            (true, true) => "; reboot it for all of it to take effect",
+            (true, true) => "; reboot it so that all of it takes effect",
         };
-        output::write(&format!("the host is in {}{next}\n", once.config))?;
+        output::write(&format!("the host is in config {}{next}\n", once.config))?;
         return Ok(exit::OK);
     }
     let kubelet = a.kubelet_healthz_endpoint;
@@ -47,15 +47,18 @@ pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
     output::write(&match recovery {
         Recovery::Nothing => "nothing was interrupted\n".to_owned(),
         Recovery::Undone { config, desired } => {
-            format!("undone: a change to {desired} was interrupted; the host is in {config}\n")
+            format!("undone: a change to config {desired} was interrupted; the host is in config {config}\n")
         }
-        Recovery::Finished { config } => format!("finished: the host is in {config}\n"),
+        Recovery::Finished { config } => format!("finished: the host is in config {config}\n"),
         Recovery::AwaitsBoot { config } => {
-            format!("the host is in {config} once it has booted into the operating system that is staged\n")
+            format!(
+                "the host will be in config {config} when it has booted into the staged operating system\n"
+            )
         }
         Recovery::RolledBack { config, desired, why } => {
             format!(
-                "undone: the host is in {config}, not in {desired}, as it did not boot into its operating system: {why}\n"
+                "undone: the host is back in config {config}, because it did not boot into the operating \
+                 system of {desired}: {why}\n"
             )
         }
     })?;
@@ -69,8 +72,10 @@ pub(crate) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
     };
     output::write(&match done {
         FirstBoot::Nothing => "the first boot is over\n".to_owned(),
-        FirstBoot::Complete { config } => format!("the first boot is complete: the host is in {config}\n"),
-        FirstBoot::Rebooting { config } => format!("rebooting into {config}\n"),
+        FirstBoot::Complete { config } => {
+            format!("the first boot is complete: the host is in config {config}\n")
+        }
+        FirstBoot::Rebooting { config } => format!("rebooting into config {config}\n"),
     })?;
     Ok(exit::OK)
 }
@@ -130,6 +135,6 @@ fn one(file: &PathBuf) -> anyhow::Result<(String, serde_json::Value)> {
     let mut all = manifests::read(std::slice::from_ref(file))?;
     match (all.pop(), all.is_empty()) {
         (Some(one), true) => Ok(one),
-        _ => anyhow::bail!("{}: one document is wanted", file.display()),
+        _ => anyhow::bail!("{}: expected exactly one YAML document", file.display()),
     }
 }
