@@ -157,13 +157,13 @@ pub async fn run_with(
         }
         term.cancel();
         if let Err(error) = passes.await {
-            tracing::error!("the passes ended badly: {error}");
+            tracing::error!("the controller's passes ended abnormally: {error}");
         }
         shared.metrics.stand_by();
     }
     give_up.cancel();
     if let Err(error) = lease.await {
-        tracing::error!("leader election ended badly: {error}");
+        tracing::error!("leader election ended abnormally: {error}");
     }
     rest.cancel();
     tasks.close();
@@ -171,7 +171,7 @@ pub async fn run_with(
     // Dropping the last recorder ends the task that writes events, once it has written the waiting ones.
     drop(shared);
     if tokio::time::timeout(LAST_EVENTS, events_task).await.is_err() {
-        tracing::warn!("some events were not written before the end");
+        tracing::warn!("some events were not written before the shutdown");
     }
     Ok(())
 }

@@ -256,7 +256,7 @@ impl Shared {
         self.closing.cancel();
         if tokio::time::timeout(most, self.places.take_all()).await.is_err() {
             self.terms.leave_unanswered();
-            tracing::warn!("some patches of nodes have no answer yet; the next leader makes them void");
+            tracing::warn!("some patches of nodes have no answer yet; the next leader fences them off");
         }
     }
 

@@ -41,16 +41,24 @@ impl Metrics {
         let m = Self::default();
         // Destructured, so that a new metric cannot be left unregistered.
         let Self { state, update_state, reboots_failed, config_drift, kubelet_state } = m.clone();
-        registry.register("mcd_state", "Time at which the node's state was last set", state);
-        registry.register("mcd_update_state", "Time at which the last update ended, or failed", update_state);
+        registry.register("mcd_state", "Unix time at which the node's state was last set", state);
+        registry.register(
+            "mcd_update_state",
+            "Unix time at which the last update ended or failed",
+            update_state,
+        );
         // The suffix `_total` is added when the counter is written.
-        registry.register("mcd_reboots_failed", "Reboots that could not be begun", reboots_failed);
+        registry.register("mcd_reboots_failed", "Reboots that could not be started", reboots_failed);
         registry.register(
             "mcd_config_drift",
-            "Time at which the host was found changed, 0 for never",
+            "Unix time at which drift was found, 0 if there is none",
             config_drift,
         );
-        registry.register("mcd_kubelet_state", "Failures of the kubelet's health in a row", kubelet_state);
+        registry.register(
+            "mcd_kubelet_state",
+            "Consecutive failures of the kubelet's health check",
+            kubelet_state,
+        );
         m
     }
 

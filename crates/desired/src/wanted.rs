@@ -169,7 +169,7 @@ impl Wanted {
                 Some(Ok(mode)) if mode <= 0o7777 => Some(mode),
                 Some(_) => {
                     let m = d.mode.unwrap_or_default();
-                    let why = format!("mode {m:o} (octal) of {} is none", d.path);
+                    let why = format!("mode {m:o} (octal) of {} is not a file mode", d.path);
                     refuse(&format!("spec.config.storage.directories[{i}].mode"), why, "use 0 to 07777");
                     None
                 }

@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// The journal of an unfinished change cannot be read.
     #[error(
-        "{path} is damaged ({why}); it was kept as {kept}; apply the current config again to mend the host"
+        "{path} is damaged ({why}); it was kept as {kept}; apply the current config again to repair the host"
     )]
     Journal {
         /// The journal's file.

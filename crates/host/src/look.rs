@@ -161,7 +161,7 @@ impl Host {
             }
             None => {
                 tracing::warn!(
-                    "{} or {ROOT_HOME} does not answer: the keys there are left as they are",
+                    "{} or {ROOT_HOME} is on a file system that does not answer: the keys there are left as they are",
                     paths::CORE_HOME
                 );
                 facts.others_log_in = has_password;
@@ -222,12 +222,13 @@ impl Host {
             programs.run(program, &["-T", "-f", &main, "-C", &who], SSHD_LIMIT).map_err(|e| e.to_string())
         });
         if let Err(error) = root.remove_tree(&dir) {
-            tracing::warn!(%error, "a copy of the SSH server's configuration is left behind");
+            tracing::warn!(%error, "a temporary copy of the SSH server's configuration could not be removed");
         }
         match said {
             Ok(said) => Answer::parse(&said.text),
             Err(why) => {
-                tracing::info!(%why, "the SSH server does not say which keys it looks at: its configuration is read instead");
+                tracing::info!(%why, "the SSH server does not report which key files it reads, so its \
+                    configuration is parsed instead");
                 None
             }
         }
@@ -329,7 +330,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
                 if let Some(bytes) = root.read_if_there(&kept)? {
                     let attributes = api::shape::read_bytes(&bytes).map_err(|e| Error::Config {
                         name: kept,
-                        why: format!("{e}; remove it, and {path} stays as it is when its config goes"),
+                        why: format!("{e}; remove it; {path} then stays as it is when its config is removed"),
                     })?;
                     facts.original_dirs.insert(path.clone(), attributes);
                 }
@@ -367,7 +368,7 @@ fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) ->
 /// As [`look_at`], for a path in a folder that another user controls: an error counts as an obstacle.
 fn tolerant(root: &Root, path: &str) -> PathFacts {
     look_at(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
-        tracing::warn!(error = %e, "cannot look at it: it is left as it is");
+        tracing::warn!(error = %e, "cannot read it, so it is left as it is");
         let parent = split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
         PathFacts::of(Found::Blocked { parent }, None)
     })

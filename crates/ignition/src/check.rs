@@ -125,7 +125,7 @@ impl Checker {
                     if !value.is_null() {
                         let clean = self.clean(&at, value, f.shape)?;
                         if exact.is_none() {
-                            self.warn(at, format!("is read as {}; write it so", f.name));
+                            self.warn(at, format!("is read as {}; write it that way", f.name));
                         }
                         out.insert(f.name.to_owned(), clean);
                     }

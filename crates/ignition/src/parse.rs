@@ -41,7 +41,7 @@ impl From<serde_json::Error> for JsonError {
 }
 
 /// The message for a value that does not fit its field.
-const MISFIT: &str = "a value does not have the form of its field";
+const MISFIT: &str = "a value has the wrong type for its field";
 
 /// A config that cannot be read. Its contents are not quoted, except for a version, because they may be secret.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum ParseError {
     #[error("ignition.version: is required, for example \"{VERSION}\"")]
     NoVersion,
     /// Not of the form X.Y.Z.
-    #[error("ignition.version: what stands there is not a version; supported: {SUPPORTED}")]
+    #[error("ignition.version: the value is not a version; supported: {SUPPORTED}")]
     InvalidVersion,
     /// An unknown version, as X.Y.Z.
     #[error("ignition.version: {0:?} is an unknown version; supported: {SUPPORTED}")]

@@ -134,7 +134,7 @@ pub fn set_token(config: &mut Value, entry: usize, token: &str) -> Result<bool, 
         Some(header) => {
             let ours = header["value"].as_str().is_none_or(|v| v.starts_with("Bearer "));
             if !ours {
-                return Err("it sends an Authorization header of its own; take that out");
+                return Err("it sends an Authorization header of its own; remove that");
             }
             header["value"] = wanted;
             Ok(true)

@@ -25,10 +25,10 @@ pub enum ResourceError {
         scheme: &'static str,
     },
     /// The source is not a URL that Ignition knows. It may be the content itself, and is not quoted.
-    #[error("source: it is no data: URL; put the content into one")]
+    #[error("source: it is not a data: URL; put the content into one")]
     NoUrl,
     /// A compression other than none and gzip.
-    #[error("compression: it is not known; use gzip or none")]
+    #[error("compression: it is unknown; use gzip or none")]
     Compression,
     /// Not gzip.
     #[error("the content is marked as gzip but does not unpack: {0}")]

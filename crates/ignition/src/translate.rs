@@ -182,7 +182,7 @@ fn only_3(found: &mut Places, config: &Config) {
         found.if_set(
             keeps,
             format!("storage.files[{i}].contents"),
-            "spec 2 cannot keep what stands in a file; add a source",
+            "spec 2 cannot keep a file's present contents; add a source",
         );
     }
     for (i, d) in s.directories.iter().enumerate() {
@@ -192,7 +192,7 @@ fn only_3(found: &mut Places, config: &Config) {
             parents(&d.path).find(|p| !BASE.contains(p) && !s.directories.iter().any(|o| o.path == *p));
         if let Some(parent) = alone.filter(|_| !plain) {
             let message = format!(
-                "spec 2 would give {parent} the same mode and owner where it has to make it; add {parent} as a directory"
+                "spec 2 would give {parent} the same mode and owner if it had to create it; add {parent} as a directory"
             );
             found.add(format!("storage.directories[{i}]"), &message);
         }
@@ -209,7 +209,7 @@ fn only_3(found: &mut Places, config: &Config) {
         found.if_set(
             twice,
             format!("storage.filesystems[{i}].path"),
-            "spec 2 cannot name two file systems alike",
+            "spec 2 cannot give two file systems the same name",
         );
     }
     let roots = crate::v2::Roots::of(&s.filesystems);

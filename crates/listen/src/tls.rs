@@ -67,7 +67,7 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
         "VersionTLS13" => vec![&rustls::version::TLS13],
         other => {
             if !matches!(other, "" | "VersionTLS12") {
-                notes.push(format!("minimum TLS version {other:?} is not offered; TLS 1.2 is"));
+                notes.push(format!("minimum TLS version {other:?} is not supported; TLS 1.2 is used"));
             }
             vec![&rustls::version::TLS12, &rustls::version::TLS13]
         }
@@ -80,7 +80,7 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
     };
     for wanted in &profile.cipher_suites {
         if !all.iter().any(|s| same(s, wanted)) {
-            notes.push(format!("cipher suite {wanted:?} is not offered"));
+            notes.push(format!("cipher suite {wanted:?} is not supported"));
         }
     }
     let known = profile.cipher_suites.iter().any(|w| all.iter().any(|s| same(s, w)));
@@ -144,7 +144,7 @@ fn read(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedK
     let private = PrivateKeyDer::from_pem_slice(&file(key)?)
         .map_err(|_| bad(key, "not a PEM private key".to_owned()))?;
     CertifiedKey::from_der(chain, private, provider)
-        .map_err(|e| bad(cert, format!("does not go with the key {}: {e}", key.display())))
+        .map_err(|e| bad(cert, format!("does not match the key {}: {e}", key.display())))
 }
 
 /// When the server's certificate expires, in seconds since 1970.

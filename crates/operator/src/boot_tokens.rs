@@ -118,7 +118,9 @@ fn names(role: &Role) -> BTreeSet<String> {
 /// The tokens in the old namespace: all of them, or those that our Role names.
 async fn old_tokens(client: &Client, from: &Api<Secret>) -> Result<Vec<Secret>, CallError> {
     if may_list(client).await? {
-        return Ok(call("list boot tokens of before".to_owned(), from.list(&labelled())).await?.items);
+        return Ok(call("list boot tokens of an earlier version".to_owned(), from.list(&labelled()))
+            .await?
+            .items);
     }
     let roles: Api<Role> = Api::namespaced(client.clone(), OLD_NAMESPACE);
     let Some(role) = call(format!("get Role {TOKEN_MOVE}"), roles.get_opt(TOKEN_MOVE)).await? else {

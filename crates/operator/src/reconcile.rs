@@ -75,7 +75,7 @@ pub enum ReconcileError {
         host: String,
     },
     /// The system returns no random bytes.
-    #[error("the system gives no random bytes")]
+    #[error("the system's random number generator failed")]
     Random,
 }
 
@@ -136,7 +136,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
             done.push(format!("Namespace {}", boot_token::NAMESPACE));
         }
         let brought = boot_tokens::bring_over(client).await?;
-        let told = |name| format!("Secret {}/{name}: brought over", boot_token::NAMESPACE);
+        let told = |name| format!("Secret {}/{name}: moved here", boot_token::NAMESPACE);
         done.extend(brought.copied.iter().map(told));
         finished = brought.finished;
         let labelled = ListParams::default().labels(boot_token::LABEL);
@@ -146,7 +146,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
         None
     };
     if finished && boot_tokens::take_back(client).await? {
-        done.push(format!("the right to boot tokens in {}: taken back", boot_token::OLD_NAMESPACE));
+        done.push(format!("the right to boot tokens in {}: revoked", boot_token::OLD_NAMESPACE));
     }
     let facts = Facts {
         host: &host,
@@ -185,7 +185,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
             let gone =
                 call(format!("delete Secret {name}"), own.delete(&name, &DeleteParams::default())).await;
             if let Err(error) = gone {
-                tracing::warn!("a boot token that nobody has stays: {error}");
+                tracing::warn!("a boot token that is not in use could not be deleted: {error}");
             }
         }
         match written {
@@ -209,7 +209,7 @@ fn refused(secret: &Secret, error: &CallError) -> Option<Left> {
         name: secret.name_any(),
         uid: secret.metadata.uid.clone(),
         reason: OperatorEvent::UserDataNotWritten,
-        why: format!("machines made with it get what stood in it before: {}", chain(error)),
+        why: format!("machines created with it get its previous contents: {}", chain(error)),
     })
 }
 
@@ -243,7 +243,7 @@ async fn keep_certificates(
     let have = Have { ca: ca.as_ref(), bundle: bundle.as_ref(), serving: serving.as_ref(), hosts };
     let decision = certificates::decide(&have, now);
     for foreign in &decision.foreign {
-        tracing::debug!("{foreign} is not ours: it is used and never renewed");
+        tracing::debug!("{foreign} was not created by this operator: it is used, but never renewed");
     }
     let issued = certificates::issue(&decision, &have, now)?;
     // The CA first, so that nothing is signed by a CA that was not saved. Then the bundle, so that machines trust the CA

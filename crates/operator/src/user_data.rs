@@ -148,7 +148,7 @@ pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Pl
             Some(there) if there.data == secret.data && is_managed(there) => continue,
             Some(there) => {
                 secret.metadata.resource_version.clone_from(&there.metadata.resource_version);
-                "it is not as the cluster says"
+                "it differs from the cluster's settings"
             }
         };
         plan.writes.push(Write { secret, token: record, why });
@@ -213,11 +213,11 @@ fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) 
     }
     if facts.tokens.is_some() {
         match set_token(&mut config, facts, tokens) {
-            Ok(true) => why = why.or(Some("machines show a boot token")),
+            Ok(true) => why = why.or(Some("the boot token changed")),
             Ok(false) => {}
             Err(error) => {
                 let why = format!(
-                    "machines made with it have no boot token and are refused by the config server: {error}"
+                    "machines created with it send no boot token and are refused by the config server: {error}"
                 );
                 found.left.push(Left::secret(secret, OperatorEvent::UserDataWithoutToken, why));
             }
@@ -251,7 +251,7 @@ fn set_token(config: &mut Value, facts: &Facts<'_>, tokens: &BTreeMap<&str, Stri
     }
     if let Some(sent) = pointer::authorization(config, index) {
         let Some(there) = sent.strip_prefix("Bearer ").and_then(Token::parse) else {
-            return Err("it sends an Authorization header of its own; take that out".to_owned());
+            return Err("it sends an Authorization header of its own; remove that".to_owned());
         };
         let good = |r: &Record| r.is(&there) && r.pool == pool && !r.is_spent(facts.now);
         if facts.tokens.is_some_and(|records| records.iter().any(good)) {
@@ -259,7 +259,10 @@ fn set_token(config: &mut Value, facts: &Facts<'_>, tokens: &BTreeMap<&str, Stri
         }
     }
     let token = tokens.get(pool.as_str()).ok_or_else(|| {
-        format!("it points to pool {pool}, and there is no MachineConfigPool of that name; make it, or correct the source")
+        format!(
+            "it points to pool {pool}, but there is no MachineConfigPool of that name; create it, or \
+            correct the source"
+        )
     })?;
     pointer::set_token(config, index, token).map_err(str::to_owned)
 }

@@ -264,7 +264,9 @@ fn typed<T: DeserializeOwned>(
     };
     // The name is also a file name.
     if name.contains('/') {
-        return Err(wrong("metadata.name: an object's name has no slash; write another".to_owned()));
+        return Err(wrong(
+            "metadata.name: an object's name cannot contain a slash; choose another".to_owned(),
+        ));
     }
     api::shape::read(value).map_err(|e| wrong(e.to_string()))
 }
@@ -303,8 +305,8 @@ pub fn plan_only(
         // Installers write only the spec. Finding the images of a stream would require looking into images.
         let listed = object.pointer("/status/availableStreams").is_some();
         if !listed {
-            let message =
-                "is not there, and nothing here looks into images; those of ControllerConfig are used";
+            let message = "is missing, and the bootstrap cannot look into images to find it; the images of \
+                 ControllerConfig are used";
             let object = format!("OSImageStream {CLUSTER}");
             out.warnings.push(Finding::new(Rule::OsImageStream, object, "status.availableStreams", message));
         }

@@ -67,7 +67,7 @@ pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
     done.sort_unstable();
     let Some(last) = done.last().copied() else { return unknown("no node is done in this rollout yet") };
     if pace.stuck >= pace.left {
-        return unknown("the nodes that are left do not go on by themselves");
+        return unknown("the remaining nodes do not continue by themselves");
     }
     let starts = std::iter::once(&began).chain(&done);
     let longest = starts.zip(&done).map(|(a, b)| b.duration_since(*a)).max().unwrap_or_default();
@@ -133,7 +133,7 @@ mod tests {
             (
                 pace(&[1_100], 4, 4, false),
                 1_150,
-                "unknown: the nodes that are left do not go on by themselves",
+                "unknown: the remaining nodes do not continue by themselves",
             ),
             (pace(&[1_100], 4, 1, true), 1_150, "unknown: the pool is held"),
             (pace(&[1_100], 4, 1, false), 1_600, "unknown: no node was done for 500 s, longer than before"),

@@ -179,7 +179,7 @@ impl Display for Unmanaged {
             NoPool::NoDaemon => write!(
                 f,
                 "node {}: it has no role label and no agent has reported from it yet; label it node-role.kubernetes.io/worker= \
-                 if it is to count as a worker before",
+                 to make it a worker now",
                 self.node
             ),
             NoPool::SeveralCustom(pools) => write!(

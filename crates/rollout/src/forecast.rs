@@ -161,7 +161,7 @@ impl Situation {
                 break;
             }
             if round == ROUNDS {
-                notes.push(format!("not at rest after {ROUNDS} rounds; this is as far as was looked"));
+                notes.push(format!("still changing after {ROUNDS} rounds; the forecast ends here"));
             }
         }
         let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
@@ -377,7 +377,7 @@ impl fmt::Display for Forecast {
         for node in &self.pool_alerts {
             writeln!(
                 f,
-                "node {node} is a control-plane node that a custom pool wants too; that pool is ignored"
+                "node {node} is a control-plane node that a custom pool selects too; that pool is ignored"
             )?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))

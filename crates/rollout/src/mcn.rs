@@ -197,13 +197,13 @@ impl Progress {
 
     /// The node should be cordoned, and that fails.
     pub fn not_cordoned(node: &str, why: &str) -> Self {
-        let message = format!("Node {node} cannot be cordoned, and is tried again: {why}");
+        let message = format!("Node {node} cannot be cordoned; this is retried: {why}");
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::CORDONED, "Unknown"), message)
     }
 
     /// The node should be uncordoned, and that fails.
     pub fn not_uncordoned(node: &str, why: &str) -> Self {
-        let message = format!("Node {node} cannot be given back, and is tried again: {why}");
+        let message = format!("Node {node} cannot be uncordoned; this is retried: {why}");
         Self::part((c::UPDATE_COMPLETE, "Unknown"), (c::UNCORDONED, "Unknown"), message)
     }
 
@@ -225,7 +225,7 @@ impl Progress {
     /// The node was uncordoned; `kept` means that it stays cordoned, because a person had cordoned it.
     pub fn uncordoned(node: &str, kept: bool) -> Self {
         let message = match kept {
-            false => format!("Node {node} takes pods again"),
+            false => format!("Node {node} is uncordoned"),
             true => format!("Node {node} was cordoned before its update and stays so"),
         };
         Self::part((c::UPDATE_COMPLETE, "True"), (c::UNCORDONED, "True"), message)

@@ -109,7 +109,7 @@ impl Situation {
         let mut saw_pods = false;
         for ((kind, namespace, name), (origin, object)) in newest(objects) {
             if name.is_empty() {
-                me.notes.push(format!("{origin}: a {kind} without a name is passed over"));
+                me.notes.push(format!("{origin}: a {kind} without a name is skipped"));
                 continue;
             }
             let at = At { origin, kind, name, object };
@@ -175,17 +175,18 @@ impl Situation {
     fn note(&mut self, saw_pods: bool) {
         if self.configs.is_none() {
             self.notes.push(
-                "no MachineConfig is among the objects: each pool's rendered config is taken to exist"
+                "there is no MachineConfig among the objects: each pool's rendered config is assumed to exist"
                     .to_owned(),
             );
         }
         if !saw_pods {
             self.notes.push(
-                "no Pod is among the objects: nodes are taken to be empty, and to drain at once".to_owned(),
+                "there is no Pod among the objects: nodes are assumed to be empty and to drain at once"
+                    .to_owned(),
             );
         }
         if self.facts.control_plane_topology.is_empty() {
-            self.notes.push("no control-plane topology is known: nodes are not given one".to_owned());
+            self.notes.push("the control-plane topology is unknown: nodes are not given one".to_owned());
         }
         for (name, pool) in &self.pools {
             if let Some(config) = pinned(pool) {

@@ -175,7 +175,8 @@ impl Hold {
 pub fn pinned_text(pool: &MachineConfigPool, config: &str) -> String {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     format!(
-        "the pool is pinned to MachineConfig {config}; what its MachineConfigs say is rendered and not rolled out until \
+        "the pool is pinned to MachineConfig {config}; changes of its MachineConfigs are rendered but not \
+         rolled out until \
          `mco undo {name} --release`, or until the annotation {} is removed",
         own::PINNED
     )
@@ -260,8 +261,8 @@ fn unanswered(overdue: &[&str]) -> Option<String> {
     }
     (!overdue.is_empty()).then(|| {
         format!(
-            "the API server does not answer changes of Node {names}; they are sent again, and slots are kept for them; look \
-            for an admission webhook that hangs"
+            "the API server does not answer changes of Node {names}; they are sent again, and slots are kept \
+             for them; check for an admission webhook that hangs"
         )
     })
 }

@@ -68,7 +68,7 @@ async fn look(
             Err(e) if e.is_not_found() => absent(shared, &kinds),
             Err(e) if told => tracing::debug!("{}", e.chain()),
             Err(e) => {
-                tracing::warn!("which kinds there are is asked again until it is answered: {}", e.chain());
+                tracing::warn!("discovery of the API's kinds failed and is retried: {}", e.chain());
                 told = true;
             }
         }

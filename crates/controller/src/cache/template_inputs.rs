@@ -59,7 +59,7 @@ pub(crate) async fn follow_folder(shared: Arc<Shared>, stop: CancellationToken) 
             Err(e) if !told => {
                 told = true;
                 tracing::warn!(
-                    "{}: cannot be watched and is read again every minute: {e}",
+                    "{}: cannot be watched, so it is read every minute instead: {e}",
                     shared.templates.display()
                 );
             }

@@ -113,7 +113,7 @@ pub(crate) async fn follow<K, T>(
         let event = tokio::select! {
             () = stop.cancelled() => return,
             () = store.asked_to_list() => {
-                tracing::debug!(kind, "listing again, as the watch is behind");
+                tracing::debug!(kind, "the watch is behind; listing again");
                 stream = open();
                 continue;
             }
@@ -132,13 +132,12 @@ pub(crate) async fn follow<K, T>(
             Err(error) => {
                 let absent = not_served(&error) && !listed;
                 if absent && presence == Presence::Optional {
-                    tracing::debug!(kind, "not served here: {}", chain(&error));
+                    tracing::debug!(kind, "the API server does not serve this kind: {}", chain(&error));
                     // As far as we can see, it is empty.
                     store.set_trouble(None);
                     store.replace(BTreeMap::new()).iter().for_each(&on_change);
                 } else {
-                    let remedy =
-                        if absent { "; where it is not installed yet, `mco install` does that" } else { "" };
+                    let remedy = if absent { "; `mco install` installs its CRD" } else { "" };
                     trouble.tell(&kind, &error, remedy);
                     store.set_trouble(Some(chain(&error)));
                 }
@@ -166,7 +165,7 @@ pub(crate) async fn follow<K, T>(
                         tracing::warn!(
                             kind,
                             name,
-                            "skipped, for it cannot be decoded: {why}; correct or delete it"
+                            "skipped, because it cannot be decoded: {why}; correct or delete it"
                         );
                     }
                     None
@@ -239,7 +238,7 @@ impl Trouble {
         if known {
             return;
         }
-        tracing::warn!(kind, "the watch failed and is tried again until it works: {text}{remedy}");
+        tracing::warn!(kind, "the watch failed and is retried: {text}{remedy}");
         self.last = Some((text, Instant::now()));
     }
 

@@ -52,13 +52,13 @@ pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), W
         Some(Put::Create) => {
             let made = call(what, api.create(&PostParams::default(), wanted)).await?;
             tracing::info!(name, "made");
-            (made, "was deleted and is made again".to_owned())
+            (made, "was deleted and is created again".to_owned())
         }
         Some(Put::Patch(patch)) => {
             let fields = fields(&patch);
             let answer = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
-            tracing::info!(name, fields, "changed to what it should be");
-            (answer, format!("was changed by somebody else ({fields}) and is put back"))
+            tracing::info!(name, fields, "updated");
+            (answer, format!("was changed by somebody else ({fields}) and is restored"))
         }
     };
     if let Some(fields) = altered(&answer, wanted) {
@@ -119,24 +119,26 @@ fn instead(config: &MachineConfig) -> (Source, String) {
     match owner.map(|o| (o.kind.as_str(), o.name.as_str())) {
         Some((kind @ ("KubeletConfig" | "ContainerRuntimeConfig"), name)) => {
             let source = if kind == "KubeletConfig" { Source::Kubelet } else { Source::Runtime };
-            (source, format!("it is made from {kind} {name}; make the change there"))
+            (source, format!("it is generated from {kind} {name}; make the change there"))
         }
         Some(("ControllerConfig", _)) => {
             let message = format!(
-                "it is made from the controller's templates; make the change in a MachineConfig of your own, labelled {}: \
-                 {role}, with a name that sorts behind, for example 50-{role}-mine",
+                "it is generated from the controller's templates; make the change in a MachineConfig of your \
+                 own, labelled {}: {role}, whose name sorts after it, for example 50-{role}-mine",
                 label::ROLE
             );
             (Source::Template, message)
         }
         _ if config.name_any().ends_with("-registries") => {
-            let message = "it is made from Image cluster and the mirror sets (ImageDigestMirrorSet, ImageTagMirrorSet, \
+            let message = "it is generated from Image cluster and the mirror sets (ImageDigestMirrorSet, \
+                ImageTagMirrorSet, \
                            ImageContentSourcePolicy); make the change there";
             (Source::Runtime, message.to_owned())
         }
         _ => {
             let message = format!(
-                "it is made from the templates, Node cluster and FeatureGate cluster; make the change there, or in a \
+                "it is generated from the templates, Node cluster and FeatureGate cluster; make the change \
+                 there, or in a \
                  KubeletConfig for pool {role}"
             );
             (Source::Kubelet, message)

@@ -52,8 +52,9 @@ pub(crate) enum WriteError {
     Call(#[from] CallError),
     /// The write was accepted, but something else is stored.
     #[error(
-        "machineconfig {name}: the API server has stored something else than was sent (different: {fields}); a mutating \
-         admission policy or webhook changes it on its way: exempt the kind machineconfigs from that"
+        "machineconfig {name}: the API server stored something other than what was sent (different: \
+         {fields}): a mutating admission policy or webhook changed it; exempt machineconfigs from that \
+         policy or webhook"
     )]
     Altered {
         /// The object.
@@ -63,7 +64,7 @@ pub(crate) enum WriteError {
     },
     /// The deletion was accepted, but the object stays.
     #[error(
-        "machineconfig {name} is being deleted and stays for as long as it has the finalizers {finalizers}: start the program \
+        "machineconfig {name} is being deleted, but still has the finalizers {finalizers}: start the program \
          that removes them, or remove them by hand with `kubectl edit machineconfig {name}`"
     )]
     Held {

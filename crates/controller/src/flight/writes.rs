@@ -107,7 +107,7 @@ pub(crate) async fn until_answered(
         }
         let delay = WORK.delay(attempt);
         if attempt == 0 {
-            tracing::warn!(node = %name, "{}; sent again until it is answered", error.chain());
+            tracing::warn!(node = %name, "{}; it is sent again until the API server answers", error.chain());
         } else {
             tracing::debug!(node = %name, attempt, ?delay, "{}", error.chain());
         }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const WAIT: May = May::Wait("what is generated from the cluster's settings is being written");
+const WAIT: May = May::Wait("the MachineConfigs from the cluster's settings are being written");
 
 /// How long rendering waits for settings that keep changing. After that it renders from what is stored, because
 /// somebody may be overwriting the generated MachineConfigs again and again.

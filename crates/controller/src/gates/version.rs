@@ -92,7 +92,7 @@ impl Claim {
     pub(crate) fn may(&self, config: &ControllerConfig, version: &str) -> May {
         match (other(config, version), self.past().why) {
             (None, None) => May::Go,
-            (Some(_), None) => May::Wait("the ControllerConfig is being taken over"),
+            (Some(_), None) => May::Wait("the controller is writing its version to the ControllerConfig"),
             (_, Some(message)) => May::Not { reason: SKEW, message },
         }
     }

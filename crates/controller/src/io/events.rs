@@ -90,7 +90,7 @@ impl Recorder {
         }
         let event = event(source, about, reason, message);
         if self.queue.try_send(event).is_err() {
-            tracing::warn!(%reason, "an event was dropped: {WAITING} wait for the API server already");
+            tracing::warn!(%reason, "an event was dropped: {WAITING} others already wait for the API server");
         }
     }
 }
@@ -142,7 +142,7 @@ async fn write(client: Client, mut waiting: mpsc::Receiver<Event>) {
             Err(_) if told.swap(true, Ordering::Relaxed) => {}
             Err(e) if e.is_not_found() => {
                 tracing::warn!(
-                    "events are not kept: namespace {NAMESPACE} does not exist; `mco install` makes it"
+                    "events are not recorded: namespace {NAMESPACE} does not exist; `mco install` creates it"
                 );
             }
             Err(e) => tracing::warn!("an event could not be written: {}", e.chain()),

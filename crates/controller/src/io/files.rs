@@ -153,7 +153,7 @@ impl<'a> Output<'a> {
         {
             return Err(failed(&place, "cannot be removed")(e));
         }
-        std::fs::create_dir_all(&place).map_err(failed(&place, "cannot make the folder"))?;
+        std::fs::create_dir_all(&place).map_err(failed(&place, "cannot create the folder"))?;
         let mode = Permissions::from_mode(FOLDER_MODE);
         std::fs::set_permissions(&place, mode).map_err(failed(&place, "cannot set the mode"))?;
         Ok(&free.insert(Staged { place, over: folder.exists() }).place)

@@ -185,7 +185,7 @@ impl Metrics {
         );
         registry.register(
             "mco_unavailable_machine_count",
-            "Nodes of a pool that are not ready or on their way",
+            "Nodes of a pool that are not ready or are being updated",
             unavailable_machine_count.clone(),
         );
         registry.register(
@@ -201,42 +201,47 @@ impl Metrics {
         );
         registry.register(
             "mcc_sub_controller_state",
-            "Unix time of the last success of a part of the controller on an object",
+            "Unix time at which a pass of the controller last succeeded for an object",
             sub_controller_state.clone(),
         );
         registry.register("mcc_passes", "Passes over work queues by outcome", passes.clone());
         registry.register(
             "mco_state",
-            "Unix time since when a node stands where it does in its pool's rollout",
+            "Unix time at which a node entered its phase of its pool's rollout",
             state.clone(),
         );
         registry.register(
             "mcc_rollout_nodes",
-            "Nodes of a pool by where they stand in its rollout",
+            "Nodes of a pool by their phase of its rollout",
             rollout_nodes.clone(),
         );
         registry.register(
             "mcc_rollout_held",
-            "1 while no node of a pool is given anything new, a pause among the reasons",
+            "1 while no node of a pool is given a new config, for example because it is paused",
             rollout_held.clone(),
         );
         registry.register_collector(Box::new(drain_waits.clone()));
         registry.register(
             "mcc_boot_image_skew_enforcement_none",
-            "1 while nobody watches over the age of boot images where they could be old",
+            "1 while boot images may be outdated and their age is not checked",
             boot_image_skew.clone(),
         );
         registry.register(
             "workqueue_queue_duration_seconds",
-            "How long a key waits in a queue before it is worked on",
+            "How long a key waits in a queue before it is processed",
             queue_latency.clone(),
         );
         registry.register(
             "workqueue_work_duration_seconds",
-            "How long working on a key takes",
+            "How long processing a key takes",
             work_duration.clone(),
         );
-        registry.register("mcc_leader", "1 while this process acts, 0 while it stands by", leader.clone());
+        registry.register(
+            "mcc_leader",
+            "1 while this process holds the lease and acts, 0 while it stands \
+            by",
+            leader.clone(),
+        );
         m
     }
 

@@ -195,7 +195,7 @@ impl Drains {
                 None => outcome_of(&error),
             };
             if let Outcome::Failed(why) = &outcome {
-                let text = format!("Node {} cannot be changed for its drain: {why}", node.name);
+                let text = format!("Node {} cannot be updated for its drain: {why}", node.name);
                 self.remark(&node.name, Some(text));
                 if let Some(step) = plan.told_of_refusal(why) {
                     machine_config_nodes::tell(&self.shared, node, &step).await;

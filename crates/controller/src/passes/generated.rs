@@ -117,7 +117,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
             return Outcome::After(LOOK);
         }
         let why = format!(
-            "what there is of {} cannot be read; the controller's log says why; its ClusterRole must allow get, list and watch",
+            "{} cannot be read; the controller's log says why; its ClusterRole must allow get, list and watch",
             unknown.join(", ")
         );
         let all = shared.stores.pools.names().into_iter().map(|pool| (pool, why.clone())).collect();
@@ -277,7 +277,7 @@ async fn planned(shared: &Shared, config: &ControllerConfig) -> Result<Plan, Fai
     });
     match work.await {
         Ok(result) => result.map_err(Failure::Plan),
-        Err(e) => Err(Failure::Plan(format!("planning what is generated ended badly: {e}"))),
+        Err(e) => Err(Failure::Plan(format!("planning the generated MachineConfigs ended abnormally: {e}"))),
     }
 }
 

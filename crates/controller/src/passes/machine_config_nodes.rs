@@ -101,7 +101,12 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
             Outcome::After(NOT_INSTALLED)
         }
         Err(e) if e.is_refused() => {
-            tracing::warn!(node = name, "its MachineConfigNode is refused and left as it is: {}", e.chain());
+            tracing::warn!(
+                node = name,
+                "the API server refuses a change of its MachineConfigNode, which \
+                stays as it is: {}",
+                e.chain()
+            );
             // Nothing waits for it, and there may be thousands.
             Outcome::After(REFUSED)
         }
@@ -187,7 +192,10 @@ pub(crate) async fn tell(shared: &Shared, node: &NodeView, step: &Progress) {
             Ok(()) => return,
             // The node's daemon writes a step at the same time.
             Err(e) if e.is_conflict() && left > 0 => {}
-            Err(e) => return tracing::debug!(node = %node.name, "a step is not shown: {}", e.chain()),
+            Err(e) => {
+                return tracing::debug!(node = %node.name, "a step could not be written to the \
+                MachineConfigNode: {}", e.chain());
+            }
         }
     }
 }

@@ -95,7 +95,7 @@ async fn counted(
             let outcome = AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|panic| {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
-                Outcome::Failed(format!("the pass ended with a fault of the controller itself: {text}"))
+                Outcome::Failed(format!("a bug in the controller ended the pass: {text}"))
             });
             let word = match &outcome {
                 Outcome::Done => "done",

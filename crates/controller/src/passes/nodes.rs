@@ -260,7 +260,7 @@ impl Nodes {
             let status = plan.status.as_ref().filter(|_| concerned(&plan.pool))?;
             Some(async move {
                 if let Err(undone) = self.requests.status(&self.shared, pool, status).await {
-                    tracing::debug!(pool = %plan.pool, "the status is not written: {undone:?}");
+                    tracing::debug!(pool = %plan.pool, "the pool's status was not written: {undone:?}");
                 }
             })
         });
@@ -299,7 +299,8 @@ impl Nodes {
         };
         let late = self.requests.overdue_first_boots().into_iter().map(|pool| Trouble {
             text: format!(
-                "the API server does not answer a change of the pool's annotation {}; look for an admission webhook that \
+                "the API server does not answer a change of the pool's annotation {}; check for an admission \
+                 webhook that \
                  hangs",
                 api::names::annotation::FIRST_BOOT_NODES
             ),

@@ -349,7 +349,7 @@ fn settle(
         Outcome::Stale => {
             let delay = backoff::CONFLICT.delay(history.stale);
             history.stale = history.stale.saturating_add(1);
-            tracing::debug!(queue = name, %key, ?delay, "an object changed meanwhile; deciding again");
+            tracing::debug!(queue = name, %key, ?delay, "an object changed in the meantime; deciding again");
             Some(now + delay)
         }
         Outcome::Failed(reason) => {

@@ -190,7 +190,7 @@ impl Rendering {
             Err(e) => match self.shared.troubles.words(&what, &e) {
                 // It will be refused every time, or has been for a while: the pool reports it.
                 Some(words) => {
-                    let message = format!("the result cannot be written: {words}");
+                    let message = format!("the rendered MachineConfig cannot be written: {words}");
                     match self.degraded(&name, "Refused".to_owned(), message).await {
                         Ok(()) => Outcome::After(AGAIN),
                         Err(e) if e.is_stale() => Outcome::Stale,
@@ -250,8 +250,8 @@ impl Rendering {
     async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, WriteError> {
         let name = pool.name_any();
         if pool.spec.machine_config_selector.as_ref().is_some_and(selects_all) {
-            let message = "spec.machineConfigSelector is {}: it would select every MachineConfig and selects none; \
-                           name the role label there";
+            let message = "spec.machineConfigSelector is {}: an empty selector selects no MachineConfig \
+                here; write the role label there";
             if self.is_new(&name, message) {
                 let about = reference(pool);
                 self.shared.events.tell(
@@ -264,7 +264,8 @@ impl Rendering {
             return Ok(Err(Why::NotYet(message.to_owned())));
         }
         let Some(controller_config) = self.shared.stores.controller_config() else {
-            let message = format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` makes it");
+            let message =
+                format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` creates it");
             return Ok(Err(Why::degraded("NoControllerConfig", message)));
         };
         let configs = self.shared.stores.configs.all();
@@ -401,16 +402,18 @@ impl Rendering {
             Pin::None | Pin::To(_) => Condition::new(pool_condition::RENDER_DEGRADED, false, "", ""),
             Pin::Missing(config) => {
                 let message = format!(
-                    "the pool is pinned to MachineConfig {config}, which is not one of its rendered configs; it stays \
-                     where it is: name another one with `mco undo {pool_name} --to CONFIG`, or `mco undo {pool_name} --release`"
+                    "the pool is pinned to MachineConfig {config}, which is not one of its rendered configs, \
+                     so its nodes stay as they are: pin another one with `mco undo {pool_name} --to CONFIG`, \
+                     or release the pin with `mco undo {pool_name} --release`"
                 );
                 Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigMissing", message)
             }
             Pin::Edited(config) => {
                 let message = format!(
-                    "the pool is pinned to MachineConfig {config}, whose spec somebody has changed: its name is not that of \
-                     its content any more. Write the spec back as it was, name another one with `mco undo {pool_name} --to \
-                     CONFIG`, or go on with `mco undo {pool_name} --release`"
+                    "the pool is pinned to MachineConfig {config}, whose spec was changed after it was \
+                     rendered: its content no longer matches the hash in its name. Restore the spec, pin \
+                     another one with `mco undo {pool_name} --to CONFIG`, or release the pin with `mco undo \
+                     {pool_name} --release`"
                 );
                 Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigEdited", message)
             }
@@ -539,11 +542,14 @@ async fn put_back(shared: &Shared, there: &MachineConfig, wanted: &MachineConfig
         json!(mc)
     };
     if visible(&fixed) == visible(there) {
-        tracing::debug!(name, "other MachineConfigs render to the same: who set what is brought up to date");
+        tracing::debug!(
+            name,
+            "other MachineConfigs now render to the same config; its provenance is updated"
+        );
     } else {
         tracing::warn!(
             name,
-            "the rendered config is not what its pool renders (content, owner or annotations) and is put back"
+            "the rendered config is not what its pool renders (content, owner or annotations) and is restored"
         );
     }
     let api = shared.api::<MachineConfig>();

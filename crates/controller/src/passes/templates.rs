@@ -92,7 +92,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
 /// One pass over the ControllerConfig.
 pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
     let Some(config) = shared.stores.controller_configs.get(&name) else {
-        tracing::warn!("waiting for ControllerConfig {name}; `mco install` makes it");
+        tracing::warn!("waiting for ControllerConfig {name}; `mco install` creates it");
         return Outcome::Done;
     };
     match carry_out(&shared, &config).await {
@@ -224,8 +224,8 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
     let leaving: Vec<String> = leaving.into_iter().map(ResourceExt::name_any).collect();
     if !emptied.is_empty() {
         let message = format!(
-            "{}: holds no templates of a role whose MachineConfigs made from templates stand; put the templates back, or \
-             delete {}",
+            "{}: holds no templates for a role that has MachineConfigs generated from templates; restore the \
+             templates, or delete {}",
             shared.templates.display(),
             emptied.join(", ")
         );
@@ -243,11 +243,11 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
     };
     let puts = wanted.iter().map(|config| put(shared, config));
     for (config, done) in wanted.iter().zip(futures::future::join_all(puts).await) {
-        book(config.name_any(), "made as the templates say", done);
+        book(config.name_any(), "created as the templates say", done);
     }
     for name in leaving {
-        let done = remove(shared, &name, "no template makes it any more").await;
-        book(name, "removed, which no template makes any more", done);
+        let done = remove(shared, &name, "no template generates it any more").await;
+        book(name, "removed, although no template generates it any more", done);
     }
     if shared.gates.templates.refused(refused.clone()) {
         shared.mark_all_pools(Pass::Render);
@@ -318,7 +318,7 @@ async fn pull_secret(shared: &Shared, at: &ObjectReference) -> Result<String, Fa
     };
     let api = Api::<Secret>::namespaced(shared.client.clone(), namespace);
     let secret = call(what, api.get_opt(name)).await.map_err(Failure::Call)?;
-    let secret = secret.ok_or_else(|| wrong("does not exist; make it, or correct the reference"))?;
+    let secret = secret.ok_or_else(|| wrong("does not exist; create it, or correct the reference"))?;
     if secret.type_.as_deref() != Some("kubernetes.io/dockerconfigjson") {
         return Err(wrong("is not of type kubernetes.io/dockerconfigjson"));
     }
@@ -348,7 +348,7 @@ async fn generate(
     });
     match work.await {
         Ok(result) => result.map_err(Failure::Plan),
-        Err(e) => Err(Failure::Plan(format!("rendering the templates ended badly: {e}"))),
+        Err(e) => Err(Failure::Plan(format!("rendering the templates ended abnormally: {e}"))),
     }
 }
 

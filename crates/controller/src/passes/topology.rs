@@ -54,8 +54,8 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
         Err(error) => shared.troubles.words(TOPOLOGY, error),
     };
     let told = words.is_some();
-    let text =
-        words.map(|words| format!("the cluster's topology, as its nodes say it, cannot be written: {words}"));
+    let text = words
+        .map(|words| format!("the control-plane topology found from the nodes cannot be written: {words}"));
     shared.remark(Topic::Topology, TroubleOf::Cluster, text);
     match done {
         Ok(()) => Outcome::Done,
@@ -80,7 +80,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
     tracing::info!(
         control_plane = word(found.control_plane),
         infrastructure = word(found.infrastructure),
-        "the topology follows the nodes"
+        "the control-plane topology was updated from the nodes"
     );
     shared.controller_config_answer(answer);
     Ok(())

@@ -54,8 +54,8 @@ pub(crate) async fn see_to(
             let Some(words) = shared.troubles.words(&trouble(), &error) else { return Err(error) };
             let found = other(config, version).unwrap_or_default();
             let why = format!(
-                "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, this controller is \
-                 {version:?} and cannot take it over: {words}"
+                "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, but \
+                 this controller is {version:?} and cannot change it: {words}"
             );
             told(shared, Past { why: Some(why), ..past });
             Ok(Some(AGAIN))
@@ -78,12 +78,12 @@ async fn change(
         shared.controller_config_answer(there);
         return Ok(None);
     };
-    let by = writer(&there).unwrap_or_else(|| "nobody that the API server knows of".to_owned());
+    let by = writer(&there).unwrap_or_else(|| "an unknown field manager".to_owned());
     if let Step::Leave(wait) = step {
         let why = format!(
-            "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, this controller is \
-             {version:?}; {by} writes it back each time that it is taken over: stop that program, or take the annotation out \
-             of what it applies"
+            "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, but this \
+             controller is {version:?}, and {by} restores it after each correction: stop that program, or \
+             remove the annotation from what it applies"
         );
         told(shared, Past { why: Some(why), ..past.clone() });
         return Ok(Some(wait));
@@ -107,7 +107,8 @@ async fn change(
     }
     told(shared, Past { taken, why: None });
     let message = format!(
-        "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, leads and has taken it over"
+        "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, is the leader \
+         and has changed it to its own version"
     );
     let about = reference(&answer);
     shared.events.tell(Source::Template, about, ControllerEvent::VersionTakenOver, message);

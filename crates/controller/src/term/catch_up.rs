@@ -69,7 +69,12 @@ pub(crate) async fn caught_up(shared: &Shared) {
             done.await;
         } else if tokio::time::timeout(MOMENT, done).await.is_err() {
             let known = kind.cache.is_synced();
-            tracing::warn!(kind = kind.kind, known, "not known to be up to date; beginning without it");
+            tracing::warn!(
+                kind = kind.kind,
+                known,
+                "it is unknown whether this cache is up to date; \
+                starting without it"
+            );
         }
         set(&waits, &kind.kind, None);
     });
@@ -89,8 +94,8 @@ async fn tell_waits(shared: &Shared, waits: &Waits) {
         }
         let all: Vec<String> = waits.into_iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
         let message = format!(
-            "this controller leads and cannot begin, as it cannot read what there is of {}; nothing is rendered and no node \
-             moves until it can",
+            "this controller is the leader but cannot start, because it cannot read {}; until it can, \
+             nothing is rendered and no node moves",
             cut(&all.join("; "), MAX_ANSWER_CHARS)
         );
         let condition = Condition::new(RENDER_DEGRADED, true, NOT_STARTED, message);
@@ -109,7 +114,7 @@ pub(crate) async fn tell_unread(shared: &Shared) {
             let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
             let text = why.map(|why| {
                 format!(
-                    "what there is of {kind} cannot be read, and what was known of it counts: {}",
+                    "{kind} cannot be read, so the last known state is used: {}",
                     cut(&why, MAX_ANSWER_CHARS)
                 )
             });
@@ -163,7 +168,11 @@ async fn read(followed: &Followed, waits: &Waits) -> Option<(BTreeMap<String, u6
             return None;
         }
         if followed.need == Need::Setting && (error.is_forbidden() || attempt >= TRIES) {
-            tracing::warn!(kind = followed.kind, "not known to be up to date: {}", error.chain());
+            tracing::warn!(
+                kind = followed.kind,
+                "it is unknown whether this cache is up to date: {}",
+                error.chain()
+            );
             followed.cache.doubt();
             return None;
         }

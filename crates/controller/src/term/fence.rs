@@ -76,7 +76,7 @@ impl Fence {
         }
         tracing::info!(
             nodes = exposed.len(),
-            "the last leader was not heard of again: what it may have sent to nodes is made void"
+            "the last leader did not give up its lease: writes to nodes that it may have sent are fenced off"
         );
         let mut writes: FuturesUnordered<_> = exposed
             .into_iter()
@@ -136,8 +136,8 @@ impl Fence {
 
 fn unanswered(node: &str) -> String {
     format!(
-        "the API server does not answer a write to node {node}, which makes void what an earlier controller may have sent; \
-        look for an admission webhook that hangs"
+        "the API server does not answer a write to node {node} that fences off writes of an earlier leader; \
+        check for an admission webhook that hangs"
     )
 }
 

@@ -211,17 +211,20 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
             Ok(Err(error)) => {
                 let text = if error.is_not_found() {
                     format!(
-                        "namespace {NAMESPACE} does not exist; `mco install` makes it, --leader-elect=false does without"
+                        "namespace {NAMESPACE} does not exist; `mco install` creates it, \
+                         or run without a lease with --leader-elect=false"
                     )
                 } else {
                     error.chain()
                 };
                 if told.as_ref() != Some(&text) {
-                    tracing::warn!("no lease: {text}");
+                    tracing::warn!("cannot get the lease: {text}");
                     told = Some(text);
                 }
             }
-            Err(_) => tracing::warn!("no lease: the API server did not answer within {limit:.1?}"),
+            Err(_) => {
+                tracing::warn!("cannot get the lease: the API server did not answer within {limit:.1?}")
+            }
         }
         if left(renewed) == Some(Duration::ZERO) {
             tracing::warn!("the lease could not be renewed for {} s; standing by", GIVE_UP.as_secs());
@@ -260,7 +263,7 @@ async fn attempt_once(
         lease.spec = Some(taken(None, identity));
         return match call(what, api.create(&PostParams::default(), &lease)).await {
             Ok(_) => Ok(Held::Ours(Handover::Clean)),
-            Err(e) if e.is_conflict() => Ok(Held::Theirs("a controller that was faster".to_owned())),
+            Err(e) if e.is_conflict() => Ok(Held::Theirs("another controller".to_owned())),
             Err(e) => Err(e),
         };
     };
@@ -285,7 +288,7 @@ async fn attempt_once(
     next.spec = Some(taken(Some(&spec), identity));
     match call(what, api.replace(NAME, &PostParams::default(), &next)).await {
         Ok(_) => Ok(Held::Ours(handover)),
-        Err(e) if e.is_conflict() => Ok(Held::Theirs("a controller that was faster".to_owned())),
+        Err(e) if e.is_conflict() => Ok(Held::Theirs("another controller".to_owned())),
         Err(e) => Err(e),
     }
 }
@@ -323,9 +326,9 @@ async fn release(api: &Api<Lease>, identity: &str, strays: bool) {
     };
     // A shutdown does not wait for an API server that is away: the lease then expires by itself.
     match tokio::time::timeout(GIVING_UP, given_up).await {
-        Ok(Ok(())) => tracing::info!("lease given up"),
-        Ok(Err(error)) => tracing::warn!("lease not given up: {}", error.chain()),
-        Err(_) => tracing::warn!("lease not given up: no answer"),
+        Ok(Ok(())) => tracing::info!("lease released"),
+        Ok(Err(error)) => tracing::warn!("lease not released: {}", error.chain()),
+        Err(_) => tracing::warn!("lease not released: no answer"),
     }
 }
 

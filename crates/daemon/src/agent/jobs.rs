@@ -109,7 +109,7 @@ impl Agent {
             Membership::Pool { pool, config, assumed } => (pool, config, *assumed),
             Membership::NoPool => return Ok(Some("no MachineConfigPool selects this node".to_owned())),
             Membership::Unknown => {
-                let why = "there is no ControllerConfig yet that says whose cluster it is";
+                let why = "there is no ControllerConfig yet, so the node's pool is unknown";
                 return Ok(Some(why.to_owned()));
             }
         };
@@ -119,17 +119,14 @@ impl Agent {
         if !assumed {
             return Ok(None);
         }
-        let waits = |what: &str| {
-            format!(
-                "{what} says that the host is one of the control plane, and its Node has no role label yet"
-            )
-        };
+        let waits =
+            |what: &str| format!("{what} indicates a control-plane host, but its Node has no role label yet");
         if let Some(path) = self.host(Machine::control_plane).await? {
             return Ok(Some(waits(&path)));
         }
         let found = match (self.cluster.api_servers().await, self.cluster.own_node().await) {
             (Ok(None), _) => {
-                tracing::debug!("which hosts run API servers cannot be read; what is on the disk has to do");
+                tracing::debug!("cannot read which hosts run API servers; deciding by what is on the disk");
                 None
             }
             (Ok(Some(servers)), Ok(node)) => join::serves_the_api(&node, &servers),

@@ -205,7 +205,8 @@ impl Agent {
             changed = self.updates.changed() => {
                 if changed.is_err() {
                     // The sender is gone: no further change of the Node will arrive.
-                    tracing::error!("the watch of the own Node has ended; restart the agent, unless it is stopping");
+                    tracing::error!("the watch of this agent's Node has ended; restart the agent, unless it \
+                        is stopping");
                     self.shutdown.cancelled().await;
                 }
             }
@@ -223,7 +224,7 @@ impl Agent {
             let seconds = due.saturating_duration_since(Instant::now()).as_secs();
             tracing::info!(
                 again_in = seconds,
-                "managed paths change again and again: the disk is compared with its config less often"
+                "managed paths keep changing, so the disk is compared with its config less often"
             );
             return;
         }

@@ -49,7 +49,7 @@ impl Agent {
                     tracing::warn!(
                         had = %self.view.node.resource_version,
                         has = %facts.resource_version,
-                        "the cluster has an older Node than before: etcd was restored; continuing from there"
+                        "the cluster's Node is older than the one seen before: etcd was restored; continuing from it"
                     );
                 }
                 self.take_node(facts);
@@ -58,7 +58,7 @@ impl Agent {
                 let error = error.chain();
                 tracing::warn!(
                     error,
-                    "the watch shows an older Node than before, and the Node cannot be read"
+                    "the watch shows an older Node than before, but the Node cannot be read"
                 );
                 self.behind_since = Some(Instant::now());
             }
@@ -85,8 +85,8 @@ impl Agent {
 
     pub(super) fn doubt_name(&self) {
         tracing::warn!(
-            "the cluster has no Node {name}: the kubelet registers it under the name that `kubectl get nodes` shows for \
-                 this machine; if that is another one, start the agent with --node-name (or NODE_NAME) set to it",
+            "the cluster has no Node {name}: if `kubectl get nodes` shows this machine under another name, \
+             start the agent with --node-name (or NODE_NAME) set to that name; otherwise check that the kubelet runs",
             name = self.cluster.node(),
         );
     }

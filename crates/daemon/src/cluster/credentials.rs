@@ -45,7 +45,7 @@ pub(crate) async fn connect(
             break found;
         }
         if waits.is_multiple_of(SAY_EVERY) {
-            tracing::info!(?candidates, "waiting for a kubeconfig; another one is named with --kubeconfig");
+            tracing::info!(?candidates, "waiting for the kubeconfig; --kubeconfig names another one");
         }
         waits = waits.saturating_add(1);
         tokio::time::sleep(WAIT).await;
@@ -54,7 +54,7 @@ pub(crate) async fn connect(
     // Read the file here: the library's own errors would quote it, and it holds credentials.
     let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
     api::kubeconfig::check(&text).map_err(|mistake| fail(mistake.to_string()))?;
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|_| fail("is no kubeconfig".to_owned()))?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|_| fail("is not a kubeconfig".to_owned()))?;
     let mut files = vec![path.clone()];
     files.extend(named(&kubeconfig));
     let files = files.into_iter().map(|f| (f.clone(), stamp(&f))).collect();

@@ -93,8 +93,8 @@ async fn follow(client: Client, name: String, sender: watch::Sender<Option<NodeF
             Ok(watcher::Event::Delete(_)) => publish(&sender, None),
             Err(error) if is_forbidden(&error) => tracing::warn!(
                 node = %name, error = client::chain(&error),
-                "this agent may not watch the Node {name}: a node's own credentials reach the Node of that name only; \
-                 set --node-name (or NODE_NAME) to the name that the kubelet has registered"
+                "this agent may not watch the Node {name}: a node's own credentials give access to the Node \
+                 of its own name only; set --node-name (or NODE_NAME) to the name that the kubelet registered"
             ),
             Err(error) => {
                 tracing::warn!(node = %name, error = client::chain(&error), "watching the Node; trying again");

@@ -303,7 +303,7 @@ impl Writer {
             if error.is_client_error() {
                 tracing::warn!(
                     error = error.chain(),
-                    "the API server refuses the report of this update; it is not in the MachineConfigNode"
+                    "the API server refuses the report of this update, so the MachineConfigNode does not show it"
                 );
                 self.said.clear();
                 return Ok(());

@@ -47,7 +47,8 @@ pub fn chroot_into_host(
         Err(error) => {
             tracing::warn!(
                 %error,
-                "the program cannot be installed on the host: after a power cut an interrupted update is recovered when this pod runs again, and not before the kubelet starts"
+                "the program cannot be installed on the host: after a power cut an interrupted update is \
+                 recovered only when this pod runs again, not before the kubelet starts"
             );
             install(&root, VOLATILE).map_err(|why| fail(&format!("write {VOLATILE} there"), why))?;
             VOLATILE

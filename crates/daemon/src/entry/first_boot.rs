@@ -68,7 +68,8 @@ pub async fn first_boot(
                     Some(()) => {
                         let minutes = REBOOT_PATIENCE.as_secs() / 60;
                         let why = format!(
-                            "the machine still runs {minutes} minutes after its reboot was begun; reboot it by hand"
+                            "the machine is still running {minutes} minutes after its reboot was started; \
+                             reboot it by hand"
                         );
                         Err(DaemonError::FirstBoot { why })
                     }
@@ -79,7 +80,8 @@ pub async fn first_boot(
             Err(error) => DaemonError::FirstBoot { why: format!("the work ended abnormally: {error}") },
         };
         let wait = RETRY.mul_f64(0.75 + jitter() / 4.0);
-        tracing::error!(%error, again_in = ?wait, "the first boot is not complete, and the kubelet waits for it");
+        tracing::error!(%error, again_in = ?wait, "the first boot is not complete; it is retried, and the \
+            kubelet waits for it");
         if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
             return Ok(None);
         }
@@ -102,14 +104,14 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
     let served = served.map(|t| read(SERVED_FILE, &t)).transpose()?;
     let Some(served) = served.filter(|s| s.metadata.name == asked.metadata.name) else {
         return Err(fail(format!(
-            "{SERVED_FILE} is not the config {config} that {file} names; provision the machine anew"
+            "{SERVED_FILE} is not the config {config} that {file} names; reprovision the machine"
         )));
     };
     let to = MachineConfigSpec { config: served.spec.config, ..asked.spec };
     let names = Names { current: EMPTY_CONFIG.to_owned(), desired: config.clone() };
     let refused = |why: Vec<Irreconcilable>| {
         let why: Vec<String> = why.iter().map(ToString::to_string).collect();
-        fail(format!("this machine cannot do all that {config} asks for: {}", why.join("; ")))
+        fail(format!("this machine cannot apply config {config}: {}", why.join("; ")))
     };
     let change = Change::to_itself(&to, names).map_err(refused)?;
     let facts = host.look(&change).map_err(|e| fail(e.to_string()))?;
@@ -129,7 +131,7 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
 
 fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {
     api::shape::read_bytes(text.as_bytes()).map_err(|e| DaemonError::FirstBoot {
-        why: format!("{file} is not a MachineConfig ({e}); provision the machine anew"),
+        why: format!("{file} is not a MachineConfig ({e}); reprovision the machine"),
     })
 }
 

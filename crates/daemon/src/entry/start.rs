@@ -142,7 +142,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
                     return Ok(());
                 }
                 tracing::error!(
-                    "the machine still runs, {} minutes after its reboot was begun",
+                    "the machine is still running {} minutes after its reboot was started; reboot it by hand",
                     REBOOT_PATIENCE.as_secs() / 60
                 );
             }

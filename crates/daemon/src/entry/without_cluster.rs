@@ -85,7 +85,7 @@ pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError>
     // The parser's message could quote a secret.
     let value: Value = api::yaml::from_str(text).map_err(|_| fail("it is not YAML or JSON"))?;
     if value.get("kind").and_then(Value::as_str) == Some("MachineConfig") {
-        return serde_json::from_value(value).map_err(|_| fail("it is not a MachineConfig that can be read"));
+        return serde_json::from_value(value).map_err(|_| fail("it is not a valid MachineConfig"));
     }
     let version = value.pointer("/ignition/version").and_then(Value::as_str).unwrap_or_default();
     if version.is_empty() {
@@ -134,7 +134,8 @@ fn apply_config(
     let current = host.current_config().map_err(look_error)?;
     if let Some(current) = current.as_ref().filter(|c| c.name.starts_with("rendered-")) {
         return Err(fail(format!(
-            "this host is in {}, its cluster's; change it there, or take the host out of the cluster and remove {}",
+            "this host is in config {}, which its cluster manages; change it there, or take the host out of \
+             the cluster and remove {}",
             current.name,
             host::paths::CURRENT_CONFIG
         )));

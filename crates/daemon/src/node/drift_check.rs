@@ -111,7 +111,7 @@ impl Machine {
     ) -> Result<Vec<Note>, MachineError> {
         let Repair { config, drifts, found } = repair;
         let failed = |why: String| {
-            let text = format!("{found}; it could not be put back: {why}");
+            let text = format!("{found}; it could not be restored: {why}");
             MachineError::broken(text).with(EventKind::ConfigDriftDetected)
         };
         let mut host = self.host();
@@ -119,7 +119,7 @@ impl Machine {
         let plan = plan.map_err(|e| failed(refusal(&e).text))?;
         host.apply(&plan).map_err(|e| failed(chain(&e)))?;
         let what: Vec<String> = drifts.iter().map(Drift::path).collect();
-        let mut text = format!("Put back what {} says of {}", config.name, listed(&what));
+        let mut text = format!("Restored {} as config {} has it", listed(&what), config.name);
         if !plan.disruption.is_none() {
             text = format!("{text}; {}", plan.disruption);
         }

@@ -45,7 +45,7 @@ impl DiskWatch {
             .name("drift".to_owned())
             .stack_size(STACK)
             .spawn(move || run(watch, &sender))
-            .map_err(|e| MachineError::broken(format!("no thread to watch the disk with: {e}")))?;
+            .map_err(|e| MachineError::broken(format!("cannot start a thread to watch the disk: {e}")))?;
         Ok(Some(Self { config, touched, stop }))
     }
 }

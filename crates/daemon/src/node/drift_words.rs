@@ -35,7 +35,8 @@ impl LastReason {
 pub(crate) fn drift_reason(host: &Host, config: &Wanted, name: &str, drifts: &[Drift]) -> String {
     let told: Vec<String> = drifts.iter().map(ToString::to_string).collect();
     let mut text = format!(
-        "unexpected on-disk state validating against {name}: {}; put back what {name} says, or create {} to have it written anew",
+        "unexpected on-disk state validating against {name}: {}; restore what {name} says, or create {} to \
+         have it written again",
         listed(&told),
         host::paths::FORCE_FILE
     );
@@ -60,7 +61,8 @@ pub(crate) fn listed(items: &[String]) -> String {
 
 pub(crate) fn given_up(paths: &[String]) -> String {
     format!(
-        "{} was repaired {MOST} times within {} minutes and changed again each time: it is not repaired any more. Find who changes it (auditctl -w PATH -p wa), then put it back or restart the agent",
+        "{} was repaired {MOST} times within {} minutes and changed again each time: it is not repaired any \
+         more. Find what changes it (auditctl -w PATH -p wa), then restore it or restart the agent",
         listed(paths),
         WINDOW.as_mins()
     )

@@ -1,4 +1,4 @@
-//! Records on the Node that somebody has logged in by SSH: the host may then differ from what its configs say.
+//! Records on the Node that a user has logged in by SSH: the host may then differ from what its configs say.
 //!
 //! It reads the sessions of systemd-logind by D-Bus. Sessions that are already open when the agent starts count too.
 //! On a host without logind, or with an SSH server that does not register its sessions (`UsePAM no`), logins are not
@@ -76,7 +76,7 @@ async fn look(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
     };
     match service.await {
         Ok(service) if service == SSHD => {
-            tracing::info!("somebody has logged in by SSH");
+            tracing::info!("a user has logged in by SSH");
             let notes = [(annotation::SSH.to_owned(), annotation::SSH_ACCESSED.to_owned())].into();
             if let Err(error) = cluster.annotate_from_file(&notes).await {
                 tracing::warn!(error = error.chain(), "a login by SSH could not be recorded on the Node");

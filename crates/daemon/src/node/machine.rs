@@ -104,7 +104,7 @@ impl Work {
             return Ok(again);
         }
         let text = format!(
-            "the host changed while the node was drained: the update costs {} now, and {} before; it is planned anew",
+            "the host changed while the node was drained: the update costs {} now, but {} before; it is planned again",
             again.disruption, plan.disruption
         );
         Err(MachineError { kind: FailureKind::Transient, ..MachineError::broken(text) })
@@ -159,14 +159,15 @@ impl Machine {
                 tracing::info!(%config, "an interrupted update was completed");
             }
             Recovery::AwaitsBoot { config } => {
-                tracing::info!(%config, "an update is through but for the boot into its operating system");
+                tracing::info!(%config, "an update is complete except for the boot into its operating system");
             }
             Recovery::RolledBack { config, desired, why } => {
-                tracing::error!(%config, %desired, %why, "the machine did not come up in the operating system of an update: it has been undone");
+                tracing::error!(%config, %desired, %why, "the machine did not boot into the operating system \
+                    of an update; the update was undone");
             }
         }
         if !self.root.found(FIRSTBOOT_FILE)?.is_absent() {
-            tracing::warn!("{FIRSTBOOT_FILE} was left by the first boot; renamed");
+            tracing::warn!("{FIRSTBOOT_FILE} was left over from the first boot; renamed it");
             self.root.rename(FIRSTBOOT_FILE, &format!("{FIRSTBOOT_FILE}.bak"))?;
         }
         if !self.root.found(FIRSTBOOT_PRESET)?.is_absent() {

@@ -310,15 +310,15 @@ fn update(view: &View, pair: Pair) -> Action {
 /// pool wants something else.
 fn refuse_image(view: &View) -> Action {
     let node = &view.node;
-    const NOBODY: &str = "no back end for this host's operating system takes images";
+    const NOBODY: &str = "this agent cannot apply images to this host's operating system";
     let why = cut_reason(&match node.desired_image.as_str() {
         "" => format!(
-            "the node is to leave the image {} for its config's own, and {NOBODY}; install the machine anew",
+            "the node should change from the image {} to its config's own, but {NOBODY}; reinstall the machine",
             node.current_image
         ),
         wanted => format!(
-            "the pool wants the image {wanted} on this node, and {NOBODY}; remove the pool's MachineOSConfig, or give \
-             the node to a pool without one"
+            "the pool wants the image {wanted} on this node, but {NOBODY}; remove the pool's \
+             MachineOSConfig, or move the node to a pool without one"
         ),
     });
     // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
@@ -441,7 +441,7 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
     }
     // A reboot that was not announced is reported now. For a node that never had a config this is not needed.
     if node.post_action != state::REBOOTING && !node.current.is_empty() {
-        let text = format!("Node has rebooted into config {config}, which it had not announced");
+        let text = format!("Node has rebooted into config {config} without announcing it");
         return write(rebooting(), [Note::new(EventKind::Reboot, text)]);
     }
     Action::ForgetReboot { config }
@@ -505,10 +505,10 @@ fn abandons_reboot(view: &View, config: &str) -> bool {
 /// at all.
 fn too_many_reboots(view: &View, config: &str) -> Action {
     let why = format!(
-        "this machine was told {MOST_REBOOTS} times to reboot into config {config} and is still in the boot that it was \
-         applied in: neither its boot id nor the token in /run has changed. Reboot it by hand (journalctl says why it \
-         does not go down); where that changes nothing, empty /run at boot, as systemd expects it, or remove {} after a \
-         reboot",
+        "this machine was told {MOST_REBOOTS} times to reboot into config {config} but has not rebooted: \
+         neither its boot ID nor the token in /run has changed. Reboot it by hand (journalctl says why it \
+         does not shut down). If the message stays after that, /run is not emptied at boot, as systemd \
+         requires: correct that, or remove {} after the reboot",
         host::paths::REBOOT_PENDING
     );
     if view.node.seen && (view.node.state != state::DEGRADED || view.node.reason != why) {

@@ -24,7 +24,7 @@ pub const CORE: &str = api::names::CORE_USER;
 pub const MODE_MAX: i64 = 0o777;
 
 const INSTALL: &str =
-    "set it when the machine is installed, and take it out of the MachineConfig of machines that run";
+    "set it when the machine is installed, and remove it from the MachineConfig of running machines";
 const CORRECT: &str = "use a path of your own";
 
 /// Every rule that a config breaks for machines that are in the config `old`. Without `old` there are no such machines:
@@ -38,12 +38,12 @@ pub fn broken<'a>(old: Option<Compared<'_>>, new: Compared<'a>, overrides: Overr
             let changed = (section.differs)(old.config, new.config);
             let gone = section.may_go && !(section.is_set)(new.config);
             if changed && !gone && !(section.overridden)(overrides) {
-                let why = "it cannot change on a machine that runs".to_owned();
+                let why = "it cannot change on a running machine".to_owned();
                 all.push(Broken { part: Part::Section(section), field: "", why, remedy: INSTALL });
             }
         }
         if old.fips != new.fips {
-            let why = format!("it cannot change from {} to {} on a machine that runs", old.fips, new.fips);
+            let why = format!("it cannot change from {} to {} on a running machine", old.fips, new.fips);
             all.push(Broken { part: Part::Fips, field: "", why, remedy: INSTALL });
         }
     }
@@ -79,8 +79,8 @@ pub fn at_install(new: Compared<'_>) -> Vec<Broken<'_>> {
     let warned = set.map(|section| Broken {
         part: Part::Section(section),
         field: "",
-        why: "only machines that are installed with it have it; those that run already refuse it".to_owned(),
-        remedy: "boot the machines with this config, or take the section out",
+        why: "it takes effect only when a machine is installed; running machines refuse it".to_owned(),
+        remedy: "install the machines with this config, or remove the section",
     });
     warned.collect()
 }
@@ -98,8 +98,8 @@ fn file_rules(file: &File) -> Option<Broken<'_>> {
 fn path_rules<'a>(path: &'a str, part: Part<'a>) -> Option<Broken<'a>> {
     let of = |why: String, remedy| Some(Broken { part, field: ".path", why, remedy });
     if path == FORCE_FILE {
-        let why = format!("{FORCE_FILE} is the administrator's switch to have everything applied again");
-        return of(why, "take it out");
+        let why = format!("{FORCE_FILE} is the file by which an administrator has everything applied again");
+        return of(why, "remove it");
     }
     if is_reserved(path) {
         return of(format!("{path} is the agent's own record of this host"), CORRECT);
@@ -158,8 +158,8 @@ fn unit_rules(unit: &Unit) -> Option<Broken<'_>> {
     (unit.mask == Some(true) && unit.enabled == Some(true)).then(|| Broken {
         part: Part::Unit(&unit.name),
         field: "",
-        why: format!("{} is masked and enabled", unit.name),
-        remedy: "take away mask or enabled",
+        why: format!("{} is both masked and enabled", unit.name),
+        remedy: "remove mask or enabled",
     })
 }
 
@@ -189,7 +189,7 @@ fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
                     part,
                     field: ".path",
                     why: format!("{path}: the config also wants a file at {folder}"),
-                    remedy: "take one of the two away",
+                    remedy: "remove one of the two",
                 });
             }
             at = folder;
@@ -201,8 +201,8 @@ fn nested<'a>(config: &'a Config, all: &mut Vec<Broken<'a>>) {
 fn user_rules(user: &User) -> Option<Broken<'_>> {
     let of = |why: String, remedy| Some(Broken { part: Part::User(&user.name), field: "", why, remedy });
     if user.name != CORE {
-        let why = format!("user {:?} cannot be managed on a machine that runs", user.name);
-        return of(why, "only the user core can; make others by other means");
+        let why = format!("user {:?} cannot be managed on a running machine", user.name);
+        return of(why, "only the user core can; create others by other means");
     }
     let only = User {
         name: user.name.clone(),
@@ -211,12 +211,12 @@ fn user_rules(user: &User) -> Option<Broken<'_>> {
         ..User::default()
     };
     if *user != only {
-        let why = "of core only sshAuthorizedKeys and passwordHash can change on a machine that runs";
-        return of(why.to_owned(), "take the other fields away");
+        let why = "of core only sshAuthorizedKeys and passwordHash can change on a running machine";
+        return of(why.to_owned(), "remove the other fields");
     }
     if user.password_hash.is_none() && user.ssh_authorized_keys.is_empty() {
         let why = "core has neither keys nor a password".to_owned();
-        return of(why, "give sshAuthorizedKeys or passwordHash, or take the user away");
+        return of(why, "give sshAuthorizedKeys or passwordHash, or remove the user");
     }
     if user.password_hash.as_deref().is_some_and(|h| h.contains([':', '\n', '\r', '\0'])) {
         let why = "the password hash of core holds a colon or a line break".to_owned();

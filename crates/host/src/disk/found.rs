@@ -42,7 +42,8 @@ pub(crate) struct ForeignLink {
 /// The remedy for an I/O error.
 fn remedy(e: &io::Error) -> &'static str {
     if e.get_ref().is_some_and(|e| e.is::<ForeignLink>()) {
-        return "no path is followed over a link of another user than root; remove the link, or make it root's (chown -h)";
+        return "links that belong to other users than root are not followed; remove the link, or give it to \
+            root (chown -h)";
     }
     match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full; free space and retry",
@@ -53,13 +54,13 @@ fn remedy(e: &io::Error) -> &'static str {
         io::ErrorKind::NotADirectory => {
             "a parent of it is not a folder; move that away or choose another path"
         }
-        io::ErrorKind::IsADirectory => "a folder stands there; move it away or choose another path",
+        io::ErrorKind::IsADirectory => "there is a folder at this path; move it away or choose another path",
         io::ErrorKind::ResourceBusy => {
-            "something is mounted there (see findmnt); unmount it, and it goes on at the next try"
+            "something is mounted there (see findmnt); unmount it; the next try goes on"
         }
         io::ErrorKind::DirectoryNotEmpty => "the folder is not empty; move its contents away",
         io::ErrorKind::NotFound => "it does not exist",
-        io::ErrorKind::AlreadyExists => "something stands there already; move it away",
+        io::ErrorKind::AlreadyExists => "there is something at this path already; move it away",
         io::ErrorKind::InvalidFilename => "a part of the path is too long for the file system",
         _ if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             "too many links on the way; remove the looping link"

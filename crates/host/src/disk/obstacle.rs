@@ -47,7 +47,7 @@ impl Obstacle {
             Self::ReadOnly { .. } => {
                 "choose a path on a file system that can be written, or remount that one writable".to_owned()
             }
-            Self::FixedFolder { folder } => format!("take the attribute away with chattr -i -a {folder}"),
+            Self::FixedFolder { folder } => format!("remove the attribute with chattr -i -a {folder}"),
             Self::NoAnswer { folder, .. } => {
                 format!(
                     "see what is mounted there (findmnt -T {folder}); make its server answer, or unmount it (umount -l)"

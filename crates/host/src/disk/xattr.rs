@@ -68,7 +68,7 @@ fn one(file: &OwnedFd, name: &str, max: usize) -> Option<Xattr> {
 pub(crate) fn set<'x>(file: &OwnedFd, attributes: impl IntoIterator<Item = &'x Xattr>) {
     for Xattr { name, value } in attributes {
         if let Err(error) = fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
-            tracing::debug!(%name, %error, "an extended attribute is not taken over");
+            tracing::debug!(%name, %error, "an extended attribute could not be copied");
         }
     }
 }

@@ -167,7 +167,7 @@ fn kept(old: &Wanted, new: &Wanted) -> Wanted {
 /// The paths and units whose policies reload or restart services, without drains and reboots.
 fn told(wanted: &Wanted, policy: Option<&DisruptionPolicy>, notes: &mut Vec<String>) -> Changes {
     let Some(policy) = policy else {
-        notes.push("no service is told: the disruption policy is not known just now".to_owned());
+        notes.push("no service is reloaded or restarted: the disruption policy could not be read".to_owned());
         return Changes::default();
     };
     let mut may = |what: &str, actions: Option<&[PolicyAction]>| {

@@ -27,7 +27,9 @@ impl Steps<'_> {
                 continue;
             }
             if !ours && !self.found(&link).is_absent() {
-                self.notes.push(format!("{link} is the host's own: {target} is not linked there"));
+                self.notes.push(format!(
+                    "{link} exists and is not managed: it is not replaced by a link to {target}"
+                ));
                 continue;
             }
             if ours && !wanted {

@@ -76,7 +76,7 @@ impl Steps<'_> {
             && let Some(holds) = self.stays_in(path)
         {
             let why = format!(
-                "the file that this folder replaced is to come back, and the folder is not empty: {holds} stays in it"
+                "the file that this folder replaced has to be restored, but the folder is not empty: it holds {holds}"
             );
             return self.refuse(path, why, &format!("move {holds} away, or keep the folder in the config"));
         }
@@ -94,15 +94,16 @@ impl Steps<'_> {
         } else if is_dir && (stamped || kept) {
             self.steps.push(Step::RemoveDir { path: path.to_owned(), why: STALE });
         } else if is_dir {
-            self.notes.push(format!("{path} stays: it is not known whether the host had it before"));
+            self.notes.push(format!("{path} stays: it is unknown whether the host had it before"));
         }
         if kept && !stamped && (is_dir || self.found(path).is_absent()) {
             let (from, to) = (original.clone(), path.to_owned());
-            self.steps.push(Step::Copy { from, to, why: "the host's own comes back" });
+            self.steps.push(Step::Copy { from, to, why: "restores the host's own" });
         }
         for path in [dir, original, stamp] {
             if !self.found(&path).is_absent() {
-                self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
+                self.steps
+                    .push(Step::Remove { path, why: "bookkeeping of a path that is no longer managed" });
             }
         }
     }

@@ -54,7 +54,7 @@ impl Steps<'_> {
         if self.facts.core_hash.as_ref().is_none_or(|h| h.0 != hash) {
             if !self.found(paths::PASSWD_BACKUP).is_absent() || !self.found(paths::PASSWD).is_absent() {
                 let (from, to) = (paths::PASSWD.to_owned(), paths::PASSWD_BACKUP.to_owned());
-                self.steps.push(Step::Copy { from, to, why: "as the tools for users do" });
+                self.steps.push(Step::Copy { from, to, why: "backup, as useradd and passwd make it" });
             }
             let (user, hash, day) = (CORE.to_owned(), Secret(hash), self.facts.day);
             self.steps.push(Step::Password { user, hash, day });
@@ -77,7 +77,9 @@ impl Steps<'_> {
         let other_way = self.facts.others_log_in || has_key(&theirs);
         if shut_out && !other_way {
             self.warnings.push(
-                "nobody can log in to this host after it: core loses its keys and password, root has no key and no other user a password; leave a key in spec.config.passwd until there is another way in"
+                "nobody can log in to this host after this change: core loses its keys and password, root \
+                 has no key and no other user a password; leave a key in spec.config.passwd until there is \
+                 another way in"
                     .to_owned(),
             );
         }

@@ -196,8 +196,8 @@ impl Change {
         if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
             bad.push(Irreconcilable {
                 path: "spec.fips".to_owned(),
-                why: format!("it says {} and the kernel runs with the opposite", new.fips),
-                remedy: "install the machine anew, or set the field to what the machine has".to_owned(),
+                why: format!("it is {}, but the kernel runs with the opposite", new.fips),
+                remedy: "reinstall the machine, or set the field to what the machine has".to_owned(),
                 scope: Scope::Config,
             });
         }
@@ -221,9 +221,10 @@ impl Change {
         {
             bad.push(Irreconcilable {
                 path: (*field).to_owned(),
-                why: format!("this machine was booted into it and came up otherwise: {}", failure.why),
+                why: format!("this machine was rebooted into it but came up without it: {}", failure.why),
                 remedy: format!(
-                    "see why (journalctl -b -1, and what the boot loader says), then remove {OS_FAILURE} to let it try again"
+                    "find the cause (journalctl -b -1, and the boot loader's messages), then remove \
+                     {OS_FAILURE} to have it tried again"
                 ),
                 scope: Scope::Machine,
             });

@@ -86,7 +86,7 @@ impl OsChange {
         }
         let extra = |e: &&String| from.extensions.contains(e) && !to.extensions.contains(e);
         if let Some(left) = booted.extensions.iter().find(extra) {
-            return Err(format!("the extension {left} is still there"));
+            return Err(format!("the extension {left} is still installed"));
         }
         let missing = without(&arguments(&wanted.kernel_arguments), &booted.kernel_arguments);
         if let Some(missing) = missing.first() {
@@ -95,7 +95,7 @@ impl OsChange {
         let count = |list: &[String], a: &String| list.iter().filter(|b| *b == a).count();
         let left = |a: &&String| count(&booted.kernel_arguments, a) > count(&to.kernel_arguments, a);
         match gone.iter().find(left) {
-            Some(left) => Err(format!("the kernel argument {} is still there", argument(left))),
+            Some(left) => Err(format!("the kernel argument {} is still set", argument(left))),
             None => Ok(()),
         }
     }

@@ -205,7 +205,7 @@ impl fmt::Display for Step {
                 Ok(())
             }
             Self::Link { path, target, .. } => write!(f, "link {path} to {target}"),
-            Self::HardLink { path, target } => write!(f, "make {path} another name of {target}"),
+            Self::HardLink { path, target } => write!(f, "hard-link {path} to {target}"),
             Self::RemoveDir { path, why } => write!(f, "remove the folder {path} if it is empty ({why})"),
             Self::Remove { path, why } => write!(f, "remove {path} ({why})"),
             Self::MakeDir { path, attributes: a } => {

@@ -28,7 +28,7 @@ pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 
 pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// The mode of folders for root only.
 pub(crate) const PRIVATE_DIR_MODE: u32 = 0o700;
-const ORIGINAL: &str = "the host's own, kept for later";
+const ORIGINAL: &str = "backup of the host's own";
 /// The names that distributions give the unit of their SSH server.
 const SSHD_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
 pub(crate) const STALE: &str = "no longer in the config";
@@ -124,7 +124,7 @@ impl Steps<'_> {
             let (why, remedy) = match (obstacle, &at.found) {
                 (Some(obstacle), _) => (obstacle.to_string(), obstacle.remedy()),
                 (None, Found::File { immutable: true, .. }) if !self.bad.iter().any(|b| b.path == path) => {
-                    let remedy = format!("take the attribute away with chattr -i -a {path}");
+                    let remedy = format!("remove the attribute with chattr -i -a {path}");
                     ("the file is immutable or append-only".to_owned(), remedy)
                 }
                 _ => continue,
@@ -137,10 +137,14 @@ impl Steps<'_> {
     /// Whether a path can be changed. An obstacle is added to the refusals.
     pub(crate) fn reachable(&mut self, path: &str) -> bool {
         let (why, remedy) = match self.found(path) {
-            Found::Dir { .. } => ("a folder stands there", "move the folder away, or choose another path"),
-            Found::Other => ("a device, socket or pipe stands there", "move it away, or choose another path"),
+            Found::Dir { .. } => {
+                ("there is a folder at this path", "move the folder away, or choose another path")
+            }
+            Found::Other => {
+                ("there is a device, socket or pipe at this path", "move it away, or choose another path")
+            }
             Found::File { immutable: true, .. } => {
-                ("the file is immutable or append-only", "take the attribute away with chattr -i -a")
+                ("the file is immutable or append-only", "remove the attribute with chattr -i -a")
             }
             Found::Blocked { parent } => {
                 let why = format!("{parent} is not a folder");
@@ -186,7 +190,7 @@ impl Steps<'_> {
     pub(crate) fn id(&mut self, path: &str, owner: &Owner, what: &str) -> u32 {
         if let Some(id) = owner.id {
             return u32::try_from(id).unwrap_or_else(|_| {
-                self.refuse(path, format!("{what} id {id} is not a user number"), "use 0 to 4294967295");
+                self.refuse(path, format!("{what} ID {id} is out of range"), "use 0 to 4294967295");
                 0
             });
         }
@@ -197,7 +201,7 @@ impl Steps<'_> {
         };
         found.unwrap_or_else(|| {
             let why = format!("its {what} {name:?} does not exist on this host");
-            self.refuse(path, why, "make it on the host first, or give its number");
+            self.refuse(path, why, "create it on the host first, or give its number");
             0
         })
     }
@@ -242,8 +246,8 @@ impl Steps<'_> {
             Want::Link { target, hard: true, .. } => {
                 let written = self.steps.iter().any(|s| s.paths().contains(&target.as_str()));
                 if !written && !matches!(self.found(target), Found::File { .. }) {
-                    let why = format!("a hard link needs a file, and {target} is none");
-                    return self.refuse(path, why, "make the file first, or correct the target");
+                    let why = format!("a hard link needs a file, but {target} is not one");
+                    return self.refuse(path, why, "create the file first, or correct the target");
                 }
                 self.keep_original(path);
                 if written || !self.facts.same_files.contains(path) {
@@ -287,7 +291,7 @@ impl Steps<'_> {
         let theirs = !self.found(path).is_absent() && self.old.at(path).is_none();
         if theirs && overwrite == Some(false) {
             let remedy = "set overwrite to true, or choose another path";
-            self.refuse(path, "something stands there, and overwrite is false", remedy);
+            self.refuse(path, "there is something at this path, and overwrite is false", remedy);
             return false;
         }
         true
@@ -341,14 +345,15 @@ impl Steps<'_> {
                 continue;
             }
             if kept && !stamped {
-                let why = "the host's own comes back";
+                let why = "restores the host's own";
                 self.steps.push(Step::Copy { from: original.clone(), to: path.clone(), why });
             } else if !self.found(path).is_absent() {
                 self.steps.push(Step::Remove { path: path.clone(), why: STALE });
             }
             for (there, path) in [(stamped, stamp), (kept, original)] {
                 if there {
-                    self.steps.push(Step::Remove { path, why: "bookkeeping of a path that is given up" });
+                    self.steps
+                        .push(Step::Remove { path, why: "bookkeeping of a path that is no longer managed" });
                 }
             }
         }
@@ -372,7 +377,7 @@ impl Steps<'_> {
         disruption: &Disruption,
     ) {
         if !self.found(paths::OS_FAILURE).is_absent() {
-            let (path, why) = (paths::OS_FAILURE.to_owned(), "of a try before this one");
+            let (path, why) = (paths::OS_FAILURE.to_owned(), "left over from an earlier try");
             self.steps.push(Step::Remove { path, why });
         }
         let config = CurrentConfig { name: names.desired.clone(), spec: desired.clone() };

@@ -179,8 +179,10 @@ impl Steps<'_> {
                         self.refuse(&path, why, "set DefaultInstance= in [Install], or enable an instance");
                     } else if let Some(instance) = self.against(u) {
                         let path = format!("spec.config.systemd.units[{i}]");
-                        let why =
-                            format!("{name} is to be enabled and {instance}, which goes with it, is not");
+                        let why = format!(
+                            "{name} is to be enabled, but {instance}, which systemd enables together \
+                                with it, is to be disabled or masked"
+                        );
                         self.refuse(&path, why, "enable both, or neither");
                     } else if asked || state.is_some_and(|s| s.is_disabled()) || self.brings_file(name) {
                         enable.push(name.clone());
@@ -201,7 +203,7 @@ impl Steps<'_> {
                 }
                 None if !asked || u.mask == Some(true) => {}
                 None if !exists || self.lacks_instance(u) => {
-                    self.notes.push(format!("{name} has nothing to enable: no preset"));
+                    self.notes.push(format!("{name} has nothing to enable, so its preset is not applied"));
                 }
                 None => preset.push(name.clone()),
             }

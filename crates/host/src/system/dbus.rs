@@ -289,7 +289,7 @@ impl Systemd for DbusSystemd {
             match logind.await {
                 Ok(()) => Ok(()),
                 Err(e) => {
-                    tracing::warn!(error = %text(&e), "logind does not reboot, asking systemd");
+                    tracing::warn!(error = %text(&e), "logind does not reboot; asking systemd");
                     let manager = proxy(&c, SYSTEMD).await?;
                     let how = ("reboot.target", "replace-irreversibly");
                     manager.call::<_, _, OwnedObjectPath>("StartUnit", &how).await.map(drop)

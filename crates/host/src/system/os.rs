@@ -116,8 +116,8 @@ pub trait OsBackend: Send + fmt::Debug {
 pub struct Unsupported;
 
 /// The error of such a host.
-const UNSUPPORTED: &str = "only rpm-ostree and bootc hosts can change it; on this host take it out of the MachineConfig, \
-                           or set it with the tools of the distribution";
+const UNSUPPORTED: &str = "only rpm-ostree and bootc hosts can change it; on this host remove it from the \
+    MachineConfig, or set it with the distribution's tools";
 
 fn unsupported<T>() -> Result<T, OsError> {
     Err(OsError { why: UNSUPPORTED.to_owned() })

@@ -82,8 +82,8 @@ fn run(program: &str, args: &[&str], limit: Duration) -> Result<Output, String> 
     }
     let (out, err) = match collected {
         Ok(Some(both)) => both,
-        Ok(None) => return Err(format!("it has not ended within {} s, and was killed", limit.as_secs())),
-        Err(e) => return Err(format!("it cannot be followed: {e}")),
+        Ok(None) => return Err(format!("it did not end within {} s and was killed", limit.as_secs())),
+        Err(e) => return Err(format!("waiting for its end failed: {e}")),
     };
     let status = child.wait().map_err(|e| e.to_string())?;
     if !status.success() {
@@ -183,7 +183,7 @@ fn last_words(bytes: &[u8]) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let from = words.char_indices().rev().nth(LAST_WORDS.saturating_sub(1)).map_or(0, |(i, _)| i);
     let end = words.get(from..).unwrap_or_default();
-    if end.is_empty() { "it said nothing".to_owned() } else { end.to_owned() }
+    if end.is_empty() { "it printed nothing".to_owned() } else { end.to_owned() }
 }
 
 #[cfg(test)]
@@ -220,7 +220,7 @@ mod tests {
         let began = Instant::now();
         let script = format!("sleep 300 & echo $! > {}; wait", child.display());
         let error = sh(&script, Duration::from_secs(2)).unwrap_err().to_string();
-        assert!(error.contains("has not ended within 2 s"), "{error}");
+        assert!(error.contains("did not end within 2 s"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(30));
         let pid = std::fs::read_to_string(&child).unwrap();
         let ended = || {

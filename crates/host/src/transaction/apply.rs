@@ -75,7 +75,7 @@ impl Host {
             if e.killed() || !matches!(Journal::stage(&self.root), Ok(Stage::Done(_))) {
                 return Err(self.back_out(&journal, "commit the change".to_owned(), e.into()));
             }
-            tracing::warn!(error = %e, "the change is through; the disk may not know it yet");
+            tracing::warn!(error = %e, "the change is complete, but may not be synced to the disk yet");
         }
         if journal.os_change().is_some() {
             // The next boot decides whether the change stays.
@@ -85,7 +85,7 @@ impl Host {
             if e.killed() {
                 return Err(e.into());
             }
-            tracing::warn!(error = %e, "the change is through; its journal is cleared at the next start");
+            tracing::warn!(error = %e, "the change is complete; its journal is cleared at the next start");
         }
         Ok(applied)
     }
@@ -95,7 +95,7 @@ impl Host {
         if cause.killed() {
             return cause;
         }
-        tracing::error!(%step, error = %cause, "a step failed, undoing the change");
+        tracing::error!(%step, error = %cause, "a step failed; undoing the change");
         match self.undo(journal, Tell::AndWait) {
             Ok(()) => Error::Undone { step, source: Box::new(cause) },
             Err(e) if e.killed() => e,
@@ -140,7 +140,7 @@ impl Host {
     ) -> Result<(), SystemdError> {
         match self.systemd(call, on, f) {
             Err(e) if !e.killed => {
-                tracing::warn!(error = %e, "systemd refused; going on");
+                tracing::warn!(error = %e, "systemd refused; continuing");
                 Ok(())
             }
             other => other,

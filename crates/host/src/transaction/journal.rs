@@ -323,12 +323,12 @@ impl Journal {
         }
         let sealed: Sealed = api::shape::read_bytes(bytes).map_err(|e| damaged(e.to_string()))?;
         if sealed.format == 0 || sha256(sealed.journal.as_bytes()) != sealed.sha256 {
-            return Err(damaged("its checksum does not fit".to_owned()));
+            return Err(damaged("its checksum does not match".to_owned()));
         }
         let journal: Self =
             api::shape::read_bytes(sealed.journal.as_bytes()).map_err(|e| damaged(e.to_string()))?;
         if ![0, sealed.format].contains(&journal.format) && sealed.format != first_format() {
-            return Err(damaged("its format is not the one that it was written with".to_owned()));
+            return Err(damaged("its format number does not match its content".to_owned()));
         }
         Ok(journal)
     }
@@ -401,7 +401,8 @@ impl Journal {
             match root.remove_tree(to) {
                 // The change has ended either way. A journal that is never cleared would block every later change.
                 Err(e) if !e.killed() => {
-                    tracing::warn!(path = %to, error = %e, "what was set aside stays there; remove it by hand");
+                    tracing::warn!(path = %to, error = %e, "a folder that was moved aside could not be \
+                        removed; remove it by hand");
                 }
                 other => other?,
             }

@@ -130,7 +130,7 @@ impl Host {
         let json = serde_json::to_vec(owed).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
         match self.root.write_bytes(path, &json, RECORD) {
             Err(e) if !e.killed() => {
-                tracing::warn!(error = %e, "the record of the reboot cannot be written anew");
+                tracing::warn!(error = %e, "the record of the reboot cannot be rewritten");
                 Ok(())
             }
             done => Ok(done?),

@@ -120,7 +120,8 @@ impl Host {
         }
         match self.mark_boot() {
             Err(e) if !e.killed() => {
-                tracing::warn!(error = %e, "this boot has no token: the kernel's boot id alone says whether the machine has rebooted");
+                tracing::warn!(error = %e, "this boot has no token; only the kernel's boot ID tells whether \
+                    the machine has rebooted");
             }
             done => done?,
         }
@@ -156,7 +157,7 @@ impl Host {
             }
             Stage::Done(journal) => self.after_commit(&journal),
             Stage::Begun(journal) => {
-                tracing::warn!(desired = %journal.names.desired, "a change was interrupted, undoing it");
+                tracing::warn!(desired = %journal.names.desired, "a change was interrupted; undoing it");
                 let tell = if journal.boot.lasts(&self.boot()?) { Tell::Marked } else { Tell::Started };
                 self.undo(&journal, tell)?;
                 let has_os = journal.os_change().is_some();
@@ -180,7 +181,8 @@ impl Host {
                 return Ok(Recovery::AwaitsBoot { config: desired });
             }
             if let Err(why) = change.came_up(&self.os.status()?) {
-                tracing::error!(%desired, %why, "the machine did not come up in the operating system that was staged, undoing the change");
+                tracing::error!(%desired, %why, "the machine did not boot into the staged operating system; \
+                    undoing the change");
                 let failure = OsFailure { config: desired.clone(), why: why.clone() };
                 let path = paths::OS_FAILURE;
                 let json = serde_json::to_vec(&failure)
@@ -199,7 +201,8 @@ impl Host {
     /// Undoes a committed change that still waits for its boot, because another change replaces it.
     pub(crate) fn take_back_committed(&mut self) -> Result<(), Error> {
         if let Stage::Done(journal) = Journal::stage(&self.root)? {
-            tracing::warn!(desired = %journal.names.desired, "a change that waits for its boot is given up, undoing it");
+            tracing::warn!(desired = %journal.names.desired, "a change that waits for its boot is abandoned; \
+                undoing it");
             Journal::reopen(&self.root)?;
             self.undo(&journal, Tell::Marked)?;
         }
@@ -215,7 +218,7 @@ impl Host {
         let bytes = self.root.read_if_there(path)?;
         let unreadable = |e: serde_json::Error| Error::Config {
             name: path.to_owned(),
-            why: format!("{e}; remove it, and the config that failed is tried again"),
+            why: format!("{e}; remove it to have the config that failed tried again"),
         };
         bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }

@@ -65,7 +65,8 @@ impl Before {
             return Ok(());
         }
         if fields_of(&text, &self.user).is_some_and(|(hash, _)| hash != self.to && hash != self.hash) {
-            tracing::warn!(user = %self.user, "the password was changed by somebody else meanwhile; it is left");
+            tracing::warn!(user = %self.user, "the password was changed by somebody else in the meantime; it \
+                is left as it is");
             return Ok(());
         }
         let text = with_fields(&text, &self.user, &self.hash, &self.day)?;

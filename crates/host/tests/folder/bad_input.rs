@@ -52,8 +52,8 @@ fn what_is_in_the_way_is_named() {
     let dir = mk_host_tree();
     Command::new("mkfifo").arg(dir.path().join("etc/pipe")).status().unwrap();
     for (path, why) in [
-        ("/etc/apt", "a folder stands there"),
-        ("/etc/pipe", "a device, socket or pipe stands there"),
+        ("/etc/apt", "there is a folder at this path"),
+        ("/etc/pipe", "there is a device, socket or pipe at this path"),
         ("/etc/host.conf/inner", "/etc/host.conf is not a folder"),
         ("/etc/host.conf/deeper/inner", "/etc/host.conf is not a folder"),
     ] {

@@ -205,14 +205,19 @@ fn what_cannot_be_is_refused_with_path_and_remedy() {
     let mut host = mk(dir.path());
     for (about, storage, path, remedy) in [
         (
-            "a file stands there",
+            "there is a file at this path",
             json!({"directories": [{"path": "/etc/issue.net", "overwrite": false}]}),
             "/etc/issue.net",
             "overwrite",
         ),
-        ("a folder stands there", json!({"links": [{"path": "/opt", "target": "/srv"}]}), "/opt", "move"),
         (
-            "something stands there",
+            "there is a folder at this path",
+            json!({"links": [{"path": "/opt", "target": "/srv"}]}),
+            "/opt",
+            "move",
+        ),
+        (
+            "there is something at this path",
             json!({"links": [{"path": "/etc/issue.net", "target": "/srv", "overwrite": false}]}),
             "/etc/issue.net",
             "overwrite",
@@ -221,7 +226,7 @@ fn what_cannot_be_is_refused_with_path_and_remedy() {
             "no such file",
             json!({"links": [{"path": "/srv/h", "target": "/srv/none", "hard": true}]}),
             "/srv/h",
-            "make the file first",
+            "create the file first",
         ),
         (
             "the daemon's own",
@@ -233,7 +238,7 @@ fn what_cannot_be_is_refused_with_path_and_remedy() {
             "a file where a folder is needed",
             json!({"files": [{"path": "/srv/x", "contents": {"source": "data:,"}}], "directories": [{"path": "/srv/x/y"}]}),
             "/srv/x/y",
-            "take one of the two away",
+            "remove one of the two",
         ),
         (
             "a mode that is none",

@@ -49,7 +49,7 @@ pub(crate) fn notes(config: &Config) -> Vec<Warning> {
     let unset = unset.chain(folders.map(|(i, _)| (format!("storage.directories[{i}].mode"), "0755")));
     let unset = unset.map(|(path, read)| {
         let message = format!(
-            "Ignition of spec 2 makes it 0000 where no mode is given; here it is {read}, write the mode"
+            "without a mode, Ignition of spec 2 makes it 0000, and here it becomes {read}; write the mode"
         );
         Warning::effect(path, message)
     });

@@ -39,12 +39,12 @@ fn disk(report: &mut Report, at: &str, d: &Disk) {
         let at = format!("{at}.partitions[{i}]");
         partition(report, &at, p);
         if p.number != 0 && !numbers.insert(p.number) {
-            report.add(format!("{at}.number"), "stands twice on this disk");
+            report.add(format!("{at}.number"), "is used twice on this disk");
         }
         if let Some(label) = p.label.as_deref().filter(|l| !l.is_empty())
             && !labels.insert(label)
         {
-            report.add(format!("{at}.label"), "stands twice on this disk");
+            report.add(format!("{at}.label"), "is used twice on this disk");
         }
         if let (Some(start), Some(size)) = (p.start_mib.filter(|s| *s > 0), p.size_mib.filter(|s| *s > 0)) {
             spans.push((start, start.saturating_add(size), i));
@@ -52,7 +52,8 @@ fn disk(report: &mut Report, at: &str, d: &Disk) {
     }
     let goes = d.partitions.iter().any(|p| p.should_exist == Some(false));
     if let Some(i) = d.partitions.iter().position(|p| p.number == 0).filter(|_| goes) {
-        let rule = "needs its number where another partition of the disk is to go: the next free one is not known then";
+        let rule = "needs a number, because another partition of the disk is to be deleted, and the next \
+            free number is then unknown";
         report.add(format!("{at}.partitions[{i}].number"), rule);
     }
     spans.sort_unstable();
@@ -94,7 +95,7 @@ fn partition(report: &mut Report, at: &str, p: &Partition) {
     let says_how =
         label.is_some() || guid.is_some() || type_guid.is_some() || size_mib.is_some() || start_mib.is_some();
     if should_exist == &Some(false) && says_how {
-        report.add(at, "a partition that is to go has no label, size, start or GUIDs");
+        report.add(at, "a partition that is to be deleted has no label, size, start or GUIDs");
     }
 }
 

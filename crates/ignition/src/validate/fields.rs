@@ -15,7 +15,7 @@ pub(crate) fn resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
     if let Some(hash) = &r.verification.hash {
         report.check(format_args!("{path}.verification.hash"), crate::resource::hash_parts(hash).map(|_| ()));
         if r.source.is_none() {
-            report.add(format_args!("{path}.verification"), "there is no source that it could verify");
+            report.add(format_args!("{path}.verification"), "there is no source for it to verify");
         }
     }
     let source = r.source.as_deref().unwrap_or_default();
@@ -49,7 +49,7 @@ fn check_source(source: &str) -> Result<(), String> {
     match url.scheme() {
         scheme if crate::resource::REMOTE.contains(&scheme) => Ok(()),
         // Text that is not a URL may begin like one.
-        _ => Err("its scheme is not known; use data:, http:, https:, tftp:, s3:, arn: or gs:".to_owned()),
+        _ => Err("its scheme is unknown; use data:, http:, https:, tftp:, s3:, arn: or gs:".to_owned()),
     }
 }
 

@@ -167,13 +167,13 @@ fn nodes(report: &mut Report, s: &Storage) {
         if let Some(link) = parents(path).find(|p| under.contains(p)) {
             report.add(
                 format_args!("storage.{list}[{i}].path"),
-                format!("stands under {link:?}, which is a link in this config"),
+                format!("is below {link:?}, which is a link in this config"),
             );
         }
         if let Some((first, n)) = seen.get(path.as_str()) {
             report.add(
                 format_args!("storage.{list}[{i}].path"),
-                format!("{path:?} stands in storage.{first}[{n}] already; keep one of them"),
+                format!("{path:?} is already in storage.{first}[{n}]; keep one of them"),
             );
         } else {
             seen.insert(path, (list, i));

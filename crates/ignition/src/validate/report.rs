@@ -83,7 +83,7 @@ impl Report {
             if let Some(first) = seen.insert(key, i) {
                 self.add(
                     format!("{list}[{i}]"),
-                    format!("{}stands in {list}[{first}] already; keep one of them", told(key)),
+                    format!("{}is already in {list}[{first}]; keep one of them", told(key)),
                 );
             }
         }

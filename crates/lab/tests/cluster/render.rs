@@ -79,13 +79,13 @@ fn bad() -> Vec<Bad> {
                 {"path": "/etc/bad", "mode": 420, "contents": {"source": "data:,b"}},
             ])),
             path: "spec.config.storage.files[1].path",
-            words: &["/etc/bad", "storage.files[0] already", "keep one of them"],
+            words: &["/etc/bad", "already in storage.files[0]", "keep one of them"],
         },
         Bad {
             pool: "unit-twice",
             spec: json!({"config": {"ignition": {"version": "3.4.0"}, "systemd": {"units": [unit("a.service"), unit("a.service")]}}}),
             path: "spec.config.systemd.units[1]",
-            words: &["a.service", "systemd.units[0] already", "keep one of them"],
+            words: &["a.service", "already in systemd.units[0]", "keep one of them"],
         },
         Bad {
             pool: "extension",

@@ -118,7 +118,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     deny(&cluster, "worker-3").await;
     let said = cluster.mco(&["resume", "worker"]).await;
     assert!(
-        said.code == 0 && said.out.starts_with("pool worker is resumed\n  go in turn: worker-0"),
+        said.code == 0 && said.out.starts_with("pool worker is resumed\n  will be updated in turn: worker-0"),
         "{said:?}"
     );
     let mut estimated = false;
@@ -283,7 +283,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     running.kill().await;
     cluster.create(machine_config("60-late", "worker", one_file("/etc/late", "x"))).await;
     let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2s"]).await;
-    assert!(said.code == 4 && said.err.contains("has not rendered that yet"), "{said:?}");
+    assert!(said.code == 4 && said.err.contains("has not created yet"), "{said:?}");
     let running = controller(&cluster, free);
     let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2m"]).await;
     assert_eq!(said.code, 0, "{said:?}");

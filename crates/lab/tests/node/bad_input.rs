@@ -37,7 +37,7 @@ fn bad() -> [Bad; 8] {
             harm: "mkdir -p /etc/bad/folder/x",
             heal: "rm -r /etc/bad/folder",
             file: file("/etc/bad/folder"),
-            words: &["/etc/bad/folder", "a folder stands there", "move the folder away"],
+            words: &["/etc/bad/folder", "there is a folder at this path", "move the folder away"],
             unharmed: "test -d /etc/bad/folder/x",
         },
         Bad {
@@ -77,7 +77,7 @@ fn bad() -> [Bad; 8] {
             harm: "true",
             heal: "true",
             file: of(file("/etc/bad/owner"), "user", json!({"name": "ghost"})),
-            words: &["/etc/bad/owner", "\"ghost\" does not exist", "make it on the host first"],
+            words: &["/etc/bad/owner", "\"ghost\" does not exist", "create it on the host first"],
             unharmed: "test ! -e /etc/bad/owner",
         },
         Bad {

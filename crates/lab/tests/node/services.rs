@@ -140,7 +140,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
 
     node.run(["sh", "-c", &format!("rm {KUBELET_CA} && mkdir -p {KUBELET_CA}/x")]).await.unwrap();
     ca("NEWER CA").await;
-    let words = [KUBELET_CA, "a folder stands there; move it away"];
+    let words = [KUBELET_CA, "there is a folder at this path; move it away"];
     let has_all = |text: &str| words.iter().all(|w| text.contains(w));
     cluster
         .wait("the node is degraded, with path and remedy", async || {

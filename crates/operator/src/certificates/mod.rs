@@ -139,7 +139,7 @@ pub fn decide(have: &Have<'_>, now: Timestamp) -> Decision {
         None => Some("it cannot be read"),
         Some(_) if !trusted(serving, have) => Some("machines do not trust its signer"),
         Some(now_in) if now_in.hosts != hosts => Some("the server's names changed"),
-        Some(now_in) if now_in.not_after.duration_since(now) <= LAST => Some("it ends soon"),
+        Some(now_in) if now_in.not_after.duration_since(now) <= LAST => Some("it expires soon"),
         Some(now_in) if settled && now.duration_since(now_in.not_before) >= REFRESH => {
             Some("it is eight years old")
         }

@@ -153,7 +153,7 @@ pub enum InstallError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// The ControllerConfig changed between being read and being written.
-    #[error("ControllerConfig {} changed meanwhile; run it again", names::CONTROLLER_CONFIG)]
+    #[error("ControllerConfig {} changed in the meantime; run the command again", names::CONTROLLER_CONFIG)]
     Changed,
     /// The API server accepted a CRD but does not serve its kind.
     #[error("{name} is not served {} s after it was applied: {why}", ESTABLISH_TIMEOUT.as_secs())]

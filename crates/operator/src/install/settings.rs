@@ -44,7 +44,7 @@ pub struct Settings {
 pub enum SettingsError {
     /// A loopback URL: each machine would ask itself.
     #[error(
-        "{url} is this computer's own address, where no other machine reaches the API server: pass --api-server-url \
+        "{url} is a loopback address, at which no other machine reaches the API server: pass --api-server-url \
         with an address that machines reach"
     )]
     Loopback {
@@ -52,7 +52,7 @@ pub enum SettingsError {
         url: String,
     },
     /// Not a URL.
-    #[error("--api-server-url {url:?} is no https URL with a host, such as https://api.example.com:6443")]
+    #[error("--api-server-url {url:?} is not an https URL with a host, such as https://api.example.com:6443")]
     NoUrl {
         /// The text that was passed.
         url: String,

@@ -60,8 +60,9 @@ pub(crate) fn mixed(config: &ignition::Config, provenance: &Provenance) -> Vec<F
     let files = config.storage.files.iter().enumerate();
     let bad = files.filter_map(|(i, f)| Some((i, f.contents.check().err()?)));
     let finding = |(i, e): (usize, ignition::ResourceError)| {
-        let message =
-            format!("{e}; who replaces the contents gives compression and verification.hash along with them");
+        let message = format!(
+            "{e}; a MachineConfig that replaces the contents must also set compression and verification.hash"
+        );
         let path = format!("storage.files[{i}].contents");
         blame(config, provenance, &ignition::ValidationError { path, message })
     };

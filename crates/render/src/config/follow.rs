@@ -61,7 +61,7 @@ pub(crate) fn follow(
             Rule::LastLogin,
             &inputs.pool.name_any(),
             "spec.config.passwd.users",
-            "the last SSH key and password of the user core go: on nodes where no other user has one, nobody \
+            "the user core loses its last SSH key and password: on nodes where no other user has one, nobody \
                       can log in; keep a key in one of this pool's MachineConfigs",
         ));
     }

@@ -52,7 +52,7 @@ pub fn merge(mut components: Vec<Component<'_>>, images: &OsImages) -> Result<Me
         });
         if let Some((c, i)) = devel {
             let message =
-                format!("kernel-devel does not go with kernelType {kernel_type}; remove one of them");
+                format!("kernel-devel cannot be combined with kernelType {kernel_type}; remove one of them");
             return Err(Finding::on(Rule::Extension, c.name(), format!("spec.extensions[{i}]"), message));
         }
     }

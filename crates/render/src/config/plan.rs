@@ -114,7 +114,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     let pool_name = pool.name_any();
     let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
     if configs.is_empty() {
-        let message = "no MachineConfig has labels that this picks; label one, or correct the selector";
+        let message = "no MachineConfig has labels that this selects; label one, or correct the selector";
         let finding = Finding::on_pool(Rule::Selector, &pool_name, "spec.machineConfigSelector", message);
         return Err(fail(Reason::NoConfigs, vec![finding]));
     }
@@ -237,8 +237,8 @@ fn versions_agree(
         if !by.is_empty() && by != versions.hash {
             let path = format!("metadata.annotations[{}]", annotation::GENERATED_BY_CONTROLLER);
             let message = format!(
-                "is {by:?}, this controller is {:?}; waiting for it to be generated anew; if nothing makes it any more, \
-                 delete it, or take the annotation away to keep it as your own",
+                "is {by:?}, this controller is {:?}; waiting for it to be generated again; if nothing \
+                 generates it any more, delete it, or remove the annotation to keep it as your own",
                 versions.hash
             );
             return Err(Finding::on(Rule::Version, &mc.name_any(), path, message));

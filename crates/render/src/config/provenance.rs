@@ -22,7 +22,7 @@ pub enum ProvenanceError {
     #[error(transparent)]
     Packed(#[from] ignition::ResourceError),
     /// It has another structure.
-    #[error("has another form than this version writes")]
+    #[error("has a format that this version does not read")]
     Form(#[from] serde_json::Error),
 }
 

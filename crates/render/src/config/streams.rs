@@ -62,8 +62,9 @@ pub fn stream(
     let Some(object) = object else {
         return match named {
             Some((name, pool)) => {
-                let message =
-                    format!("is {name:?}, and there is no {OBJECT} that lists it; make that, or remove this");
+                let message = format!(
+                    "is {name:?}, but there is no {OBJECT} that lists it; create one, or remove this"
+                );
                 Err(at_pool(&pool, message))
             }
             None => Ok(None),
@@ -75,7 +76,7 @@ pub fn stream(
         .and_then(|a| a.get(annotation::RELEASE_IMAGE_VERSION)?.as_str());
     if let Some(by) = by.filter(|by| mode == Mode::Cluster && *by != versions.hash) {
         let message =
-            format!("is {by:?}, this controller is {:?}; waiting for it to be made anew", versions.hash);
+            format!("is {by:?}, this controller is {:?}; waiting for it to be updated", versions.hash);
         let path = format!("metadata.annotations[{}]", annotation::RELEASE_IMAGE_VERSION);
         return Err(at_list(&path, message));
     }
@@ -141,7 +142,8 @@ pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Pro
     let (file, _) = last.filter(|(_, runtime)| runtime == "runc")?;
     let by = provenance.of(&file.path).find(|o| o.field == "contents").map(|o| o.set_by.clone());
     let message = format!(
-        "{} sets default_runtime to runc, which images of stream {} do not have; write crun, or have the pool follow another stream",
+        "{} sets default_runtime to runc, which images of stream {} do not contain; write crun, or have the \
+         pool follow another stream",
         file.path, stream.name
     );
     let i = config.storage.files.iter().position(|f| f.path == file.path).unwrap_or_default();

@@ -33,7 +33,7 @@ pub(super) fn careless(component: &Component<'_>) -> Vec<Lint> {
                 Rule::FileMode,
                 format!("{at}.mode"),
                 message,
-                "take the last write bit away, for example 0644",
+                "remove the write permission for others, for example 0644",
             );
         }
         // 644 where 0644 was meant: the owner could not read it.

@@ -50,7 +50,7 @@ fn default_remedy(rule: Rule) -> &'static str {
         }
         Rule::FileMode => "write a mode up to 0777",
         Rule::OsImage => "name the image by its digest",
-        Rule::UnknownField => "take the field out",
+        Rule::UnknownField => "remove the field",
         _ => "correct or remove the field",
     }
 }

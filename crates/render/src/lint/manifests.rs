@@ -52,7 +52,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
         };
         if kind.is_empty() || group.is_empty() {
             let message = format!("a document of {origin} has no apiVersion and kind");
-            say(Severity::Error, Rule::Manifest, "", message, "write both, or take the document out");
+            say(Severity::Error, Rule::Manifest, "", message, "write both, or remove the document");
             continue;
         }
         if name.is_empty() {
@@ -64,7 +64,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 "give it one",
             );
         } else if let Some(first) = seen.insert((kind.clone(), name.clone()), origin) {
-            let message = format!("stands in {first} and in {origin}");
+            let message = format!("is in {first} and in {origin}");
             say(
                 Severity::Error,
                 Rule::Duplicate,
@@ -94,15 +94,14 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 }
                 Ok(config) => {
                     for field in config.unknown() {
-                        let message =
-                            format!("{field} is no field of a KubeletConfiguration that is known here");
+                        let message = format!("{field} is not a known field of a KubeletConfiguration");
                         let path = format!("spec.kubeletConfig.{field}");
                         say(
                             Severity::Warning,
                             Rule::UnknownField,
                             &path,
                             message,
-                            "correct its name, or take it out",
+                            "correct its name, or remove it",
                         );
                     }
                 }
@@ -126,13 +125,13 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 }
             }
             (GROUP, other) if !OTHER_KINDS.contains(&other) => {
-                let message = format!("{other} is no kind of {GROUP}");
+                let message = format!("{other} is not a kind of {GROUP}");
                 say(
                     Severity::Error,
                     Rule::Manifest,
                     "kind",
                     message,
-                    "use MachineConfig, MachineConfigPool or the like",
+                    "use MachineConfig, MachineConfigPool or another kind of this group",
                 );
             }
             _ => {}
@@ -153,8 +152,8 @@ pub(super) fn unknown_fields(all: &mut Vec<Lint>, mc: &MachineConfig, raw: &Valu
     for field in fields.filter(|f| !SPEC_FIELDS.contains(&f.as_str())) {
         let near = similar::get_close_matches(field.as_str(), &SPEC_FIELDS, 1, 0.6);
         let remedy =
-            near.first().map_or_else(|| "take it out".to_owned(), |n| format!("write {n}, or take it out"));
-        let message = format!("{field} is no field of a MachineConfig and has no effect");
+            near.first().map_or_else(|| "remove it".to_owned(), |n| format!("write {n}, or remove it"));
+        let message = format!("{field} is not a field of a MachineConfig and has no effect");
         let object = format!("MachineConfig {}", mc.name_any());
         let (severity, path) = (Severity::Warning, format!("spec.{field}"));
         all.push(Lint { severity, object, path, rule: Rule::UnknownField, message, remedy });

@@ -112,9 +112,9 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
     };
     for mc in configs.iter().filter(|mc| !picked.contains(&mc.name_any()) && !owned(mc)) {
         let message = if own {
-            "no pool among the manifests picks it"
+            "no pool among the manifests selects it"
         } else {
-            "has no role label, so no pool picks it"
+            "has no role label, so no pool selects it"
         };
         let remedy = format!("set metadata.labels[{}] to the name of a pool", label::ROLE);
         let object = format!("MachineConfig {}", mc.name_any());

@@ -40,7 +40,7 @@ pub(super) fn lint_pool(
     contested(all, pool, &components);
     if good.is_empty() {
         if names.is_empty() {
-            let message = "picks none of these MachineConfigs; label one, or correct the selector";
+            let message = "selects none of these MachineConfigs; label one, or correct the selector";
             let finding =
                 Finding::on_pool(Rule::Selector, &pool.name_any(), "spec.machineConfigSelector", message);
             all.push(of(Severity::Warning, finding));
@@ -127,7 +127,7 @@ fn contested(all: &mut Vec<Lint>, pool: &MachineConfigPool, components: &[Compon
                 "in pool {} it sets {what}, and so does {losers}, without effect",
                 pool.name_any()
             ),
-            remedy: format!("say it in one place: take it out of {losers}, or out of {set_by}"),
+            remedy: format!("set it in one place: remove it from {losers}, or from {set_by}"),
         });
     }
 }

@@ -181,7 +181,7 @@ fn url_part(url: &str) -> Result<(String, String), Error> {
         (Some(port), _) if !port.is_empty() => port,
         (_, "https") => "443",
         (_, "http") => "80",
-        _ => return Err(bad("has no port and its scheme has none that is known")),
+        _ => return Err(bad("has no port, and the default port of its scheme is unknown")),
     };
     Ok((host.to_owned(), port.to_owned()))
 }

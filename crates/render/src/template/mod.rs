@@ -264,8 +264,8 @@ fn layers(set: &TemplateSet, data: &Data<'_>) -> Result<Vec<String>, TemplateErr
         if !known.contains(layer.as_str()) {
             let known: Vec<&str> = known.into_iter().collect();
             let message = format!(
-                "ControllerConfig {CONTROLLER_CONFIG}: metadata.annotations[{}]: no template is in a folder {layer:?}; \
-                 there are {}",
+                "ControllerConfig {CONTROLLER_CONFIG}: metadata.annotations[{}]: no template is in a folder \
+                 {layer:?}; the folders are {}",
                 annotation::TEMPLATE_LAYERS,
                 known.join(", ")
             );

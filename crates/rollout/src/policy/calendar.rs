@@ -32,7 +32,7 @@ pub struct Freeze {
     pub from: Timestamp,
     /// Until when, exclusive; `None` means until it is removed.
     pub until: Option<Timestamp>,
-    /// Why, for people.
+    /// The reason, as a sentence for people.
     pub reason: String,
 }
 
@@ -51,7 +51,7 @@ pub enum WindowError {
         why: String,
     },
     /// It has no duration.
-    #[error("a window lasts longer than {0}")]
+    #[error("a window cannot be longer than {0}; shorten its duration")]
     Duration(String),
 }
 

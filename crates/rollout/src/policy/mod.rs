@@ -84,7 +84,7 @@ impl PolicyFacts {
         gates.into_iter().find_map(|gate| match self.gates.get(gate) {
             Some(GateState::Passed) => None,
             Some(state) => Some((gate.clone(), state.clone())),
-            None => Some((gate.clone(), GateState::Unknown("it has not been asked yet".to_owned()))),
+            None => Some((gate.clone(), GateState::Unknown("it has not been checked yet".to_owned()))),
         })
     }
 }

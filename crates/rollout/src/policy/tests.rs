@@ -304,7 +304,7 @@ fn a_gate_that_fails_or_cannot_be_read_stops_the_next_node_and_an_approval_is_of
             facts(None, GateState::Passed, "new"),
             1,
             "",
-            "gate ready cannot be read, and no node goes without it: it has not been asked yet",
+            "gate ready cannot be read, and no node goes without it: it has not been checked yet",
         ),
     ];
     for (facts, done, want, hold) in rows {

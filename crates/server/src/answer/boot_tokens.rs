@@ -69,7 +69,7 @@ fn held(secret: &Secret) -> Option<Arc<StoredToken>> {
             Some(Arc::new(StoredToken { record, version }))
         }
         Err(why) => {
-            tracing::warn!("a boot token cannot be read and lets nobody in: {why}");
+            tracing::warn!("a boot token cannot be read and is not accepted: {why}");
             None
         }
     }
@@ -146,7 +146,8 @@ impl BootTokens {
     pub(crate) async fn record_use(&self, admission: &Admission, pool: &str) -> Result<(), Refusal> {
         let Some((token, held, used)) = &admission.claim else { return Ok(()) };
         let unchecked = |why: &str| Refusal::TokenUnchecked { why: why.to_owned() };
-        let secrets = self.secrets.as_ref().ok_or_else(|| unchecked("there is no cluster"))?;
+        let secrets =
+            self.secrets.as_ref().ok_or_else(|| unchecked("this server has no cluster to check it in"))?;
         let mut held = Arc::clone(held);
         for _ in 0..TRIES {
             let name = held.record.secret_name();
@@ -165,7 +166,7 @@ impl BootTokens {
                     let why = error.chain();
                     tracing::warn!(
                         token = admission.id,
-                        "the use of a boot token could not be written: {why}"
+                        "the use of a boot token could not be recorded: {why}"
                     );
                     false
                 }
@@ -187,7 +188,7 @@ impl BootTokens {
                 Verdict::Refuse(why) => return Err(refused(why)),
             }
         }
-        Err(unchecked("others write to it"))
+        Err(unchecked("it keeps being changed by others"))
     }
 }
 

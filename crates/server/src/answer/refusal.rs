@@ -62,7 +62,7 @@ pub enum Refusal {
     },
     /// The pool's config cannot be written in the version.
     #[error(
-        "the config of pool {pool} cannot be said in Ignition {version}; see places, or ask for a newer version"
+        "the config of pool {pool} cannot be expressed in Ignition {version}; see places, or ask for a newer version"
     )]
     Inexpressible {
         /// The pool.
@@ -82,7 +82,7 @@ pub enum Refusal {
     },
     /// The server asks for a boot token and none was shown.
     #[error(
-        "this server gives configs only to machines that show a boot token; the pointer config must send it \
+        "this server serves configs only to machines that send a boot token; the pointer config must send it \
         (`mco token create`, `mco pointer`)"
     )]
     NoToken,
@@ -97,7 +97,7 @@ pub enum Refusal {
         known: bool,
     },
     /// A boot token is required, and the connection is not encrypted.
-    #[error("this server gives configs only over HTTPS, because it asks for boot tokens")]
+    #[error("this server serves configs only over HTTPS, because it requires boot tokens")]
     TokenNeedsTls,
     /// The use of a boot token could not be recorded.
     #[error("the boot token could not be checked: {why}; try again")]

@@ -55,7 +55,7 @@ impl AddressLimit {
         let (of, most) = (holder(address), self.most);
         let of = if of.is_ipv6() { format!("{of}/64") } else { of.to_string() };
         Some(format!(
-            "{of} has {most} connections and gets no more; if many machines share this address (NAT), raise \
+            "{of} has {most} connections and may open no more; if many machines share this address (NAT), raise \
              --connections-per-address; if it is a load balancer, let it speak PROXY protocol and name it with \
              --proxy-protocol-from"
         ))

@@ -214,7 +214,12 @@ impl Listeners {
         );
         tracker.close();
         if tokio::time::timeout(grace, tracker.wait()).await.is_err() {
-            tracing::warn!(connections = tracker.len(), "cut after {} s of grace", grace.as_secs());
+            tracing::warn!(
+                connections = tracker.len(),
+                "connections cut after a grace period of {} \
+                s",
+                grace.as_secs()
+            );
             cut.cancel();
             tracker.wait().await;
         }
@@ -322,7 +327,8 @@ async fn connection(
             let machine = match said {
                 Ok(Ok(machine)) => machine,
                 Ok(Err(error)) => {
-                    tracing::debug!(%peer, "a balancer's connection without its client's address: {error}");
+                    tracing::debug!(%peer, "a connection from a load balancer does not name its client's \
+                        address: {error}");
                     return count_cut(metrics, "proxy-header", peer);
                 }
                 Err(_) => return count_cut(metrics, "proxy-header", peer),

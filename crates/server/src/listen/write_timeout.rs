@@ -39,7 +39,7 @@ impl<S> WriteTimeout<S> {
         }
         match timer.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no bytes")))
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
             }
             Poll::Pending => Poll::Pending,
         }

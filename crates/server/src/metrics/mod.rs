@@ -87,23 +87,23 @@ impl Metrics {
         );
         registry.register(
             "mcs_certificate_not_after_timestamp_seconds",
-            "When the certificate in force ends",
+            "Unix time at which the certificate in force expires",
             certificate_not_after,
         );
         registry.register(
             "mcs_served_config_timestamp_seconds",
-            "Since when the pool's config is served",
+            "Unix time since when the pool's config is served",
             served_since,
         );
         registry.register(
             "mcs_config_held_back",
-            "1 where a newer config of the pool cannot be served and the last good one is",
+            "1 while the last good config is served because a newer one of the pool cannot be",
             held_back,
         );
         registry.register("mcs_source_up", "1 while the source of configs can be read", source_up);
         registry.register(
             "mcs_source_seen_timestamp_seconds",
-            "When the source of configs was last known to be readable",
+            "Unix time at which the source of configs was last readable",
             source_seen,
         );
         registry.register("mcs_boot_token_checks", "Boot tokens that were checked, by result", tokens);

@@ -196,7 +196,7 @@ impl PreparedConfigs {
                                     let _ = answers.get(version).await;
                                 }
                             }
-                            tracing::info!(pool = name, config = answers.config(), "served from now on");
+                            tracing::info!(pool = name, config = answers.config(), "now served");
                             Entry::Ready(answers)
                         }
                     }

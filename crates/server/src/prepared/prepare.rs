@@ -86,7 +86,7 @@ impl Rendered {
     /// # Errors
     /// None is known: what was compressed is JSON.
     pub fn whole(&self) -> Result<MachineConfig, String> {
-        let lost = |_| format!("{}: spec.config is lost", self.name());
+        let lost = |_| format!("{}: spec.config could not be unpacked", self.name());
         let json = unpack(&self.packed, self.length).map_err(lost)?;
         let ignition: Value = serde_json::from_slice(&json).map_err(|e| lost(e.into()))?;
         let mut whole = self.head.clone();
@@ -303,7 +303,7 @@ fn file(path: String, bytes: &[u8]) -> File {
 /// Ignition before 3.3 has no kernel arguments, so the daemon adds them at first boot. It cannot remove any that way.
 fn migrate_kernel_arguments(config: &mut Config, to: &mut MachineConfig) -> Result<(), Vec<Place>> {
     if !config.kernel_arguments.should_not_exist.is_empty() {
-        let message = "came with 3.3, and cannot be done at first boot instead".to_owned();
+        let message = "came with 3.3, and the first boot cannot do it instead".to_owned();
         return Err(vec![Place { path: "kernelArguments.shouldNotExist".to_owned(), message }]);
     }
     let moved = std::mem::take(&mut config.kernel_arguments.should_exist);

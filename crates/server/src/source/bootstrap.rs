@@ -214,7 +214,7 @@ impl Folder {
     fn source(&self, pool: &str) -> Result<Source, Refusal> {
         let broken = |why: String| Refusal::Broken { pool: pool.to_owned(), why };
         let missing =
-            |path: String| Refusal::NotYet { pool: pool.to_owned(), why: format!("{path} is not there") };
+            |path: String| Refusal::NotYet { pool: pool.to_owned(), why: format!("{path} does not exist") };
         let path = format!("machine-pools/{pool}.yaml");
         let found: MachineConfigPool = self.object(&path).map_err(broken)?.ok_or_else(|| missing(path))?;
         let name = found.status.unwrap_or_default().configuration.name;
@@ -255,7 +255,7 @@ impl Folder {
         // The error's own text quotes lines of the file, which may hold secrets.
         api::yaml::from_str(&text).map(Some).map_err(|e| {
             let line = place(&e.to_string()).unwrap_or_default();
-            format!("{path} does not have the shape of its kind{line}")
+            format!("{path} does not match the schema of its kind{line}")
         })
     }
 

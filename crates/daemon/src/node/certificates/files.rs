@@ -100,7 +100,7 @@ impl Wanted {
         let ours: BTreeSet<String> = serde_json::from_str(&text).unwrap_or_default();
         if !matches!(root.found(REGISTRIES)?, Found::Dir { .. }) {
             if !self.registries.is_empty() {
-                tracing::info!("{REGISTRIES} is not there: no CA of a registry is written");
+                tracing::info!("{REGISTRIES} does not exist, so no registry's CA is written");
             }
             return Ok(());
         }

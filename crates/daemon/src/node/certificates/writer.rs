@@ -216,7 +216,8 @@ impl Writer {
     /// Writes the object's certificates to the disk, and records that on the Node.
     async fn bring(&mut self, source: &Source) -> Result<(), Undone> {
         for name in &source.wanted.refused {
-            tracing::warn!(registry = %name, "ControllerConfig has a CA for something that is no registry's name; it is left out");
+            tracing::warn!(registry = %name, "ControllerConfig has a CA under a name that is not a \
+                registry's; it is left out");
         }
         let (root, wanted) = (self.root.clone(), source.wanted.clone());
         let work = move || {
@@ -273,7 +274,8 @@ impl Writer {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
         let Some(map) = timeout(api.get_opt(name)).await.map_err(Undone::Unheard)? else {
             return Err(Undone::Wrong(format!(
-                "ConfigMap {NAMESPACE}/{name} is not there, and the API server's CA is being rotated; create it with the new CA under {key}"
+                "ConfigMap {NAMESPACE}/{name} does not exist, but the API server's CA is being rotated; \
+                 create it with the new CA under {key}"
             )));
         };
         let Some(bundle) = bundle(&map, key) else {
@@ -286,7 +288,7 @@ impl Writer {
         if written.is_empty() {
             return Ok(());
         }
-        tracing::info!(files = ?written, at_once, "the API server's new CA is taken over");
+        tracing::info!(files = ?written, at_once, "the kubeconfig now has the API server's new CA");
         if at_once {
             return self.restart_kubelet().await.map_err(Undone::Wrong);
         }
@@ -321,7 +323,7 @@ impl Writer {
 
     async fn complain(&self, undone: &Undone, tries: u32) {
         let why = undone.text();
-        tracing::error!(%why, tries, "the certificates of the cluster are not all on this host");
+        tracing::error!(%why, tries, "not all of the cluster's certificates could be written to this host");
         let text = format!("Certificates could not be written: {why}");
         if matches!(undone, Undone::Wrong(_)) {
             self.trouble.send_if_modified(|t| t.replace(text.clone()).as_ref() != Some(&text));
@@ -353,7 +355,7 @@ fn take_over(root: &Root, bundle: &[u8]) -> Result<(Vec<String>, bool), String> 
         }
         let Some(rotation) = rotation(bundle, &kubeconfig) else { continue };
         let Some(new) = with_ca(kubeconfig, &rotation.ca) else { continue };
-        let text = api::yaml::to_string(&new).map_err(|_| format!("{path} cannot be written anew"))?;
+        let text = api::yaml::to_string(&new).map_err(|_| format!("{path} cannot be rewritten"))?;
         tracing::info!(path, certificates = ?rotation.new, "new signers of the API server");
         if put(root, path, text.as_bytes(), SECRET).map_err(|e| chain(&e))? {
             written.push(path.to_owned());

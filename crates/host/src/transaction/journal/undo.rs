@@ -89,7 +89,8 @@ impl Journal {
             match &b.was {
                 Was::Absent => tracing::warn!(
                     path = %b.path,
-                    "something was mounted on a folder of the config meanwhile: the folder stays; remove it when that is unmounted"
+                    "something was mounted on a folder of the config in the meantime: the folder stays; \
+                     unmount that, then remove the folder"
                 ),
                 Was::File { .. } | Was::Link { .. } => busy = Some(b.path.clone()),
                 Was::Dir { .. } => continue,
@@ -154,7 +155,7 @@ impl Journal {
             } else {
                 tracing::warn!(
                     path = %b.path, %target,
-                    "the file is back, but is no longer a hard link: its target was removed or changed meanwhile"
+                    "the file is back, but is no longer a hard link: its target was removed or changed in the meantime"
                 );
             }
         }
@@ -193,8 +194,8 @@ fn keep_folder(root: &Root, path: &str) -> Result<(), FsError> {
     root.rename(path, &kept)?;
     tracing::warn!(
         %path, %kept,
-        "a folder of the config is not empty, and the file that it replaced comes back: the folder was renamed; move \
-         what is needed out of it, then remove it"
+        "a folder of the config is not empty, but the file that it replaced is restored: the folder was \
+         renamed; move what you need out of it, then remove it"
     );
     Ok(())
 }

@@ -79,8 +79,8 @@ pub enum GeneratedError {
     },
     /// A KubeletConfig although the kubelet's config is managed by others.
     #[error(
-        "KubeletConfig {name}: the templates leave the kubelet's config of pool {pool} to others; switch on a template \
-         layer that has it: annotate ControllerConfig machine-config-controller with {}=kubeadm (or kubelet)",
+        "KubeletConfig {name}: the templates do not generate the kubelet's config of pool {pool}; switch on \
+         a template layer that does: annotate ControllerConfig machine-config-controller with {}=kubeadm (or kubelet)",
         annotation::TEMPLATE_LAYERS
     )]
     NoKubelet {

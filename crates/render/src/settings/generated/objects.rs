@@ -258,7 +258,7 @@ fn one<T>(
         }
     }
     for config in owned.iter().map(|c| c.name_any()).filter(|n| !makes.contains(n)) {
-        let why = format!("{kind} {} does not make it any more", object.name);
+        let why = format!("{kind} {} does not generate it any more", object.name);
         plan.gone.push(Removal { name: config, why });
     }
     let suffix = object.suffix.clone().filter(|_| !object.has_suffix);
@@ -457,7 +457,7 @@ pub(super) fn stale(inputs: &Inputs<'_>, plan: &mut Plan) {
             (Some(_), Some(owner)) if known.contains_key(owner.uid.as_str()) => continue,
             (Some(_), Some(_)) => "the object that it was made from is gone",
             (Some(_), None) if *version != inputs.versions.hash => {
-                "it is of another version and nothing makes it"
+                "it is of another version, and nothing generates it now"
             }
             (Some(_), None) => continue,
             (None, _) if is_old_name(inputs, &name) => {

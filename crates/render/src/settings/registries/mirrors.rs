@@ -104,7 +104,7 @@ impl MirrorSets {
             if mirrors.iter().any(|m| m == source) {
                 return Err((
                     "mirrors",
-                    format!("{source} is never to be contacted, but stands among the mirrors"),
+                    format!("{source} must never be contacted, but is among the mirrors"),
                 ));
             }
             self.never.insert(source.to_owned());
@@ -147,7 +147,7 @@ fn check_location(location: &str, wildcard: bool) -> Result<(), String> {
     }
     if let Some(rest) = location.strip_prefix("*.") {
         if !wildcard {
-            return bad("a mirror has no *");
+            return bad("a mirror cannot contain *");
         }
         return if rest.contains(['/', '*', '@']) {
             bad("after *. only a host name can stand")
