@@ -15,7 +15,7 @@ pub mod definition;
 mod descriptions;
 pub mod drift;
 pub mod events;
-pub mod found;
+pub mod detected;
 pub mod kubeconfig;
 pub mod names;
 mod resource;

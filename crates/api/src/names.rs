@@ -65,7 +65,7 @@ pub mod annotation {
     /// On ControllerConfig: how many unused rendered MachineConfigs of a pool are kept; a whole number. Ours alone.
     pub const KEEP_RENDERED_CONFIGS: &str = "machineconfiguration.openshift.io/keep-rendered-configs";
     /// On the ControllerConfig and on the controller's Deployment: values that were detected or guessed, see
-    /// [`crate::found`]. Ours alone.
+    /// [`crate::detected`]. Ours alone.
     pub const FOUND_OUT: &str = "machineconfiguration.openshift.io/found-out";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of the MachineConfigs generated from it; empty for the
     /// first one of a pool. Written once by the controller, never changed.

@@ -3,7 +3,7 @@
 //!
 //! What it is not: a decision, or what a change makes dirty (see `dirty`).
 
-use crate::cache::followed::Followed;
+use crate::cache::watched_kind::Followed;
 use crate::cache::settings::Settings;
 use crate::cache::store::{Change, Item, Store};
 use crate::cache::stores::{Config, Place, Stores, place, whole};

@@ -15,7 +15,7 @@ mod drift;
 mod error;
 pub mod fault;
 mod host;
-mod look;
+mod inspect;
 pub mod paths;
 mod plan;
 mod record;

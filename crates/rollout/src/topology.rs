@@ -12,7 +12,7 @@
 
 use crate::roles::{Cluster, is_control_plane, is_etcd};
 use crate::view::NodeView;
-use api::found::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
+use api::detected::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::{HIGHLY_AVAILABLE, SINGLE_REPLICA};
 use api::v1::ControllerConfig;

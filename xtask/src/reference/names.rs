@@ -13,7 +13,7 @@ const SOURCE: &str = "crates/api/src/names.rs";
 /// What docs refer to with a link that is no name in an object, and what a reader of the page is told.
 const MEANT: [(&str, &str); 4] = [
     ("crate::drift", "[Drift](../drift.md)"),
-    ("crate::found", "[Install](../operations.md#install)"),
+    ("crate::detected", "[Install](../operations.md#install)"),
     ("crate::text::MAX_REASON_CHARS", "2000"),
     ("super::state", "the [states](#values-of-machineconfigurationopenshiftiostate)"),
 ];

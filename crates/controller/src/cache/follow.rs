@@ -4,7 +4,7 @@
 //! What it is not: how one kind is watched (see `watch`), or what a change makes dirty (see `dirty`).
 
 use crate::cache::follow_settings;
-use crate::cache::followed::{Followed, Need};
+use crate::cache::watched_kind::{Followed, Need};
 use crate::cache::store::{Cache, Change, Store};
 use crate::cache::stores::{Config, operator_node};
 use crate::cache::template_inputs;

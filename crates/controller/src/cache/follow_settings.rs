@@ -3,7 +3,7 @@
 //!
 //! What it is not: the caches that these watches fill (see `settings`).
 
-use crate::cache::followed::{Followed, Need};
+use crate::cache::watched_kind::{Followed, Need};
 use crate::cache::settings::{KINDS, Kind, input};
 use crate::cache::store::Change;
 use crate::cache::watch::{Presence, follow};

@@ -2,7 +2,7 @@
 
 pub(crate) mod follow;
 pub(crate) mod follow_settings;
-pub(crate) mod followed;
+pub(crate) mod watched_kind;
 pub(crate) mod settings;
 pub(crate) mod store;
 pub(crate) mod stores;

@@ -12,7 +12,7 @@
 //! What it is not: a cache, or needed later in a term: from then on the answers to our own writes keep the caches up to
 //! date.
 
-use crate::cache::followed::{Followed, Need};
+use crate::cache::watched_kind::{Followed, Need};
 use crate::cache::watch::{key_of, version_of};
 use crate::flight::refusals::Topic;
 use crate::flight::writes::set_condition;

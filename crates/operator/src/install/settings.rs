@@ -2,11 +2,11 @@
 //!
 //! Each value has up to four sources, and the first one present is used: what the administrator passes now, what
 //! somebody wrote into the object, what is detected now, and what was detected before. A record in the object
-//! ([`api::found`]) distinguishes detected values from written ones.
+//! ([`api::detected`]) distinguishes detected values from written ones.
 //!
 //! What it is not: detecting values, and writing the object.
 
-use api::found::{
+use api::detected::{
     API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY,
     digest,
 };

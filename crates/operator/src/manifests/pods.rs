@@ -4,7 +4,7 @@
 //! What it is not: their rights (see `rights`) and the agents (see `agents`).
 
 use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
-use api::found::{Found, REPLICAS};
+use api::detected::{Found, REPLICAS};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{NAMESPACE, label};
